@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import apache_beam as beam
 import pyarrow as pa
@@ -95,12 +96,14 @@ class SimilarRecord:
         split: its split.
         distance: number of different bits of the perceptual hashes, of 256; 0 for the same image.
         is_same: whether the images are identical.
+        sha256: the hex digest of its image.
     """
 
     key: str
     split: str
     distance: int
     is_same: bool
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,7 @@ def select(directory: str, keys: Collection[str]) -> Selection:
         chosen = {
             shard: found
             for shard, table in zip(dataset.shards(), tables, strict=True)
-            if len(found := _rows_with(table, "key", chosen_keys))
+            if len(found := _rows_with_key(table, chosen_keys))
         }
     found = {shard: tuple(table["key"].to_pylist()) for shard, table in chosen.items()}
     present = {key for some in found.values() for key in some}
@@ -294,24 +297,31 @@ def similar_records(selection: Selection) -> list[SimilarRecord]:
 
     Takes time for each pair of a removed and a remaining image. Identical images come first.
     """
-    dataset, found = selection.dataset, list[SimilarRecord]()
+    dataset = selection.dataset
     if not dataset.manifest.dataset_schema.has_image:
-        return found
-    for (split, number), shard in dataset.shards().items():
-        gone = frozenset(selection.keys.get((split, number), ()))
-        table = _index_of(dataset, shard)
-        images = dict.fromkeys(_flat(table, "phash"))
-        near = distances_to(selection.hashes, [value for value in images if value])
-        for row in table.to_pylist():
-            if row["key"] in gone:
-                continue
-            hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
-            distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
-            is_same = row["sha256"] in selection.images
-            if is_same or distance <= MAX_DISTANCE:
-                distance = 0 if is_same else distance
-                found.append(SimilarRecord(row["key"], split, distance, is_same))
+        return []
+    with ThreadPoolExecutor(_THREADS) as executor:
+        by_shard = executor.map(partial(_similar_in_shard, selection), dataset.shards())
+        found = list(chain.from_iterable(by_shard))
     return sorted(found, key=lambda record: (not record.is_same, record.distance, record.key))
+
+
+def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[SimilarRecord]:
+    found, gone = list[SimilarRecord](), frozenset(selection.keys.get(shard, ()))
+    table = _index_of(selection.dataset, selection.dataset.shard(*shard))
+    images = dict.fromkeys(_flat(table, "phash"))
+    near = distances_to(selection.hashes, [value for value in images if value])
+    for row in table.to_pylist():
+        if row["key"] in gone:
+            continue
+        hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
+        distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
+        digest = row["sha256"] or ""
+        is_same = digest in selection.images
+        if is_same or distance <= MAX_DISTANCE:
+            distance = 0 if is_same else distance
+            found.append(SimilarRecord(row["key"], shard[0], distance, is_same, digest))
+    return found
 
 
 def _index_of(dataset: Dataset, shard: ShardEntry) -> pa.Table:
@@ -323,10 +333,8 @@ def _index_of(dataset: Dataset, shard: ShardEntry) -> pa.Table:
     return table.append_column("phash", pa.nulls(len(table), pa.string()))
 
 
-def _rows_with(table: pa.Table, column: str, values: Collection[str]) -> pa.Table:
-    return table.filter(
-        pa.array([value in values for value in table[column].to_pylist()], pa.bool_())
-    )
+def _rows_with_key(table: pa.Table, keys: Collection[str]) -> pa.Table:
+    return table.filter(pa.array([key in keys for key in table["key"].to_pylist()], pa.bool_()))
 
 
 def _flat(table: pa.Table, column: str) -> Iterator[str | None]:
@@ -353,11 +361,7 @@ def removed_records(selection: Selection, similar: Sequence[SimilarRecord]) -> R
         similar: the remaining records with similar images.
     """
     keys = (key for some in selection.keys.values() for key in some)
-    same = {record.key for record in similar if record.is_same}
-    remaining = set[str]()
-    for shard in selection.dataset.shards().values() if same else ():
-        table = _rows_with(_index_of(selection.dataset, shard), "key", same)
-        remaining.update(value for value in table["sha256"].to_pylist() if value)
+    remaining = {record.sha256 for record in similar if record.is_same}
     return RemovedRecords(
         keys_sha256=tuple(sorted(map(digest_of_key, keys))),
         images_sha256=tuple(sorted(selection.images - remaining)),

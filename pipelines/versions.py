@@ -6,11 +6,13 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from recordmill.pipelines.run.lock import Lock, lock
-from recordmill.pipelines.run.run_record import read_record
+from recordmill.pipelines.run.run_record import PUBLISHED, read_record
 from recordmill.pipelines.run.target import DATASET, Contents, Target
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
@@ -20,6 +22,9 @@ from recordmill.transforms.storage.files import delete, exists, is_local
 
 # The suffix of the folder of a run, which is beside the version that it writes.
 _RUN = ".run"
+
+# Concurrent reads of indexes: they wait for the file system or store, not for a core.
+_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,8 @@ def delete_versions(folder: str, keep: int, dry_run: bool = False) -> list[Versi
 def delete_all(folder: str, old: Sequence[Version], dry_run: bool = False) -> None:
     """Deletes versions of a dataset, each from its commit marker on.
 
+    Deletions of other versions that were interrupted are completed.
+
     Args:
         folder: the folder of all versions, DIR/NAME.
         old: the versions to delete.
@@ -120,9 +127,10 @@ def delete_all(folder: str, old: Sequence[Version], dry_run: bool = False) -> No
         DatasetExists: if a run is active.
     """
     contents = [Contents(version.directory, version.manifest.name) for version in old]
+    contents += _half_deleted(folder)
     for each in contents:
         each.check()
-    if dry_run or not old:
+    if dry_run or not contents:
         return
     with ExitStack() as held:
         for found in _locks(folder, old):
@@ -132,6 +140,18 @@ def delete_all(folder: str, old: Sequence[Version], dry_run: bool = False) -> No
             # Without the marker, readers ignore the folder: they never see a part of a dataset.
             delete(layout.join(each.directory, layout.SUCCESS))
             each.discard()
+
+
+def _half_deleted(folder: str) -> Iterator[Contents]:
+    """Yields the local versions that were published, but have lost their commit marker.
+
+    In an object store, a run that is about to publish has such a folder as well.
+    """
+    for name in sorted(os.listdir(folder)) if is_local(folder) else ():
+        contents = Contents(layout.join(folder, name), os.path.basename(os.path.abspath(folder)))
+        record = read_record(contents.directory) if name[0] != "." else None
+        if record and record.state == PUBLISHED and not contents.is_published:
+            yield contents
 
 
 @dataclass(frozen=True)
@@ -179,18 +199,25 @@ def _holder(
     records: tuple[Collection[str], Collection[str]],
     known: Mapping[tuple[int, int], int],
 ) -> Holder:
-    keys, images = records
     total, links = 0, list[tuple[str, int, int]]()
-    for shard in dataset.shards().values():
-        table = dataset.index(shard, ["key", "sha256"])
-        rows = zip(table["key"].to_pylist(), table["sha256"].to_pylist(), strict=True)
-        if found := sum(key in keys or digest in images for key, digest in rows):
+    shards = dataset.shards().values()
+    with ThreadPoolExecutor(_THREADS) as executor:
+        counts = executor.map(partial(_count_in_shard, dataset, *records), shards)
+        for shard, found in zip(shards, counts, strict=True):
             total += found
-            for stat in _stats(dataset, [shard]):
+            for stat in _stats(dataset, [shard] if found else []):
                 outside = stat.st_nlink - known[stat.st_dev, stat.st_ino]
                 if outside > 0:
                     links.append((dataset.path(shard.file), stat.st_ino, outside))
     return Holder(version, total, tuple(links))
+
+
+def _count_in_shard(
+    dataset: Dataset, keys: Collection[str], images: Collection[str], shard: ShardEntry
+) -> int:
+    table = dataset.index(shard, ["key", "sha256"])
+    rows = zip(table["key"].to_pylist(), table["sha256"].to_pylist(), strict=True)
+    return sum(key in keys or digest in images for key, digest in rows)
 
 
 def _stats(dataset: Dataset, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:

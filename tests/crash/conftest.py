@@ -18,6 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
+def every_step(request: pytest.FixtureRequest) -> bool:
+    """Whether to test every step, which takes more than half an hour."""
+    return bool(request.config.getoption("--every_step"))
+
+
+@pytest.fixture(scope="session")
 def runners() -> Iterator[list[PreforkedRunner]]:
     """Two runners, one per core of the smallest machine."""
     both = [PreforkedRunner(), PreforkedRunner()]

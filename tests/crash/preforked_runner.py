@@ -19,10 +19,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,6 +125,27 @@ class PreforkedRunner:
         self._process.wait(timeout=60)
 
 
+def on_all(
+    runners: list[PreforkedRunner],
+    cases: Iterable[Any],
+    play: Callable[[Any, PreforkedRunner], tuple[str, list[str]]],
+) -> dict[str, list[str]]:
+    """Runs each case on a free runner; returns the failures by case."""
+    free: Queue[PreforkedRunner] = Queue()
+    for runner in runners:
+        free.put(runner)
+
+    def one(case: object) -> tuple[str, list[str]]:
+        runner = free.get()
+        try:
+            return play(case, runner)
+        finally:
+            free.put(runner)
+
+    with ThreadPoolExecutor(len(runners)) as executor:
+        return {name: faults for name, faults in executor.map(one, cases) if faults}
+
+
 def main() -> None:
     """Forks a child for each order of standard input, and prints its exit code."""
     sys.stdout, answers = sys.stderr, sys.stdout
@@ -129,6 +153,7 @@ def main() -> None:
 
     set_up_logs()
     import recordmill.pipelines.commands.convert
+    import recordmill.pipelines.commands.forget
     import recordmill.pipelines.commands.verify
     import recordmill.transforms.verification.verify_shard  # noqa: F401 - once for all children
     from recordmill.transforms.verification.tensorflow_ops import load

@@ -9,37 +9,15 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from queue import Queue
 
 import pytest
 
-from tests.crash.preforked_runner import Ended, PreforkedRunner
+from tests.crash.preforked_runner import Ended, PreforkedRunner, on_all
 from tests.crash.scenario import Scenario, Stage, content
 
 _ENDED_BY = {signal.SIGKILL: {-signal.SIGKILL}, signal.SIGTERM: {128 + signal.SIGTERM}}
-
-
-def on_all(
-    runners: list[PreforkedRunner], cases: Iterable[object], play: Callable
-) -> dict[str, list[str]]:
-    """Runs each case on a free runner; returns the failures by case."""
-    free: Queue[PreforkedRunner] = Queue()
-    for runner in runners:
-        free.put(runner)
-
-    def one(case: object) -> tuple[str, list[str]]:
-        runner = free.get()
-        try:
-            return play(case, runner)
-        finally:
-            free.put(runner)
-
-    with ThreadPoolExecutor(len(runners)) as executor:
-        return {name: faults for name, faults in executor.map(one, cases) if faults}
 
 
 def struck(stage: Stage, ended: Ended, number: int) -> list[str]:
@@ -49,12 +27,6 @@ def struck(stage: Stage, ended: Ended, number: int) -> list[str]:
     if ended.code == 0:  # it came when all was done
         return [] if (stage.dataset / "_SUCCESS").exists() else ["it ended well, without a dataset"]
     return [f"it ended {ended.code}: {ended.text}"]
-
-
-@pytest.fixture(scope="session")
-def every_step(request: pytest.FixtureRequest) -> bool:
-    """Whether to test every step, which takes more than half an hour."""
-    return bool(request.config.getoption("--every_step"))
 
 
 TIMES = 6

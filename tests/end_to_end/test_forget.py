@@ -299,9 +299,9 @@ def test_copies_that_remain_are_listed(made: Path, tmp_path: Path) -> None:
     (tmp_path / "keys.csv").write_text("id,person\na.jpg,1\n")
     birds = published(tmp_path / "t.csv", tmp_path / "out").parent
     document = forget(birds, tmp_path / "keys.csv", "--column", "id")
-    assert document["similar"] == [
-        {"key": "b.jpg", "split": "train", "distance": 0, "is_same": True}
-    ]
+    same = {"key": "b.jpg", "split": "train", "distance": 0, "is_same": True}
+    digest = hashlib.sha256((tmp_path / "b.jpg").read_bytes()).hexdigest()
+    assert document["similar"] == [{**same, "sha256": digest}]
     removal = json.loads((birds / "1.0.1/removal.json").read_bytes())
     assert removal["images_sha256"] == []
     assert len(removal["remaining_images_sha256"]) == 1

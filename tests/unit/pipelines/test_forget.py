@@ -101,8 +101,8 @@ def test_copies_and_similar_images_of_removed_records_are_found(tmp_path: Path) 
     chosen = selection(dataset(tmp_path, rows), ("a",), ("A",))
     similar = similar_records(chosen)
     assert similar == [
-        SimilarRecord("d", "train", 0, is_same=True),
-        SimilarRecord("b", "train", 8, is_same=False),
+        SimilarRecord("d", "train", 0, is_same=True, sha256="A"),
+        SimilarRecord("b", "train", 8, is_same=False, sha256="B"),
     ]
     # The image of "a" remains as that of "d", and the certificate states so.
     removed = removed_records(chosen, similar)
