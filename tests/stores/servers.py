@@ -241,9 +241,8 @@ def _python_package(requirement: str) -> Path:
 @contextmanager
 def hdfs(folder: Path) -> Iterator[Server]:
     """Yields the WebHDFS server of a name node with one data node."""
-    jars = _maven(
-        "org.apache.hadoop", ["hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common"], HADOOP
-    )
+    artifacts = ("hadoop-hdfs", "hadoop-hdfs-client", "hadoop-common")
+    jars = maven("hadoop-hdfs", [f"org.apache.hadoop:{name}:{HADOOP}" for name in artifacts])
     port = free_port()
     conf = _hadoop_conf(folder, port)
     java: list[object] = ["java", "-Xmx256m", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
@@ -309,20 +308,26 @@ def _write_properties(path: Path, properties: dict[str, str]) -> None:
     path.write_text(f"<configuration>{entries}</configuration>")
 
 
-def _maven(group: str, artifacts: Sequence[str], version: str) -> Path:
-    folder = cache() / f"{artifacts[0]}-{version}"
+def maven(name: str, coordinates: Sequence[str]) -> Path:
+    """Returns a folder of jars, with those that they need.
+
+    Args:
+        name: of the folder in the cache.
+        coordinates: of the jars, as GROUP:ARTIFACT:VERSION.
+    """
+    text = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in (each.split(":") for each in coordinates)
+    )
+    folder = cache() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     made, pom = folder / "jars", folder / "pom.xml"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        dependencies = "".join(
-            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-            f"<version>{version}</version></dependency>"
-            for name in artifacts
-        )
         pom.write_text(
             "<project><modelVersion>4.0.0</modelVersion><groupId>recordmill</groupId>"
-            "<artifactId>stores</artifactId><version>1</version>"
-            f"<dependencies>{dependencies}</dependencies></project>"
+            "<artifactId>tests</artifactId><version>1</version>"
+            f"<dependencies>{text}</dependencies></project>"
         )
     whole = folder / "whole"  # so that a copy that was broken off is not taken for one
     steps: list[list[object]] = [
@@ -338,7 +343,7 @@ def _maven(group: str, artifacts: Sequence[str], version: str) -> Path:
         ],
         ["touch", whole],
     ]
-    _once(artifacts[0], steps, whole)
+    _once(name, steps, whole)
     return made
 
 
