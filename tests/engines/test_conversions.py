@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.end_to_end import readers
+from tests.end_to_end.command import recordmill_process
 from tests.engines.conftest import Case, Line, Note
 from tests.engines.conversion import Ended, assert_the_same, convert, row_counts, shard_digest
 from tests.engines.engine import (
@@ -137,6 +140,28 @@ def test_an_increment(running: Running, table: Path, tmp_path: Path) -> None:
     appended = ("--input", str(parts[1]), "--base", str(base), "--append")
     ended = convert(tmp_path / "flink", *appended, *running.flags)
     assert_the_same(ended.dataset, convert(tmp_path / "direct", *appended).dataset)
+
+
+@pytest.mark.parametrize("running", [("flink-1.20", THREADS)], indirect=True, ids=str)
+def test_a_removal(running: Running, expected: Path, tmp_path: Path) -> None:
+    versions = shutil.copytree(expected.parent, tmp_path / "pics")
+    (tmp_path / "keys.txt").write_text("\n".join(readers.keys(expected, "train")[::20]))
+    forget = ("forget", versions, "--keys", tmp_path / "keys.txt")
+    removed = recordmill_process(*forget, *running.flags)
+    assert removed.code == 0, removed.err
+    found = content_of_removal(versions / "1.0.1")
+    shutil.move(versions / "1.0.1", tmp_path / "removed")
+    assert recordmill_process(*forget).code == 0
+    assert found == content_of_removal(versions / "1.0.1")
+
+
+def content_of_removal(dataset: Path) -> dict[str, Any]:
+    """Returns the files of a version without some records, except for the time of removal."""
+    files = readers.content(dataset)
+    removal = json.loads(files["removal.json"])
+    manifest = json.loads(files["manifest.json"])
+    del removal["removed_at"], manifest["sidecars"]["removal.json"], files["_SUCCESS"]
+    return {**files, "removal.json": removal, "manifest.json": manifest}
 
 
 def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | None) -> Line:
