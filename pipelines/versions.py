@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from recordmill.pipelines.run.lock import Lock, lock
-from recordmill.pipelines.run.run_record import PUBLISHED, read_record
+from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord, read_record
 from recordmill.pipelines.run.target import DATASET, Contents, Target
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
@@ -147,11 +147,26 @@ def _half_deleted(folder: str) -> Iterator[Contents]:
 
     In an object store, a run that is about to publish has such a folder as well.
     """
-    for name in sorted(os.listdir(folder)) if is_local(folder) else ():
-        contents = Contents(layout.join(folder, name), os.path.basename(os.path.abspath(folder)))
-        record = read_record(contents.directory) if name[0] != "." else None
-        if record and record.state == PUBLISHED and not contents.is_published:
-            yield contents
+    for version, record in _without_marker(folder):
+        if record.state == PUBLISHED:
+            name = os.path.basename(os.path.abspath(folder))
+            yield Contents(layout.join(folder, version), name)
+
+
+def _without_marker(folder: str) -> Iterator[tuple[str, RunRecord]]:
+    """Yields the local versions with the output of a run, but no commit marker; with its record."""
+    for version in _local_names(folder):
+        if version.startswith("."):  # files of runs
+            continue
+        directory = layout.join(folder, version)
+        is_published = exists(layout.join(directory, layout.SUCCESS))
+        if not is_published and (record := read_record(directory)):
+            yield version, record
+
+
+def _local_names(folder: str) -> list[str]:
+    """Returns the names in a local folder, in order; none of a folder in a store."""
+    return sorted(os.listdir(folder)) if is_local(folder) and os.path.isdir(folder) else []
 
 
 @dataclass(frozen=True)
@@ -238,10 +253,9 @@ def unfinished_versions(folder: str) -> list[str]:
     Args:
         folder: the folder of all versions, DIR/NAME.
     """
-    names = sorted(os.listdir(folder)) if is_local(folder) and os.path.isdir(folder) else []
-    runs = {name[1 : -len(_RUN)] for name in names if name.startswith(".") and name.endswith(_RUN)}
-    failed = {name for name in names if _is_failed(layout.join(folder, name))}
-    return sorted(runs | failed)
+    names = (name for name in _local_names(folder) if name.startswith("."))
+    runs = {name[1 : -len(_RUN)] for name in names if name.endswith(_RUN)}
+    return sorted(runs.union(version for version, _ in _without_marker(folder)))
 
 
 def delete_unfinished(folder: str, versions: Sequence[str]) -> None:
@@ -272,12 +286,6 @@ def delete_unfinished(folder: str, versions: Sequence[str]) -> None:
             target.clean_up()
         finally:
             held.release()
-
-
-def _is_failed(directory: str) -> bool:
-    """Returns whether a folder has the output of a run that did not publish."""
-    is_published = exists(layout.join(directory, layout.SUCCESS))
-    return not is_published and read_record(directory) is not None
 
 
 def _locks(folder: str, versions: Sequence[Version]) -> Iterator[Lock]:
