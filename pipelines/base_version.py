@@ -19,6 +19,7 @@ from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local
+from recordmill.transforms.storage.lakehouse.address import TableAddress
 
 
 def open_base(config: ConvertConfig) -> Base | None:
@@ -29,10 +30,7 @@ def open_base(config: ConvertConfig) -> Base | None:
     """
     if config.base is None:
         return None
-    try:
-        dataset = Dataset.open(config.base)
-    except VerificationFailed as error:
-        raise UsageError(f"--base {error}") from error
+    dataset = _dataset(config.base)
     directory, manifest = dataset.directory, dataset.manifest
     if _is_same(directory, config.directory):
         raise UsageError(f"--base {directory}: is the dataset to be written. Raise --version.")
@@ -47,6 +45,26 @@ def open_base(config: ConvertConfig) -> Base | None:
         _check_index(base)
     base_shard_lookup(base)  # a damaged base version fails here, not in a worker
     return base
+
+
+def _dataset(directory: str) -> Dataset:
+    try:
+        return Dataset.open(directory)
+    except VerificationFailed as error:
+        raise UsageError(f"--base {error}") from error
+
+
+def snapshots_of_base(config: ConvertConfig) -> dict[str, int]:
+    """Returns the snapshots of lakehouse tables whose rows stay from `--base`, by table.
+
+    Without `--append`, there are none, and all rows are read.
+
+    Raises:
+        UsageError: if the base version is not published, or is damaged.
+    """
+    if config.base is None or not config.append or not any(map(TableAddress.parse, config.inputs)):
+        return {}
+    return {entry.table: entry.id for entry in _dataset(config.base).manifest.snapshots}
 
 
 def base_of(dataset: Dataset, keeps_records: bool, on_conflict: OnConflict = "fail") -> Base:

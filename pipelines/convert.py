@@ -9,7 +9,7 @@ from dataclasses import replace
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.base_version import open_base
+from recordmill.pipelines.base_version import open_base, snapshots_of_base
 from recordmill.pipelines.engines.runners import (
     is_in_process,
     job_page,
@@ -34,15 +34,15 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
-from recordmill.schemas.plan import ResolvedSchema, SplitRanges
-from recordmill.schemas.tables import TableFile
+from recordmill.schemas.plan import SplitRanges
 from recordmill.transforms.functional.rows.analysis import Analyzer
-from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import (
     check_types,
     resolve_sources,
     typed_columns,
 )
+from recordmill.transforms.functional.sources.tables_beside_images import is_metadata
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
@@ -71,10 +71,11 @@ def prepare(
         UsageError: if the input is not a table, or lacks a column.
         DatasetExists: if the dataset is already published, or another run is writing it.
     """
-    tables, labels = tables or probe_tables(config), probe_labels(config)
+    tables = tables or probe_tables(config, snapshots_of_base(config))
+    labels = probe_labels(config)
     both = with_labels(tables, labels, config.join_columns)
     where = tables.files[0].path
-    schema = resolve_sources(config.dataset_schema, both.columns, config, where)
+    schema = _resolve(both, config, where)
     if labels is not None:
         _check_sequence_join(schema, tables.columns, config)
     images = config.column(schema.image.column) if schema.has_image else ""
@@ -82,13 +83,34 @@ def prepare(
     check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
-    binding = make_binding(config, schema, tables.files)
+    binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
     return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None
+
+
+def _resolve(tables: InputTables, config: ConvertConfig, where: str) -> Schema:
+    """Returns the schema with the columns of the input.
+
+    Args:
+        tables: the probed input, joined to its labels.
+        config: the options.
+        where: the name of the table in messages.
+
+    Raises:
+        UsageError: if a column is missing; if the input is a folder whose metadata lacks it, the
+            folders may be the classes.
+    """
+    try:
+        return resolve_sources(config.dataset_schema, tables.columns, config, where)
+    except UsageError as error:
+        if is_metadata(where) and where not in config.inputs:
+            hint = " To read the folders as classes instead, add --input_format folder."
+            raise UsageError(f"{error}{hint}") from error
+        raise
 
 
 def make_analyzer(config: ConvertConfig, schema: Schema, binding: Binding) -> Analyzer:
@@ -127,31 +149,6 @@ def _check_sequence_join(schema: Schema, columns: Sequence[str], config: Convert
             f"--join_on {config.join_on}: a frame without labels would be missing from its "
             f"sequence. Join on {group!r}, or join the tables beforehand."
         )
-
-
-def make_binding(config: ConvertConfig, schema: Schema, files: Sequence[TableFile] = ()) -> Binding:
-    """Returns the column mapping, without class names, which the analyze pass finds.
-
-    Args:
-        config: the options.
-        schema: the resolved schema.
-        files: the input files, whose common folder is left out of keys.
-    """
-    paths = [file.path for file in files]
-    return Binding(
-        resolved=ResolvedSchema(schema),
-        columns=config.columns,
-        image_root=config.image_root,
-        image_suffix=config.image_suffix or "",
-        guard=config.guard,
-        key_column=config.key_column,
-        split_column=config.split_column,
-        group_column=config.group_column,
-        splits=frozenset(config.splits) if config.splits is not None else None,
-        key_root=common_folder(paths),
-        table_names=table_names(paths),
-        key_prefixes={file.path: file.key_prefix for file in files if file.key_prefix},
-    )
 
 
 def run(

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
-from recordmill.pipelines.convert import make_analyzer, make_binding
+from recordmill.pipelines.convert import make_analyzer
 from recordmill.pipelines.graph import Conversion, Reading, projection_of, write_dataset
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.options import config_of
@@ -28,9 +28,11 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.elements import REJECTS, rejected
-from recordmill.transforms.functional.rows.binding import Binding, bind, reject_row
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import assumed_columns, resolve_sources
+from recordmill.transforms.functional.rows.identities import reject_row
 from recordmill.transforms.functional.rows.labels import with_background
+from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.read_rows import ReadDicts
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all
@@ -276,7 +278,7 @@ def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schem
 
 def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
     """Returns the column mapping; without an image root, workers open image paths as given."""
-    binding = make_binding(config, resolved.schema)
+    binding = Binding.of(config, resolved.schema)
     return replace(binding, resolved=resolved, image_root=config.image_root or "")
 
 

@@ -27,7 +27,7 @@ from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, SampleEstimate
-from recordmill.schemas.records import ImageRef
+from recordmill.schemas.records import ImageRef, SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
 from recordmill.transforms.functional.records.framing import FRAME_BYTES
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
@@ -123,7 +123,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             AsSingleton(plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
-            AsDict(reading.read.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
+            AsDict(reading.read.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum_skipped)),
             job.config,
             job.stages_images,
         )
@@ -135,7 +135,7 @@ def _keep(
     plan: Plan,
     shards: Iterable[ShardForecast],
     rejects: Mapping[str, RejectSum],
-    skipped: Mapping[str, int],
+    skipped: Mapping[str, SkippedInput],
     config: ConvertConfig,
     images_are_staged: bool,
 ) -> None:
@@ -203,11 +203,13 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     sample, rows = forecast.sample, sum(shard.converted for shard in forecast.shards)
     passes = 1 + bool(_notes(config))
     seconds = _START_SECONDS + passes * rows * sample.seconds / sample.rows if sample.rows else None
+    skipped = {kind: found for kind, found in forecast.skipped.items() if found.number}
     return {
         "state": "planned",
         "directory": config.directory,
         "rows": forecast.rows,
-        "skipped": {what: count for what, count in forecast.skipped.items() if count},
+        "skipped": {kind: found.number for kind, found in skipped.items()},
+        "skipped_names": {kind: list(found.names) for kind, found in skipped.items()},
         "source": forecast.plan.source.model_dump(),
         "splits": {split: _split(forecast, split) for split in forecast.plan.shards},
         "classes": {
@@ -277,7 +279,9 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
             f"would be linked, {base.rewritten:,} rewritten; other numbers are of new rows"
         )
     yield from plan.source.recognized
-    yield from skipped_notes(document["skipped"], forecast.rows, config.sample)
+    yield from skipped_notes(
+        document["skipped"], document["skipped_names"], forecast.rows, config.sample
+    )
     yield from _class_lines(document)
     for feature, names in plan.resolved.classes.items():
         yield from id_notes(feature, names, plan.source)

@@ -19,7 +19,8 @@ from recordmill.schemas.masking import masked_source
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError, Reject, reject_line
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.binding import Binding, identity_of, reject_row
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.identities import identity_of, reject_row
 from recordmill.transforms.shards.build_examples import read_image
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS

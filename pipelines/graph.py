@@ -20,6 +20,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Unmatched
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
@@ -30,6 +31,7 @@ from recordmill.transforms.duplicates import (
     FindGroupLeaks,
 )
 from recordmill.transforms.elements import AssignedRows, RowBatch
+from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.rows.sampling import Sampler
@@ -46,7 +48,7 @@ from recordmill.transforms.read_rows import (
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.sample_rows import FindSample, SampleRows
 from recordmill.transforms.similar_rows import DropSimilar, FindClusters, KeepTogether
-from recordmill.transforms.verify_shards import IndexShards, VerifyShards
+from recordmill.transforms.verify_shards import FindRemovedRecords, IndexShards, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
 
 _ARCHIVES = ("tar", "tfrecord")
@@ -120,39 +122,81 @@ def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
         job: the conversion.
     """
     reading = _keep_together(reading, job)
-    read, rows = reading.read, reading.analyzed
-    config, work, base = job.config, job.target.work, job.analyzer.base
-    plan, assigned, rejected = assign_rows(reading, job)
+    plan, assigned, rejects = assign_rows(reading, job)
     distinct = _drop_duplicates(assigned.rows, plan, job)
-    checkpoints = job.target.checkpoints
-    written = distinct.rows | "WriteShards" >> WriteShards(config, checkpoints, plan, base)
-    verified = written.good | "VerifyShards" >> VerifyShards(config, work)
-    content = verified.shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
+    lists = {layout.DROPPED: distinct.duplicates} if job.config.drops_rows else {}
+    rows = RowsOfShards(
+        plan, reading.read, assigned.counts, rejects, distinct, {**reading.unmatched, **lists}
+    )
+    return publish_rows(rows, job)
 
-    rejects = (*rejected, written.rejects) | "AllRejects" >> beam.Flatten()
-    lists = {layout.REJECTS: rejects, **reading.unmatched}
-    lists |= {layout.DROPPED: distinct.duplicates} if config.drops_rows else {}
-    files = list(_written(lists, work)) | "AllFiles" >> beam.Flatten()
-    info = verified.shards | "Reconcile" >> ReconcileCounts(
+
+class RowsOfShards(NamedTuple):
+    """The rows that shards are written from, and the counts of the stages before.
+
+    Attributes:
+        plan: the classes, and the number of shards; one element.
+        read: the rows, the rejects and the skipped inputs.
+        assigned: (split, number of rows assigned to it).
+        rejects: the rejects so far, in several PCollections.
+        distinct: the rows by shard, and those that were dropped.
+        lists: the lists that are published besides that of rejects, by folder.
+    """
+
+    plan: PCollection[Plan]
+    read: ReadOutcome
+    assigned: PCollection[tuple[str, int]]
+    rejects: tuple[PCollection[Reject], ...]
+    distinct: Deduplicated
+    lists: Mapping[str, PCollection[Any]]
+
+
+def publish_rows(
+    rows: RowsOfShards, job: Conversion, removed: RemovedRecords | None = None
+) -> PCollection[str]:
+    """Adds the stages from the writing of shards to the commit marker.
+
+    Args:
+        rows: the rows, and the counts of the stages before.
+        job: the conversion.
+        removed: the records that the version does not have any more; None for a conversion.
+
+    Returns:
+        One element: the final state of the run, as in run.json.
+    """
+    config, work, base = job.config, job.target.work, job.analyzer.base
+    plan, read, distinct = rows.plan, rows.read, rows.distinct
+    writing = WriteShards(config, job.target.checkpoints, plan, base)
+    written = distinct.rows | "WriteShards" >> writing
+    verified = written.good | "VerifyShards" >> VerifyShards(config, work)
+    shards = verified.shards
+    if base and removed:
+        absent = Removed.of(removed, base.manifest.resolved)
+        shards = shards | "FindRemovedRecords" >> FindRemovedRecords(work, absent)
+    content = shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
+    rejects = (*rows.rejects, written.rejects) | "AllRejects" >> beam.Flatten()
+    files = _written({layout.REJECTS: rejects, **rows.lists}, work)
+    info = shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
         rows=read.good,
         unread=read.rejects,
         skipped=read.skipped,
-        assigned=assigned.counts,
+        assigned=rows.assigned,
         duplicates=distinct.duplicates,
         group_leaks=distinct.rows
         | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config)),
-        findings=verified.shards | "FindImageIssues" >> FindImageIssues(work, plan),
+        findings=shards | "FindImageIssues" >> FindImageIssues(work, plan),
         rejects=rejects,
         tallies=verified.tallies,
         contents=[content, distinct.stats] | "AllContents" >> beam.Flatten(),
         base=base,
     )
     # publish() gets all written files as side inputs, so that it runs after them.
-    indexed = verified.shards if config.index else rows.pipeline | "NoIndex" >> beam.Create([])
+    indexed = shards if config.index else plan.pipeline | "NoIndex" >> beam.Create([])
     indexes = indexed | "IndexShards" >> IndexShards(work)
+    lists = list(files) | "AllFiles" >> beam.Flatten()
     return info | "Publish" >> beam.Map(
-        publish, config, job.target, job.context, AsIter(files), AsDict(indexes), base
+        publish, config, job.target, job.context, AsIter(lists), AsDict(indexes), base, removed
     )
 
 

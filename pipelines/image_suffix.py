@@ -16,7 +16,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.rows.binding import resolve_path
+from recordmill.transforms.functional.rows.image_paths import resolve_path
 from recordmill.transforms.storage.files import exists, is_local
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -74,15 +75,21 @@ class InputTables:
         }
 
 
-def probe_tables(config: ConvertConfig) -> InputTables:
+def probe_tables(
+    config: ConvertConfig, since: Mapping[str, int] = MappingProxyType({})
+) -> InputTables:
     """Lists and probes the files of `--input`.
+
+    Args:
+        config: the options.
+        since: the snapshots of lakehouse tables whose rows are not read, by the id of the table.
 
     Raises:
         UsageError: if there is no file, or a file cannot be read in its format.
     """
     if config.image_root is not None:
         _check_root(config.image_root)
-    tables = _probe_all("--input", config.inputs, config.input_format, config)
+    tables = _probe_all("--input", config.inputs, config.input_format, config, since)
     known = [file for file in tables.files if file.format in _WITH_IMAGES]
     if config.image_root is not None and known:
         raise UsageError(
@@ -116,12 +123,18 @@ def probe_labels(config: ConvertConfig) -> InputTables | None:
         UsageError: if there is no file, or a file cannot be read in its format.
     """
     return (
-        None if config.labels is None else _probe_all("--labels", (config.labels,), "auto", config)
+        None
+        if config.labels is None
+        else _probe_all("--labels", (config.labels,), "auto", config, {})
     )
 
 
 def _probe_all(
-    flag: str, patterns: Sequence[str], input_format: str, config: ConvertConfig
+    flag: str,
+    patterns: Sequence[str],
+    input_format: str,
+    config: ConvertConfig,
+    since: Mapping[str, int],
 ) -> InputTables:
     try:
         listed = [found for pattern in patterns for found in list_paths(pattern, input_format)]
@@ -131,9 +144,13 @@ def _probe_all(
     if repeated := [path for path, count in Counter(paths).items() if count > 1]:
         raise UsageError(f"{flag}: {min(repeated)} is matched twice. Give each file once.")
     with ThreadPoolExecutor(_THREADS) as executor:
-        found = list(executor.map(lambda path: _sources(flag, path, input_format, config), paths))
+        found = list(
+            executor.map(lambda path: _sources(flag, path, input_format, config, since), paths)
+        )
         # A folder with annotation files is listed as one path, and read as several files.
         parts = [(file, at) for one, at in zip(found, listed, strict=True) for file in one.files]
+        if not parts:
+            raise UsageError(f"{flag} {paths[0]}: no rows were added since --base. Add some.")
         shown = list(executor.map(lambda part: _probe(flag, *part), parts))
     probed = [
         _with_partition(file, probe, at) for (file, at), probe in zip(parts, shown, strict=True)
@@ -213,12 +230,16 @@ def _check_no_text_options(flag: str, config: ConvertConfig) -> None:
         raise UsageError(f"{names[0]}: the input has no CSV or TSV table. Remove the option.")
 
 
-def _sources(flag: str, path: str, input_format: str, config: ConvertConfig) -> Layout:
+def _sources(
+    flag: str, path: str, input_format: str, config: ConvertConfig, since: Mapping[str, int]
+) -> Layout:
     with _reading(flag, path):
         check_utf8(path)
         is_input = flag == "--input"
         has_labels = is_input and config.labels is not None
-        found = sources_of(path, input_format, has_images=is_input, has_labels=has_labels)
+        found = sources_of(
+            path, input_format, has_images=is_input, has_labels=has_labels, since=since
+        )
         files = (
             _with_text_options(f, config) if f.format in DELIMITERS else f for f in found.files
         )

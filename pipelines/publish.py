@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from recordmill.pipelines.dataset.channels import channel_statistics
-from recordmill.pipelines.dataset.removal import removal_problems
+from recordmill.pipelines.dataset.removal import false_statements
 from recordmill.pipelines.dataset.verify import raise_problems
 from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
@@ -215,10 +215,9 @@ def _commit(
     channels = channel_statistics(Dataset(target.work, document))
     document = document.model_copy(update={"channels": channels})
     manifest = document.to_json()
-    # Checked before anything is published: no removed record or image is left in the dataset.
-    if certificate:
+    if certificate:  # the workers have searched the shards for the removed records
         raise_problems(
-            target.work, list(removal_problems(Dataset(target.work, document), certificate))
+            target.work, list(false_statements(Dataset(target.work, document), certificate))
         )
     checksum = hashlib.sha256(manifest).hexdigest()
     update = {"manifest_sha256": checksum}

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 
 from recordmill.pipelines.run.lock import Lock, lock
 from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord, read_record
-from recordmill.pipelines.run.target import DATASET, Contents, Target
+from recordmill.pipelines.run.target import Contents
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.manifest import Manifest, ShardEntry
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage.dataset import Dataset, published_versions
-from recordmill.transforms.storage.files import delete, exists, is_local
+from recordmill.transforms.storage.files import delete, entries, exists, is_local
 
 # The suffix of the folder of a run, which is beside the version that it writes.
 _RUN = ".run"
@@ -147,145 +145,25 @@ def _half_deleted(folder: str) -> Iterator[Contents]:
 
     In an object store, a run that is about to publish has such a folder as well.
     """
-    for version, record in _without_marker(folder):
+    for version, record in without_marker(folder) if is_local(folder) else ():
         if record.state == PUBLISHED:
             name = os.path.basename(os.path.abspath(folder))
             yield Contents(layout.join(folder, version), name)
 
 
-def _without_marker(folder: str) -> Iterator[tuple[str, RunRecord]]:
-    """Yields the local versions with the output of a run, but no commit marker; with its record."""
-    for version in _local_names(folder):
+def without_marker(folder: str) -> Iterator[tuple[str, RunRecord]]:
+    """Yields the versions with the output of a run, but no commit marker; with its record.
+
+    Args:
+        folder: the folder of all versions, DIR/NAME.
+    """
+    for version in sorted(entries(folder)[0]):
         if version.startswith("."):  # files of runs
             continue
         directory = layout.join(folder, version)
         is_published = exists(layout.join(directory, layout.SUCCESS))
         if not is_published and (record := read_record(directory)):
             yield version, record
-
-
-def _local_names(folder: str) -> list[str]:
-    """Returns the names in a local folder, in order; none of a folder in a store."""
-    return sorted(os.listdir(folder)) if is_local(folder) and os.path.isdir(folder) else []
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A version that has removed records.
-
-    Attributes:
-        version: the version.
-        records: number of the removed records in it.
-        links: (path, inode, number) of each local file with such records that has hard links
-            outside of the versions of this dataset.
-    """
-
-    version: Version
-    records: int
-    links: tuple[tuple[str, int, int], ...]
-
-
-def holders(folder: str, keys: Collection[str], images: Collection[str]) -> list[Holder]:
-    """Returns the versions that have some records, by key or by image, oldest first.
-
-    Args:
-        folder: the folder of all versions, DIR/NAME.
-        keys: the keys of the records.
-        images: the hex digests of their images.
-    """
-    versions = list_versions(folder)
-    datasets = [Dataset.open(version.directory) for version in versions]
-    # Files of several versions are links of each other: (device, inode) → names in this folder.
-    known = Counter(
-        (found.st_dev, found.st_ino)
-        for dataset in datasets
-        for found in _stats(dataset, dataset.shards().values())
-    )
-    return [
-        holder
-        for version, dataset in zip(versions, datasets, strict=True)
-        if (holder := _holder(version, dataset, (keys, images), known)).records
-    ]
-
-
-def _holder(
-    version: Version,
-    dataset: Dataset,
-    records: tuple[Collection[str], Collection[str]],
-    known: Mapping[tuple[int, int], int],
-) -> Holder:
-    total, links = 0, list[tuple[str, int, int]]()
-    shards = dataset.shards().values()
-    with ThreadPoolExecutor(_THREADS) as executor:
-        counts = executor.map(partial(_count_in_shard, dataset, *records), shards)
-        for shard, found in zip(shards, counts, strict=True):
-            total += found
-            for stat in _stats(dataset, [shard] if found else []):
-                outside = stat.st_nlink - known[stat.st_dev, stat.st_ino]
-                if outside > 0:
-                    links.append((dataset.path(shard.file), stat.st_ino, outside))
-    return Holder(version, total, tuple(links))
-
-
-def _count_in_shard(
-    dataset: Dataset, keys: Collection[str], images: Collection[str], shard: ShardEntry
-) -> int:
-    table = dataset.index(shard, ["key", "sha256"])
-    rows = zip(table["key"].to_pylist(), table["sha256"].to_pylist(), strict=True)
-    return sum(key in keys or digest in images for key, digest in rows)
-
-
-def _stats(dataset: Dataset, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
-    """Yields the status of each local shard."""
-    for shard in shards:
-        path = dataset.path(shard.file)
-        if is_local(path):
-            with contextlib.suppress(FileNotFoundError):  # `recordmill verify` reports it
-                yield os.stat(path)
-
-
-def unfinished_versions(folder: str) -> list[str]:
-    """Returns the versions with files of failed or interrupted runs, which may have any record.
-
-    They are not searched: drafts and copies of images have no index. Those in object stores are
-    not listed.
-
-    Args:
-        folder: the folder of all versions, DIR/NAME.
-    """
-    names = (name for name in _local_names(folder) if name.startswith("."))
-    runs = {name[1 : -len(_RUN)] for name in names if name.endswith(_RUN)}
-    return sorted(runs.union(version for version, _ in _without_marker(folder)))
-
-
-def delete_unfinished(folder: str, versions: Sequence[str]) -> None:
-    """Deletes the files of failed or interrupted runs, with the shards to resume from.
-
-    Args:
-        folder: the folder of all versions, DIR/NAME.
-        versions: the versions that the runs were writing.
-
-    Raises:
-        UsageError: if a folder contains a foreign file, or has the only copy of a dataset.
-        DatasetExists: if a run is active.
-    """
-    for version in versions:
-        final, run = layout.join(folder, version), layout.run_folder(folder, version)
-        target = Target(final, layout.join(run, DATASET), run)
-        held = lock(layout.join(folder, f".{version}.lock"), final)
-        try:
-            if target.needs_rollback:
-                raise UsageError(
-                    f"{run}: a run was killed while it replaced the dataset, which is still there. "
-                    "Run its command again."
-                )
-            target.check_run()
-            if not target.is_published:
-                target.check_final()
-                target.contents().discard()
-            target.clean_up()
-        finally:
-            held.release()
 
 
 def _locks(folder: str, versions: Sequence[Version]) -> Iterator[Lock]:

@@ -22,7 +22,7 @@ from recordmill.schemas.manifest import (
 )
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import Plan, SourceEntry
-from recordmill.schemas.records import ImageRef
+from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts
 from recordmill.schemas.statistics import (
@@ -202,6 +202,7 @@ class DatasetInfo:
         copied: the records of a base version that keeps its records, by split; empty without one.
         fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
         rejects: the first reject of each reason, in the order of the tables.
+        skipped: skipped inputs by kind.
     """
 
     plan: Plan
@@ -221,6 +222,7 @@ class DatasetInfo:
     copied: Mapping[str, CopiedCounts] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict, compare=False)
     rejects: tuple[Reject, ...] = ()
+    skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
 
 
 def manifest_of(

@@ -116,6 +116,15 @@ def join(folder: str, *names: str) -> str:
     return "/".join([folder.rstrip("/"), *names])
 
 
+def versions_folder(directory: str) -> str:
+    """Returns the folder of all versions of a dataset, given that of one.
+
+    >>> versions_folder("out/birds/1.0.0"), versions_folder("1.0.0")
+    ('out/birds', '.')
+    """
+    return directory.rpartition("/")[0] or "."
+
+
 def run_folder(parent: str, version: str) -> str:
     """Returns the run's own folder, beside that of the dataset.
 

@@ -20,7 +20,7 @@ from pydantic import (
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION, OnConflict
 from recordmill.schemas.features import Schema
-from recordmill.schemas.plan import ResolvedSchema, SourceEntry
+from recordmill.schemas.plan import ResolvedSchema, SourceEntry, TableSnapshot
 from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
 from recordmill.schemas.statistics import (
     ChannelStatistics,
@@ -247,6 +247,12 @@ class Manifest(BaseModel):
     def resolved(self) -> ResolvedSchema:
         """The resolved schema of the records."""
         return ResolvedSchema(self.dataset_schema, self.classes)
+
+    @property
+    def snapshots(self) -> tuple[TableSnapshot, ...]:
+        """The snapshots of the lakehouse tables whose rows the dataset has, without labels."""
+        found = self.source.snapshots if self.source else ()
+        return tuple(entry for entry in found if entry.input != self.config.get("labels"))
 
     def count_mismatches(self) -> Iterator[str]:
         """Yields a message for each mismatch of rows, records, frames or images."""

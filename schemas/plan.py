@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from recordmill.schemas.features import Schema
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.settings import is_integer
@@ -171,6 +172,7 @@ class Plan:
         source: what the input was recognized as, and the classes that it declares.
         ranges: the ranges of the splits, for rows without a split of their own; None for those of
             the weights.
+        kept: number of records of a base version that stay without a row.
     """
 
     resolved: ResolvedSchema
@@ -179,6 +181,12 @@ class Plan:
     starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     source: SourceEntry = field(default_factory=SourceEntry)
     ranges: SplitRanges | None = None
+    kept: int = 0
+
+    @property
+    def most_records(self) -> int:
+        """The number of records of the dataset, if no row is rejected or dropped."""
+        return self.rows + self.kept
 
 
 @dataclass
@@ -257,7 +265,7 @@ class Forecast:
         sample: measurements of a sample of rows.
         remote_images: number of images in object stores, each of which takes one GET request.
         gzipped_tables: large gzipped text tables, each of which a single core reads.
-        skipped: number of skipped inputs by kind.
+        skipped: skipped inputs by kind.
         base: with `--append`, what happens to the base version; the rest is about new rows.
     """
 
@@ -267,7 +275,7 @@ class Forecast:
     sample: SampleEstimate
     remote_images: int = 0
     gzipped_tables: tuple[str, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
     base: BaseForecast | None = None
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from recordmill.schemas.masking import masked_json, masked_source
@@ -13,6 +14,9 @@ FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[b
 
 # The gray pixels of an image's thumbnail, by which it is measured; b"" if it was not decoded.
 Thumbnail: TypeAlias = bytes
+
+# Skipped inputs of one kind that are named.
+_SHOWN_NAMES = 3
 
 # Maximum bytes in a protobuf message: of a varint, and of tags and lengths around a value.
 _NUMBER_BYTES, _FIELD_BYTES = 10, 24
@@ -111,10 +115,41 @@ class SkippedInput(NamedTuple):
     Attributes:
         kind: their kind, as in the row counts.
         number: their number; negative to correct an earlier count.
+        names: the first of their names, sorted; () for kinds that have no names.
     """
 
     kind: str
     number: int = 1
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def named(cls, kind: str, names: Iterable[str]) -> SkippedInput:
+        """Returns skipped inputs with names.
+
+        Args:
+            kind: their kind.
+            names: all of their names; none for an input without a part that could be named.
+
+        >>> SkippedInput.named("files", ["b", "a"]), SkippedInput.named("files", []).number
+        (SkippedInput(kind='files', number=2, names=('a', 'b')), 0)
+        """
+        found = list(names)
+        return cls(kind, len(found), tuple(heapq.nsmallest(_SHOWN_NAMES, set(found))))
+
+
+def sum_skipped(parts: Iterable[SkippedInput]) -> SkippedInput:
+    """Returns the sum of skipped inputs of one kind.
+
+    Args:
+        parts: at least one.
+
+    >>> sum_skipped([SkippedInput("files", 2, ("b", "c")), SkippedInput("files", 1, ("a",))])
+    SkippedInput(kind='files', number=3, names=('a', 'b', 'c'))
+    """
+    found = list(parts)
+    names = {name for part in found for name in part.names}
+    first = heapq.nsmallest(_SHOWN_NAMES, names)
+    return SkippedInput(found[0].kind, sum(part.number for part in found), tuple(first))
 
 
 class Unmatched(NamedTuple):

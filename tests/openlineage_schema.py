@@ -7,6 +7,7 @@ schemas are stricter than the spec's: they know all properties, while the spec a
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache
@@ -109,5 +110,7 @@ def _is_facet(kind: Any) -> bool:
 def _subclasses(base: type[BaseFacet]) -> Iterator[type[BaseFacet]]:
     """Yields the facets of a kind, such as those of a run, that the spec declares."""
     for kind in base.__subclasses__():
-        yield kind
-        yield from _subclasses(kind)
+        # attrs replaces a class by one with slots; the first one stays until it is collected.
+        if getattr(sys.modules[kind.__module__], kind.__name__) is kind:
+            yield kind
+            yield from _subclasses(kind)

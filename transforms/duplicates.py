@@ -94,7 +94,7 @@ def _read(shard: ShardVerification, directory: str, plan: Plan) -> Iterator[tupl
     # With problems, the index may be unreadable, and the dataset is not published.
     if plan.resolved.schema.has_image and not shard.problems:
         tally = shard_tally(layout.join(directory, shard.entry.index_file), shard.split)
-        yield from split_by_bucket(tally, num_buckets(plan.rows)).items()
+        yield from split_by_bucket(tally, num_buckets(plan.most_records)).items()
 
 
 def _duplicates_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import pickle
 import sys
+import zlib
 from typing import Any, NamedTuple, TypeAlias
 
 from apache_beam import coders
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
 
@@ -32,6 +34,10 @@ class RefBatch(list[ImageRef]):
 
 class OrderedRefs(list[tuple[bytes, ImageRef]]):
     """References of one shard with their order hashes: [(order, ImageRef)]."""
+
+
+class VerificationBatch(list[ShardVerification]):
+    """Verifications of shards, on their way to the one worker that reconciles all counts."""
 
 
 # References, and the shard that they are assigned to.
@@ -59,6 +65,18 @@ class BatchCoder(coders.Coder):
 
 
 _ROW_BYTES = 100
+
+
+class CompressedBatchCoder(BatchCoder):
+    """Pickles and compresses a batch, where one worker receives all batches."""
+
+    def encode(self, value: Any) -> bytes:
+        """Returns the compressed batch."""
+        return zlib.compress(super().encode(value), 1)
+
+    def decode(self, encoded: bytes) -> Any:
+        """Returns the batch."""
+        return super().decode(zlib.decompress(encoded))
 
 
 class OrderedRefsCoder(BatchCoder):
@@ -132,6 +150,7 @@ coders.registry.register_coder(ImageRef, ImageRefCoder)
 coders.registry.register_coder(RowBatch, BatchCoder)
 coders.registry.register_coder(RefBatch, BatchCoder)
 coders.registry.register_coder(OrderedRefs, OrderedRefsCoder)
+coders.registry.register_coder(VerificationBatch, CompressedBatchCoder)
 coders.registry.register_coder(Row, RowCoder)
 
 

@@ -141,7 +141,7 @@ def _read(
     yield TaggedOutput(_COMPARED, NearDuplicates(compared=int(hashed.sum())))
     hashes = images.measures["phash"].drop_null().to_pylist()
     packed = pack(_ids(shard, plan, images.records[hashed]), hashes)
-    yield from split_by_bucket(packed, plan.rows)
+    yield from split_by_bucket(packed, plan.most_records)
 
 
 def _members(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from recordmill.schemas.records import Items, Row, Unmatched
+from recordmill.schemas.records import Items, Row, SkippedInput, Unmatched
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import REJECTS, RowBatch, rejected
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
@@ -112,7 +112,7 @@ def _join(
             yield TaggedOutput(_UNMATCHED_IMAGES, image)
     # Only rows become records or rejects, so labels without a row are skipped inputs.
     if not matched:
-        yield TaggedOutput(_SKIPPED, (UNMATCHED, len(labels)))
+        yield TaggedOutput(_SKIPPED, (UNMATCHED, SkippedInput(UNMATCHED, len(labels))))
         for label in labels:
             yield TaggedOutput(_UNMATCHED_LABELS, Unmatched(value, "", label.source))
 

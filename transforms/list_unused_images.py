@@ -11,10 +11,11 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from recordmill.schemas.layout import is_url
-from recordmill.schemas.records import Unmatched
+from recordmill.schemas.records import SkippedInput, Unmatched
 from recordmill.transforms.elements import RowBatch
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.rows.binding import Binding, files_of
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.identities import files_of
 from recordmill.transforms.storage.formats import FileTree
 
 UNUSED = "images that no row names"
@@ -27,11 +28,11 @@ class UnusedImages(NamedTuple):
 
     Attributes:
         images: one element for each image.
-        skipped: (description, count), as for other skipped inputs.
+        skipped: (kind, skipped inputs), as for others.
     """
 
     images: PCollection[Unmatched]
-    skipped: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, SkippedInput]]
 
 
 @dataclass(eq=False)
@@ -59,7 +60,7 @@ class ListUnusedImages(beam.PTransform):
             >> beam.FlatMap(_named, self.binding).with_output_types(tuple[str, str]),
         } | "GroupByFile" >> beam.CoGroupByKey()  # (file, {"files": [address], "rows": [""]})
         images = grouped | "OnlyFiles" >> beam.FlatMap(_unused).with_output_types(Unmatched)
-        return UnusedImages(images, images | "CountUnused" >> beam.Map(lambda _: (UNUSED, 1)))
+        return UnusedImages(images, images | "CountUnused" >> beam.Map(_skipped))
 
 
 def images_below(root: str) -> Iterator[tuple[str, str]]:
@@ -79,6 +80,10 @@ def _named(rows: RowBatch, binding: Binding) -> Iterator[tuple[str, str]]:
     for row in rows:
         for address in files_of(row, binding):
             yield _file(address), ""
+
+
+def _skipped(_: Unmatched) -> tuple[str, SkippedInput]:
+    return UNUSED, SkippedInput(UNUSED)  # its name is in the list
 
 
 def _unused(group: tuple[str, Mapping[str, Iterable[str]]]) -> Iterator[Unmatched]:

@@ -22,13 +22,9 @@ from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.elements import REJECTS, Outcome, RefBatch, RowBatch, rejected
-from recordmill.transforms.functional.rows.binding import (
-    Binding,
-    bind_rows,
-    broken_frame,
-    by_halves,
-    reject_row,
-)
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.identities import reject_row
+from recordmill.transforms.functional.rows.references import bind_rows, broken_frame, by_halves
 from recordmill.transforms.functional.rows.sampling import Sampler
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.functional.sources.text_ranges import (
@@ -63,12 +59,12 @@ class SourceSplits(NamedTuple):
     Attributes:
         splits: units of reading: a file, a row group, or some files of a folder.
         rejects: files and folders that cannot be listed.
-        skipped: (description, count) of skipped inputs; a description can occur several times.
+        skipped: (kind, skipped inputs); a kind can occur several times.
     """
 
     splits: PCollection[SourceSplit]
     rejects: PCollection[Reject]
-    skipped: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, SkippedInput]]
 
 
 class ReadOutcome(NamedTuple):
@@ -77,12 +73,12 @@ class ReadOutcome(NamedTuple):
     Attributes:
         good: the rows, in batches.
         rejects: rows that cannot be read, and files and folders that cannot be listed.
-        skipped: (description, count) of skipped inputs; a description can occur several times.
+        skipped: (kind, skipped inputs); a kind can occur several times.
     """
 
     good: PCollection[RowBatch]
     rejects: PCollection[Reject]
-    skipped: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, SkippedInput]]
 
 
 @dataclass(eq=False)
@@ -246,7 +242,9 @@ def batched_rows(
 
 
 def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
-    return rejected(other) if isinstance(other, Reject) else TaggedOutput(SKIPPED, tuple(other))
+    return (
+        rejected(other) if isinstance(other, Reject) else TaggedOutput(SKIPPED, (other.kind, other))
+    )
 
 
 def staged(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -15,6 +16,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, RejectSum
+from recordmill.schemas.records import SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import (
     Duplicate,
@@ -23,7 +25,7 @@ from recordmill.schemas.statistics import (
     ImageFindings,
     SplitTally,
 )
-from recordmill.transforms.elements import RowBatch
+from recordmill.transforms.elements import RowBatch, VerificationBatch
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.storage.drafts import Draft
@@ -32,6 +34,10 @@ from recordmill.transforms.workers.metrics import counter
 
 # Rejects per reason that messages quote.
 _SHOWN_REJECTS = 3
+
+# Verifications per element of a side input: Flink keeps all elements in the memory of one task
+# manager. Those of 10^5 shards take 44 MB one by one, and 15 MB in batches, which are compressed.
+_BATCH_SHARDS = 256
 
 
 @dataclass(eq=False)
@@ -42,7 +48,7 @@ class ReconcileCounts(beam.PTransform):
         plan: the plan of the dataset.
         rows: all rows read, in batches.
         unread: rejects of rows that could not be read.
-        skipped: (description, count) of skipped inputs.
+        skipped: (kind, skipped inputs).
         assigned: (split, number of rows assigned to it).
         rejects: all rejects, including those of unread rows.
         tallies: (split, sums over its shards).
@@ -56,7 +62,7 @@ class ReconcileCounts(beam.PTransform):
     plan: PCollection[Plan]
     rows: PCollection[RowBatch]
     unread: PCollection[Reject]
-    skipped: PCollection[tuple[str, int]]
+    skipped: PCollection[tuple[str, SkippedInput]]
     assigned: PCollection[tuple[str, int]]
     rejects: PCollection[Reject]
     tallies: PCollection[tuple[str, SplitTally]]
@@ -85,6 +91,11 @@ class ReconcileCounts(beam.PTransform):
             | "SplitOfDuplicate" >> beam.Map(split_of_duplicate).with_output_types(str)
             | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
+        verified = (
+            verifications
+            | "BatchVerifications" >> beam.BatchElements(_BATCH_SHARDS, _BATCH_SHARDS)
+            | "CompressBatch" >> beam.Map(VerificationBatch).with_output_types(VerificationBatch)
+        )
         # One element, so that counts are compared once, also without any row.
         once: Any = verifications.pipeline | "Once" >> beam.Create([None])
         return once | "Reconcile" >> beam.Map(
@@ -92,15 +103,15 @@ class ReconcileCounts(beam.PTransform):
             AsIter(self.contents),
             AsSingleton(self.group_leaks),
             AsSingleton(self.findings),
+            AsIter(verified),
             AsSingleton(self.plan),
             AsSingleton(rows),
             AsSingleton(unread),
             AsDict(self.assigned),
             AsDict(reasons),
             AsDict(self.tallies),
-            AsIter(verifications),
             AsDict(dropped),
-            AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum)),
+            AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum_skipped)),
             base=self.base,
         )
 
@@ -125,11 +136,12 @@ def _reconcile(
     contents: Iterable[DuplicateStats],
     group_leaks: GroupLeakage,
     findings: ImageFindings,
+    verified: Iterable[VerificationBatch],
     *counts: Any,
     base: Base | None,
 ) -> DatasetInfo:
     content = merge_duplicate_stats(contents)
-    found = reconcile(*counts, base=base)
+    found = reconcile(*counts, verified=chain.from_iterable(verified), base=base)
     return replace(found, content=content, group_leaks=group_leaks, findings=findings)
 
 

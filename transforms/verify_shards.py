@@ -10,8 +10,8 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -27,11 +27,13 @@ from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.elements import displayed
 from recordmill.transforms.functional.reconcile import tally_of, without_tally
 from recordmill.transforms.functional.records.index import index_lines
+from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
+from recordmill.transforms.verification.removed_records import find_removed
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.progress import advance
 
@@ -84,43 +86,27 @@ class VerifyShards(beam.PTransform):
         )
 
 
-class _VerifyShard(beam.DoFn):
-    """Verifies a few shards concurrently, and emits each when it is done."""
+class _ConcurrentDoFn(beam.DoFn):
+    """Handles a few shards concurrently, and emits each result when it is ready."""
 
-    def __init__(self, config: ConvertConfig, directory: str) -> None:
-        self._config = config
-        self._directory = directory
+    def __init__(self) -> None:
         self._shared = Shared()
 
+    def handle(self, element: Any) -> Any:
+        """Returns the result of an element; called in a thread of the pool."""
+        raise NotImplementedError
+
     def setup(self) -> None:
-        verifier_process.prepare(self._directory)
         self._executor = self._shared.acquire(new_executor)
         self._ahead = _SHARDS_AHEAD * num_cores()
 
     def start_bundle(self) -> None:
-        self._running: deque[tuple[WrittenShard, Future[ShardVerification]]] = deque()
+        self._running: deque[Future[Any]] = deque()
 
-    def process(
-        self, element: tuple[WrittenShard, Plan]
-    ) -> Iterator[tuple[WrittenShard, ShardVerification]]:
-        written, plan = element
-        if written.entry:  # verified with the base version
-            yield (
-                written,
-                ShardVerification(
-                    written.split, written.index, written.entry, written.index_crc32c
-                ),
-            )
-            return
-        files = ShardFiles.planned(
-            self._directory, self._config, plan, written.split, written.index
-        )
-        verification = self._executor.submit(
-            verifier_process.verify, files, plan.resolved, self._config.verify
-        )
-        self._running.append((written, verification))
-        # Waits for the oldest if there are many, so that verification keeps up with writing.
-        while self._running and (len(self._running) > self._ahead or self._running[0][1].done()):
+    def process(self, element: Any) -> Iterator[Any]:
+        self._running.append(self._executor.submit(self.handle, element))
+        # Waits for the oldest if there are many, so that it keeps up with the step before.
+        while self._running and (len(self._running) > self._ahead or self._running[0].done()):
             yield self._next()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -128,11 +114,68 @@ class _VerifyShard(beam.DoFn):
         while self._running:
             yield GlobalWindows.windowed_value(self._next())
 
-    def _next(self) -> tuple[WrittenShard, ShardVerification]:
-        written, verification = self._running.popleft()
-        found = verification.result()
-        advance("verified", found.entry.converted)
+    def _next(self) -> Any:
+        return self._running.popleft().result()
+
+
+class _VerifyShard(_ConcurrentDoFn):
+    """Verifies a shard: (WrittenShard, Plan) → (WrittenShard, ShardVerification)."""
+
+    def __init__(self, config: ConvertConfig, directory: str) -> None:
+        super().__init__()
+        self._config = config
+        self._directory = directory
+
+    def setup(self) -> None:
+        verifier_process.prepare(self._directory)
+        super().setup()
+
+    def handle(self, element: tuple[WrittenShard, Plan]) -> tuple[WrittenShard, ShardVerification]:
+        written, plan = element
+        split, index = written.split, written.index
+        if written.entry:  # verified with the base version
+            return written, ShardVerification(split, index, written.entry, written.index_crc32c)
+        files = ShardFiles.planned(self._directory, self._config, plan, split, index)
+        found = verifier_process.verify(files, plan.resolved, self._config.verify)
         return written, found
+
+    def _next(self) -> tuple[WrittenShard, ShardVerification]:
+        written, found = super()._next()
+        if not written.entry:
+            advance("verified", found.entry.converted)  # metrics belong to the thread of the step
+        return written, found
+
+
+@dataclass(eq=False)
+class FindRemovedRecords(beam.PTransform):
+    """Searches shards: PCollection[ShardVerification] → the same, with the problems found.
+
+    Every record is read again: also those of shards that are linked from the base version.
+
+    Attributes:
+        directory: the dataset's folder.
+        removed: the records that must be in no shard.
+    """
+
+    directory: str
+    removed: Removed
+
+    def expand(self, shards: PCollection[ShardVerification]) -> PCollection[ShardVerification]:
+        """Adds the search, which engines fuse with the verification; workers share the shards."""
+        return shards | "FindInShard" >> beam.ParDo(_FindInShard(self.directory, self.removed))
+
+
+class _FindInShard(_ConcurrentDoFn):
+    def __init__(self, directory: str, removed: Removed) -> None:
+        super().__init__()
+        self._directory = directory
+        self._removed = removed
+
+    def handle(self, shard: ShardVerification) -> ShardVerification:
+        if shard.problems:  # the shard may be unreadable, and is not published
+            return shard
+        found = find_removed(self._directory, shard.entry, self._removed)
+        return replace(shard, problems=tuple(found))
 
 
 @dataclass(eq=False)

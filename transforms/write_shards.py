@@ -58,6 +58,7 @@ from recordmill.transforms.shards.kept_shard import KeptShard
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import (
     VersionTags,
+    exists,
     file_version_tags,
     make_folder,
     ref_version_tags,
@@ -295,8 +296,11 @@ class _WriteShard(beam.DoFn):
             return written
         faults = writer.faults
         shard = replace(written, fingerprint=fingerprint.without(faults))
+        # A checkpoint that is written after another attempt has published would stay forever.
+        marker = layout.join(self._checkpoints.dataset, layout.SUCCESS)
+        is_published = writer.is_late and exists(marker)
         # After a transient fault (a timeout, say) the next run must try the image again.
-        if not any(fault.is_transient for fault in faults):
+        if not is_published and not any(fault.is_transient for fault in faults):
             checkpoint = Checkpoint(
                 fingerprint=fingerprint.digest,
                 shard=shard,

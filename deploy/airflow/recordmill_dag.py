@@ -8,6 +8,9 @@ With the DAG `recordmill`, a version has the rows of its day. With `recordmill_a
 of all days since `first_day`: the day's rows are appended to the version of the day before. A day
 waits until the one before it has succeeded.
 
+With the package apache-airflow-providers-openlineage, the OpenLineage events of recordmill name the
+task as the parent run.
+
 recordmill needs its own environment. The environment variable RECORDMILL names its program; by
 default it is searched on the PATH of the worker.
 """
@@ -80,6 +83,25 @@ def version(day: date) -> str:
     return f"{day.year}.{day.month}.{day.day}"
 
 
+def lineage_variables(context: Context) -> dict[str, str]:
+    """Returns the variables that name the task and the DAG run as the parents of recordmill's run.
+
+    They are empty without the package apache-airflow-providers-openlineage.
+
+    Args:
+        context: of the task.
+    """
+    try:
+        from airflow.providers.openlineage.plugins import macros
+    except ImportError:
+        return {}
+    task = context["ti"]
+    return {
+        "OPENLINEAGE_PARENT_ID": macros.lineage_parent_id(task),
+        "OPENLINEAGE_ROOT_PARENT_ID": macros.lineage_root_parent_id(task),
+    }
+
+
 class RecordmillOperator(BaseOperator):
     """Runs recordmill for the day of the run; fails without retries if retries cannot help."""
 
@@ -98,7 +120,8 @@ class RecordmillOperator(BaseOperator):
         arguments = self.arguments(context["params"], moment.date())
         self.process = SubprocessHook()
         program = shlex.split(os.environ.get("RECORDMILL", "recordmill"))
-        code = self.process.run_command([*program, *arguments]).exit_code
+        environment = {**os.environ, **lineage_variables(context)}
+        code = self.process.run_command([*program, *arguments], environment).exit_code
         if code in NO_RETRY:
             raise AirflowFailException(
                 f"recordmill {arguments[0]}: exit code {code}, {NO_RETRY[code]}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from deploy.scaling.inputs import Cluster, Scheduling
+from deploy.scaling.shard_bytes import unevenness
 from deploy.scaling.simulation import Model
 
 JOBS = {10**6: (1, 16), 10**8: (50, 500), 10**9: (200, 1000)}
@@ -15,6 +16,7 @@ JOBS = {10**6: (1, 16), 10**8: (50, 500), 10**9: (200, 1000)}
 
 IMAGES_PER_WORKER = 250_000
 WORKERS = (1, 2, 10, 100, 500, 1000)
+RECORDS = (10, 100, 1_000, 10_000)
 
 
 def job_table(model: Model) -> Iterator[list[str]]:
@@ -84,6 +86,16 @@ def disturbance_table(model: Model, workers: int = 100) -> Iterator[list[str]]:
         yield [name, f"{total / 60:.1f}", f"{total / least - 1:.1%}"]
 
 
+def shard_bytes_table(_: Model) -> Iterator[list[str]]:
+    """Yields the table of shards with few to many records, whose images differ in size."""
+    by_hash = ("standard deviation of bytes", "largest of 1,000 shards")
+    yield ["records per shard", *by_hash, "largest, with `--records_per_shard`"]
+    for records in RECORDS:
+        ranges, exact = (unevenness(records, exact) for exact in (False, True))
+        figures = (ranges.deviation, ranges.largest, exact.largest)
+        yield [f"{records:,}", f"{figures[0]:.0%}", *(f"+{figure:.0%}" for figure in figures[1:])]
+
+
 def markdown(rows: Iterator[list[str]]) -> str:
     """Returns a table as Markdown, with numbers aligned to the right."""
     header, *lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -91,7 +103,12 @@ def markdown(rows: Iterator[list[str]]) -> str:
     return "\n".join([header, "|" + " ---: |" * columns, *lines])
 
 
-TABLES = {"jobs": job_table, "weak": weak_scaling_table, "disturbances": disturbance_table}
+TABLES = {
+    "jobs": job_table,
+    "weak": weak_scaling_table,
+    "disturbances": disturbance_table,
+    "bytes": shard_bytes_table,
+}
 """Marker in docs/explanation/scaling.md to the function that makes the table there."""
 
 

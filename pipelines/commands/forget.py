@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from recordmill.pipelines import forget
 from recordmill.pipelines.console.printing import say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
+from recordmill.pipelines.forget import forget
+from recordmill.pipelines.forget.holders import Holder
+from recordmill.pipelines.forget.selection import SimilarRecord
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
-from recordmill.pipelines.versions import Holder
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.functional.sources.parquet import read_table
 from recordmill.transforms.storage.files import read_bytes
@@ -119,7 +120,7 @@ def _say(flags: argparse.Namespace, text: str) -> None:
         say(text)
 
 
-def _similar_lines(similar: Collection[forget.SimilarRecord]) -> list[str]:
+def _similar_lines(similar: Collection[SimilarRecord]) -> list[str]:
     lines = [
         f"{record.key} ({record.split}) remains with "
         + (

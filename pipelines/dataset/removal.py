@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import VerificationFailed
-from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.removal import Removal, ShardDigest, digest_of_key
+from recordmill.schemas.removal import Removal, ShardDigest
 from recordmill.transforms.functional.read_ahead import map_ahead
-from recordmill.transforms.functional.records.examples import read_features
-from recordmill.transforms.functional.records.framing import FrameError, read_frames
+from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.storage.dataset import Dataset, read_file
-from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
+from recordmill.transforms.verification.removed_records import find_removed
 from recordmill.transforms.workers.cores import num_cores
 
 _SHARDS_AHEAD = 4
-
-
-def image_digests(data: bytes, resolved: ResolvedSchema) -> list[str]:
-    """Returns the hex digest of each image of a record; for sequences, of each frame.
-
-    Args:
-        data: the serialized message.
-        resolved: the schema of the dataset.
-    """
-    feature = resolved.schema.image_feature
-    if feature is None:
-        return []
-    images = read_features(data).get(feature, [])
-    return [hashlib.sha256(image).hexdigest() for image in images]
 
 
 def check_certificate(dataset: Dataset) -> Iterator[Problem]:
@@ -70,16 +50,27 @@ def removal_problems(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
         dataset: the dataset.
         removal: its certificate.
     """
-    for what, stated, found in _statements(dataset, removal):
-        if stated != found:
-            message = f"states {what} {stated}, but the manifest has {found}"
-            yield Problem(layout.REMOVAL, message)
-    check = partial(_present, dataset, removal)
+    yield from false_statements(dataset, removal)
+    removed = Removed.of(removal, dataset.manifest.resolved)
+    check = partial(find_removed, dataset.directory, removed=removed)
     cores = num_cores()
     with ThreadPoolExecutor(cores) as executor:
         shards = dataset.shards().values()
         for problems in map_ahead(check, shards, executor, _SHARDS_AHEAD * cores):
             yield from problems
+
+
+def false_statements(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
+    """Yields the counts and digests of a certificate that are not those of the manifest.
+
+    Args:
+        dataset: the dataset.
+        removal: its certificate.
+    """
+    for what, stated, found in _statements(dataset, removal):
+        if stated != found:
+            message = f"states {what} {stated}, but the manifest has {found}"
+            yield Problem(layout.REMOVAL, message)
 
 
 def _statements(dataset: Dataset, removal: Removal) -> Iterator[tuple[str, object, object]]:
@@ -97,30 +88,3 @@ def _statements(dataset: Dataset, removal: Removal) -> Iterator[tuple[str, objec
     entries = {entry.file: ShardDigest.of(entry) for entry in dataset.shards().values()}
     for pair in removal.shards:
         yield f"the shard {pair.after.file}:", pair.after, entries.get(pair.after.file)
-
-
-def _present(dataset: Dataset, removal: Removal, shard: ShardEntry) -> list[Problem]:
-    """Returns a problem for each record of a shard that was removed, by key or by image."""
-    keys, images = frozenset(removal.keys_sha256), frozenset(removal.images_sha256)
-    problems = list[Problem]()
-    try:
-        found = dataset.index(shard, ["key"])["key"].to_pylist()
-        with uncompressed(dataset.path(shard.file)) as stream:
-            for key, frame in zip(found, read_frames(stream), strict=False):
-                at = frame.record, frame.offset
-                if digest_of_key(key) in keys:
-                    what = f"its key {key!r} is one that {layout.REMOVAL} states as removed"
-                    problems.append(Problem(shard.file, what, *at))
-                if not images.isdisjoint(image_digests(frame.data, dataset.manifest.resolved)):
-                    what = f"its image is one that {layout.REMOVAL} states as removed (key {key!r})"
-                    problems.append(Problem(shard.file, what, *at))
-    except (
-        VerificationFailed,
-        FrameError,
-        DecodeError,
-        ValueError,
-        OSError,
-        *DAMAGED_GZIP,
-    ) as error:
-        problems.append(Problem(shard.file, f"cannot be searched for removed records: {error}"))
-    return problems

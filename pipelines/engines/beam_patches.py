@@ -54,6 +54,10 @@ _END_SECONDS = 1
 # `TimeBasedBufferingClosableOutputStream` sends whole elements only; no issue is known.
 _NO_TIME_LIMIT = 0
 
+# The in-process runner walks all objects of a side input to find its size in its cache, which takes
+# longer than to decode the side input again for the next bundle. No issue is known.
+_NO_STATE_CACHE = 0
+
 _WORKER = (
     "from recordmill.pipelines.run.startup import end_with_parent; end_with_parent({parent}); "
     "from recordmill.pipelines.console.logs import leave_logs_to_the_runner as quiet; quiet(); "
@@ -94,6 +98,7 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
         (sdk_worker, "print", print_nothing),  # hides the built-in function
         (worker_handlers.WorkerHandler, "_registered_environments", watched),
         (worker_handlers, "DATA_BUFFER_TIME_LIMIT_MS", _NO_TIME_LIMIT),
+        (worker_handlers, "STATE_CACHE_SIZE_MB", _NO_STATE_CACHE),
     )
 
 

@@ -7,7 +7,7 @@ datasets, only images with digests below a limit are compared, so that groups re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -80,13 +80,11 @@ def _of_rows(manifest: Manifest) -> Iterator[Finding]:
     if rejected := manifest.input.rejected:
         share = f"{rejected / manifest.input.rows:.2%} of all rows"
         yield Finding("warn", f"{_count(rejected, 'row')} rejected, {share}.", "rejects")
-    for note in share_notes(manifest) + class_name_notes(manifest):
-        text = note.partition(": ")[2]
-        yield Finding("warn", f"{text[0].upper()}{text[1:]}.", "splits")
+    for _, text in _sentences(share_notes(manifest) + class_name_notes(manifest)):
+        yield Finding("warn", text, "splits")
     notes = stratification_notes(manifest) + rare_class_notes(manifest)
-    for note in notes + class_drift_notes(manifest):
-        text = note.removeprefix("note: ")
-        yield Finding("note", f"{text[0].upper()}{text[1:]}.", "splits")
+    for _, text in _sentences(notes + class_drift_notes(manifest)):
+        yield Finding("note", text, "splits")
     if transcoded := transcoded_images(manifest):
         yield Finding("note", f"{_count(transcoded, 'image')} transcoded.", "images")
 
@@ -131,11 +129,21 @@ def _of_duplicates(content: DuplicateStats) -> Iterator[Finding]:
 
 
 def _of_images(manifest: Manifest) -> Iterator[Finding]:
-    for note in image_notes(manifest):
+    for severity, text in _sentences(image_notes(manifest)):
+        yield Finding(severity, text, "leaks" if "similar" in text else "quality")
+
+
+def _sentences(notes: Iterable[str]) -> Iterator[tuple[Severity, str]]:
+    """Yields the severity and the sentence of each note.
+
+    Args:
+        notes: lines of a summary; those that are indented continue the line before.
+    """
+    for note in notes:
         severity, _, text = note.partition(": ")
-        anchor = "leaks" if "similar" in text else "quality"
-        kind: Severity = "warn" if severity == "warning" else "note"
-        yield Finding(kind, f"{text[0].upper()}{text[1:]}.", anchor)
+        if not note.startswith(" "):
+            sentence = f"{text[0].upper()}{text[1:].removesuffix('.')}."
+            yield "warn" if severity == "warning" else "note", sentence
 
 
 def _count(number: int, what: str) -> str:

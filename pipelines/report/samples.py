@@ -284,7 +284,8 @@ def _collect(
     """Adds the locations in one shard to `found`, and subtracts them from `missing`."""
     sought = set(missing)
     for location in dataset.locations(shard, sought - {""}):
-        for name in location.classes or ("",):
+        # A record can have several boxes of a class, and is one sample of it.
+        for name in dict.fromkeys(location.classes or ("",)):
             if name in sought:
                 found.setdefault((split, name), []).append(location)
                 missing[name] -= 1

@@ -41,8 +41,8 @@ def near_duplicate_notes(near: NearDuplicates) -> list[str]:
         shown = _pairs(near.conflicts.examples)
         lines.append(f"warning: {_groups(conflicts)} {verb} more than one label ({shown})")
     lines += [
-        f"note: {count:,} records of {split} have an image similar to that of another record of "
-        f"{split}"
+        f"note: {count:,} {'record' if count == 1 else 'records'} of {split} "
+        f"{'has' if count == 1 else 'have'} an image similar to that of another record of {split}"
         for split, count in near.duplicates.items()
     ]
     return lines + limit_notes(near)

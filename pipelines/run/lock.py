@@ -180,7 +180,7 @@ def _lock_and_prepare(
     config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
 ) -> tuple[Target, Lock] | None:
     if target.needs_rollback and not dry_run:
-        held = _lock(target)
+        held = lock_folders(target)
         try:
             target.recover()
         finally:
@@ -197,7 +197,7 @@ def _lock_and_prepare(
     target.check_run()
     if dry_run:
         return target, Lock(_lock_path(target), None)
-    held = _lock(target)
+    held = lock_folders(target)
     try:
         # Checked again under the lock: another run may have published since.
         contents = target.contents()
@@ -237,14 +237,20 @@ def _clean_up_after_kill(target: Target) -> None:
     if is_local(target.final) and (exists(target.run) or exists(_lock_path(target))):
         # A run that is active holds the lock; foreign files are left to the next `replace`.
         with contextlib.suppress(DatasetExists, UsageError):
-            held = _lock(target)
+            held = lock_folders(target)
             try:
                 target.clean_up_if_published()
             finally:
                 held.release()
 
 
-def _lock(target: Target) -> Lock:
+def lock_folders(target: Target) -> Lock:
+    """Locks the folders of a run; in an object store, which has no locks, this does nothing.
+
+    Raises:
+        DatasetExists: if another run is writing the dataset.
+        UsageError: if the lock file cannot be created.
+    """
     if not is_local(target.final):
         return Lock(_lock_path(target), None)
     return lock(_lock_path(target), target.final)

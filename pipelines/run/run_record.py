@@ -110,6 +110,7 @@ class RunRecord(BaseModel):
         fingerprints: fingerprint of each shard's input, by file, for runs with this base version.
         group_leaks: groups that are in more than one split.
         first_rejects: the first reject of each reason, as in rejects/.
+        skipped_names: the first names of skipped inputs, by kind.
         records_per_second: mean over the whole run, with start-up and verification.
         versions: versions of Python and of the packages that determine bytes.
         command: the command line with secrets masked; () for a call of the library.
@@ -136,6 +137,7 @@ class RunRecord(BaseModel):
     fingerprints: dict[str, str] = {}
     group_leaks: GroupLeakage = GroupLeakage()
     first_rejects: tuple[dict[str, Any], ...] = ()
+    skipped_names: dict[str, tuple[str, ...]] = {}
     records_per_second: float
     versions: dict[str, str]
     command: tuple[str, ...] = ()
@@ -183,7 +185,7 @@ def finished_record(
     now = time.time()
     seconds = now - context.started
     counts = info.counts if info else None
-    records = counts.records if counts else 0
+    records, skipped = counts.records if counts else 0, info.skipped if info else {}
     return RunRecord(
         run_id=context.run_id,
         state=error.state if error else PUBLISHED,
@@ -202,6 +204,7 @@ def finished_record(
         fingerprints=dict(info.fingerprints) if info else {},
         group_leaks=info.group_leaks if info else GroupLeakage(),
         first_rejects=tuple(r.to_dict() for r in info.rejects) if info else (),
+        skipped_names={kind: found.names for kind, found in skipped.items() if found.names},
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),
         command=context.command,

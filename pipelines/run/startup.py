@@ -6,6 +6,7 @@ This module is imported before Beam, and imports only modules that load in a few
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import logging
 import os
@@ -26,10 +27,20 @@ if TYPE_CHECKING:
 
 INTERRUPTING = (signal.SIGTERM, signal.SIGINT)
 
+# By default, glibc maps blocks of megabytes, and returns free memory above 128 KB, until it has
+# adapted to them: mapping the arrays of a batch of images again takes as long as measuring them.
+_KEPT_BYTES = 2**25
+
 _ALLOCATOR_LIMITS = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # the default keeps 50 MB of the index of 100,000 rows
     "MALLOC_ARENA_MAX": "2",  # for subprocesses: arenas of TensorFlow's threads keep 30 MB
+    "MALLOC_MMAP_THRESHOLD_": str(_KEPT_BYTES),
+    "MALLOC_TRIM_THRESHOLD_": str(_KEPT_BYTES),
 }
+
+# The same settings as parameters of `mallopt` (malloc.h), because glibc reads the environment only
+# when a process starts.
+_MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
 _COLLECTED_OBJECTS = 10_000
 _PARENT_SECONDS = 0.2
 _AGAIN_SECONDS = 0.01
@@ -165,11 +176,14 @@ def handle_signals() -> Iterator[Interrupt]:
 
 
 def limit_allocator_caches() -> None:
-    """Makes Arrow, and the allocators of subprocesses, return freed memory to the system.
+    """Limits the freed memory that Arrow, and the allocators of this process and others, keep.
 
     It must be called before Arrow is used. Variables that are already set keep their values.
     """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in the C libraries of Linux
     for name, value in _ALLOCATOR_LIMITS.items():
+        if name not in os.environ and name in _MALLOPT and mallopt:
+            mallopt(_MALLOPT[name], int(value))
         os.environ.setdefault(name, value)
 
 

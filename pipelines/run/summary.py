@@ -63,7 +63,7 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
     if reasons := [f"{count:,} {reason}" for reason, count in manifest.input.reasons.items()]:
         terminal.line(f"rejected: {', '.join(reasons)}")
     terminal.lines(f"  {line}" for line in record.reject_lines)
-    terminal.lines(notes(manifest))
+    terminal.lines(notes(manifest, record.skipped_names))
     if manifest.base:
         terminal.line(_base_note(manifest.base, record))
     if record.shards_reused:
@@ -97,11 +97,16 @@ def encoding_notes(manifest: Manifest) -> list[str]:
     if not count:
         return []
     hint = "" if settings.format == "jpeg" else "; --image format=png resizes without further loss"
-    return [f"encoded: {count:,} images as JPEG with quality {settings.quality}{hint}"]
+    return [f"encoded: {_count(count, 'image')} as JPEG with quality {settings.quality}{hint}"]
 
 
-def notes(manifest: Manifest) -> list[str]:
-    """Returns notes and warnings on a published dataset, in addition to its row counts."""
+def notes(manifest: Manifest, skipped_names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns notes and warnings on a published dataset, in addition to its row counts.
+
+    Args:
+        manifest: the manifest of the dataset.
+        skipped_names: the first names of skipped inputs, by kind.
+    """
     lines = list(manifest.source.recognized) if manifest.source else []
     if manifest.input.duplicates:
         similar = manifest.config.get("near_duplicates") == "drop"
@@ -111,7 +116,7 @@ def notes(manifest: Manifest) -> list[str]:
     lists = {UNMATCHED: layout.UNMATCHED_LABELS, UNUSED: layout.UNMATCHED_IMAGES}
     return (
         lines
-        + skipped_notes(manifest.input.asides, manifest.input.rows, sample, lists)
+        + skipped_notes(manifest.input.asides, skipped_names, manifest.input.rows, sample, lists)
         + shard_notes(
             {n: [shard.records for shard in s.shards] for n, s in manifest.splits.items()}
         )
@@ -130,6 +135,7 @@ def notes(manifest: Manifest) -> list[str]:
 
 def skipped_notes(
     skipped: Mapping[str, int],
+    names: Mapping[str, Sequence[str]],
     rows: int,
     sample: str | int | None,
     lists: Mapping[str, str] = MappingProxyType({}),
@@ -138,20 +144,23 @@ def skipped_notes(
 
     Args:
         skipped: the number of skipped inputs by kind.
+        names: the first of their names, by kind.
         rows: the number of rows that were read, or are in the sample.
         sample: the option; None if all rows are converted.
         lists: the folder with the list of a kind.
 
-    >>> skipped_notes({"rows outside of --sample": 993, "README files": 2}, 7, "1%")
-    ['sample 1%: 7 of 1,000 rows', 'skipped: README files (2)']
+    >>> skipped_notes({"rows outside of --sample": 993, "files": 2}, {"files": ["a", "b"]}, 7, "1%")
+    ['sample 1%: 7 of 1,000 rows', 'skipped: files (2: a, b)']
     """
     others = {what: count for what, count in skipped.items() if what != OUTSIDE}
     total = rows + skipped.get(OUTSIDE, 0)
     lines = [] if sample is None else [f"sample {sample}: {rows:,} of {_count(total, 'row')}"]
-    return lines + [
-        f"skipped: {what} ({count:,}{f', listed in {lists[what]}/' if what in lists else ''})"
-        for what, count in others.items()
-    ]
+    for what, count in others.items():
+        shown = ", ".join(names.get(what, ()))
+        more = ", …" if shown and count > len(names[what]) else ""
+        listed = f", listed in {lists[what]}/" if what in lists else ""
+        lines.append(f"skipped: {what} ({count:,}{f': {shown}{more}' if shown else listed})")
+    return lines
 
 
 def class_name_notes(manifest: Manifest) -> list[str]:
@@ -184,9 +193,9 @@ def id_notes(feature: str, names: Sequence[str], source: SourceEntry) -> list[st
     if not changed:
         return lines
     shown = ", ".join(f"{name} {declared[name]} → {id_}" for name, id_ in changed[:_SHOWN_IDS])
-    more = ", …" if len(changed) > _SHOWN_IDS else ""
+    more, verb = ", …" * (len(changed) > _SHOWN_IDS), "differs" if len(changed) == 1 else "differ"
     lines.append(
-        f"note: {_count(len(changed), 'class id')} of {feature!r} differ from the source "
+        f"note: {_count(len(changed), 'class id')} of {feature!r} {verb} from the source "
         f"({shown}{more}), because ids count from 0 without gaps"
     )
     # COCO counts its categories from 1.
@@ -254,7 +263,7 @@ def duplicate_notes(content: DuplicateStats) -> list[str]:
         what = _conflict_note(content.dropped_conflicts)
         lines.append(f"warning: {what}; one record of each was kept. Check its label.")
     lines += [
-        f"note: {count:,} records of {split} have the same image as another record of {split}"
+        f"note: {_records(count, split)} the same image as another record of {split}"
         for split, count in content.duplicates.items()
     ]
     if content.leaks or content.duplicates:
@@ -276,6 +285,10 @@ def _conflict_note(conflicts: Conflicts) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _records(number: int, split: str) -> str:
+    return f"{_count(number, 'record')} of {split} {'has' if number == 1 else 'have'}"
 
 
 def _pairs(examples: Sequence[tuple[str, str]]) -> str:

@@ -9,7 +9,6 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Kind, Missing
 from recordmill.schemas.plan import Plan, SplitRanges
@@ -17,6 +16,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import hash_position, order_of
 from tests.beam.direct import TABLE, config, direct_pipeline
 
@@ -24,7 +24,7 @@ from tests.beam.direct import TABLE, config, direct_pipeline
 def analyzer(settings: ConvertConfig) -> Analyzer:
     schema = settings.dataset_schema
     ranges = SplitRanges.from_weights(settings.weights)
-    return Analyzer(settings, schema, make_binding(settings, schema), ranges)
+    return Analyzer(settings, schema, Binding.of(settings, schema), ranges)
 
 
 def row(line: int, is_text: bool = True, **values: Any) -> Row:

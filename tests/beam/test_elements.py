@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
+from apache_beam import coders
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordmill.schemas.dataset_info import ShardVerification
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.elements import ImageRefCoder, OrderedRefs, OrderedRefsCoder
+from recordmill.transforms.elements import (
+    CompressedBatchCoder,
+    ImageRefCoder,
+    OrderedRefs,
+    OrderedRefsCoder,
+    VerificationBatch,
+)
 
 PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []), "train", "g")
 
@@ -63,3 +74,29 @@ def test_the_encoded_size_is_a_few_bytes_per_box_coordinate() -> None:
     plain = len(coder.encode(PLAIN))
     assert plain < 80
     assert len(coder.encode(PLAIN._replace(boxes=("pixel", [1.0] * 40)))) < plain + 40 * 9 + 20
+
+
+def test_verifications_of_shards_take_under_200_bytes_each() -> None:
+    def verification(index: int) -> ShardVerification:
+        digests = [hashlib.sha256(f"{name}{index}".encode()).hexdigest() for name in "abc"]
+        name = f"birds-train.tfrecord-{index:05}-of-99999"
+        entry = ShardEntry(
+            file=name,
+            records=10,
+            payload=1000 + index,
+            bytes=1160 + index,
+            sha256=digests[0],
+            crc32c=index * 7919,
+            index_file=f"records/{name}",
+            index_sha256=digests[1],
+            images={},
+        )
+        return ShardVerification("train", index, entry, 9000 + index, fingerprint=digests[2])
+
+    batch = VerificationBatch(map(verification, range(256)))
+    coder = coders.registry.get_coder(VerificationBatch)
+    assert isinstance(coder, CompressedBatchCoder)
+    found = coder.decode(coder.encode(batch))
+    assert type(found) is VerificationBatch
+    assert found == batch
+    assert len(coder.encode(batch)) < 200 * len(batch)

@@ -10,7 +10,6 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that
 
-from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import Plan, SplitRanges
@@ -28,6 +27,7 @@ from recordmill.transforms.find_splits import (
     whole_weights,
 )
 from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import split_of
 from tests.beam.direct import TABLE, config, direct_pipeline
 
@@ -38,7 +38,7 @@ NAMES = ("train", "validation", "test")
 def analyzer(settings: ConvertConfig) -> Analyzer:
     schema = settings.dataset_schema
     ranges = SplitRanges.from_weights(settings.weights)
-    return Analyzer(settings, schema, make_binding(settings, schema), ranges)
+    return Analyzer(settings, schema, Binding.of(settings, schema), ranges)
 
 
 def table(number: int) -> list[Row]:

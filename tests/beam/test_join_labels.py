@@ -9,7 +9,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.features import Feature
-from recordmill.schemas.records import Items, Location, Row
+from recordmill.schemas.records import Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
@@ -31,7 +31,7 @@ def outcome(p: beam.Pipeline, name: str, rows: list[Row], unread: list[Reject]) 
     return ReadOutcome(
         p | f"{name}Rows" >> beam.Create([rows[:2], rows[2:]]),
         p | f"{name}Rejects" >> beam.Create(unread),
-        p | f"{name}SkippedInputs" >> beam.Create([(name, 1)]),
+        p | f"{name}SkippedInputs" >> beam.Create([(name, SkippedInput(name))]),
     )
 
 
@@ -80,7 +80,11 @@ def test_rows_are_joined_with_labels() -> None:
         ]
         assert_that(found.good, equal_to([[row] for row in good]), label="Rows")
         assert_that(as_tuples(found.rejects, "ToTuples"), equal_to(bad), label="Rejects")
-        skipped = [("of rows", 1), ("of labels", 1), (UNMATCHED, 2)]
+        skipped = [
+            ("of rows", SkippedInput("of rows")),
+            ("of labels", SkippedInput("of labels")),
+            (UNMATCHED, SkippedInput(UNMATCHED, 2)),
+        ]
         assert_that(found.skipped, equal_to(skipped), label="SkippedInputs")
         without = [("nobody", "", "labels.csv:6"), ("nobody", "", "labels.csv:7")]
         assert_that(joined.labels, equal_to(without), label="Labels")

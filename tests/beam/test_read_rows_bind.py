@@ -7,9 +7,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.transforms.elements import Outcome
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.read_rows import BindRows
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, plan
 
@@ -29,7 +29,7 @@ def row(line: int, **values: Any) -> Row:
 
 def bound(p: beam.Pipeline, rows: list[Row]) -> Outcome:
     resolved_plan = p | "Plan" >> beam.Create([plan(len(rows), train=1, test=1)])
-    binding = make_binding(SETTINGS, SETTINGS.dataset_schema)
+    binding = Binding.of(SETTINGS, SETTINGS.dataset_schema)
     return p | "Rows" >> beam.Create([rows]) | BindRows(binding, resolved_plan)
 
 

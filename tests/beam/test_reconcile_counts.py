@@ -11,7 +11,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
 from recordmill.schemas.statistics import (
@@ -67,7 +67,12 @@ def case(**changes: Any) -> dict[str, Any]:
     return {
         "rows": _batches(6),
         "unread": unread,
-        "skipped": [("hidden", 2), ("labels", 1), ("hidden", 1), ("labels", -1)],
+        "skipped": [
+            ("hidden", SkippedInput("hidden", 2, (".a", ".c"))),
+            ("labels", SkippedInput("labels")),
+            ("hidden", SkippedInput("hidden", 2, (".b", ".d"))),
+            ("labels", SkippedInput("labels", -1)),
+        ],
         "assigned": [("train", 4), ("test", 1)],
         "rejects": [
             *unread,
@@ -86,7 +91,7 @@ def case(**changes: Any) -> dict[str, Any]:
 
 SPLITS = {"test": counts(1, 1), "train": counts(4, 3, rejected=1)}
 REASONS = {"corrupt": 1, "malformed_row": 1, "unknown_label": 1}
-SKIPPED = {"hidden": 3}
+SKIPPED = {"hidden": 4}
 COUNTS = RowCounts.of(7, SPLITS, 2, REASONS, SKIPPED)
 VERIFIED = (
     verified("test", 0, 1, **{"png kept": 1, "test to png": 1}),
@@ -117,6 +122,10 @@ def test_matching_counts_give_no_problem() -> None:
             classes={"train": {"label": {0: 3}}, "test": {"label": {0: 1}}},
             content=DuplicateStats(images=4, duplicates={"train": 1}),
             rejects=tuple(sorted(case()["rejects"], key=lambda reject: reject.reason)),
+            skipped={
+                "hidden": SkippedInput("hidden", 4, (".a", ".b", ".c")),
+                "labels": SkippedInput("labels", 0),
+            },
         )
         assert_that(reconciled(p, case()), equal_to([expected]))
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from recordmill.pipelines.convert import make_binding
 from recordmill.schemas import layout
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Row, SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.elements import RowBatch
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.sampling import OUTSIDE, Sampler
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.sample_rows import FindSample, FirstPositionsFn, SampleRows
@@ -30,7 +30,7 @@ REJECTS = [Reject.of_malformed_row(TABLE, line, "why") for line in range(500, 52
 
 def sampler(sample: Any) -> Sampler:
     settings = config(sample=sample)
-    return Sampler.of(settings, make_binding(settings, SCHEMA))
+    return Sampler.of(settings, Binding.of(settings, SCHEMA))
 
 
 def only(expected: int) -> Callable[[list[Any]], None]:
@@ -47,15 +47,16 @@ def test_a_number_of_rows_is_met_with_those_that_cannot_be_read(rows: int, expec
         read = ReadOutcome(
             p | "Rows" >> beam.Create(batches) | beam.Reshuffle(),
             p | "Rejects" >> beam.Create(REJECTS),
-            p | "Skipped" >> beam.Create([("files", 2)]),
+            p | "Skipped" >> beam.Create([("files", SkippedInput("files", 2, ("a", "b")))]),
         )
         sample = read | FindSample(sampler(rows), rows)
         found = read | SampleRows(sample)
         both = (flat(found.good), found.rejects) | beam.Flatten()
         assert_that(both, only(expected), label="Rows in the sample")
-        outside = [(OUTSIDE, 320 - expected)] if expected < 320 else []
-        sums = found.skipped | beam.CombinePerKey(sum)
-        assert_that(sums, equal_to([("files", 2), *outside]), label="Skipped")
+        outside = [(OUTSIDE, SkippedInput(OUTSIDE, 320 - expected))] if expected < 320 else []
+        sums = found.skipped | beam.CombinePerKey(sum_skipped)
+        files = ("files", SkippedInput("files", 2, ("a", "b")))
+        assert_that(sums, equal_to([files, *outside]), label="Skipped")
 
 
 def test_the_first_positions_are_the_same_however_rows_are_bundled() -> None:

@@ -1,4 +1,7 @@
-"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems."""
+"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems.
+
+Covers `recordmill.transforms.verification.removed_records`.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,14 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.elements import OrderedRefs
+from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.shards.checkpoints import Checkpoints
-from recordmill.transforms.verify_shards import Verified, VerifyShards
+from recordmill.transforms.verify_shards import FindRemovedRecords, Verified, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
-from tests.beam.direct import config, direct_pipeline, example, plan, ref
+from tests.beam.direct import RESOLVED, config, direct_pipeline, example, plan, ref
 from tests.images import jpeg, png
 
 FILES = [f"birds-train.tfrecord-{i:05d}-of-00002" for i in range(2)]
@@ -158,3 +163,34 @@ def test_a_missing_shard_fails_the_run(dataset: Path) -> None:
     verify_indexes(p, dataset, shards)
     with pytest.raises(Exception, match="No such file"):
         p.run()
+
+
+def test_removed_records_are_found_in_all_shards(dataset: Path) -> None:
+    image = hashlib.sha256((dataset.parent / "01.png").read_bytes()).hexdigest()
+    removed = Removed(frozenset({digest_of_key("10.png")}), frozenset({image}), RESOLVED)
+    damaged = replace(verify_index(dataset, 1), problems=(Problem(FILES[1], "is damaged"),))
+    shards = [verify_index(dataset, 0), verify_index(dataset, 1), damaged]
+    key = "its key '10.png' is one that removal.json states as removed"
+    second = "its image is one that removal.json states as removed (key '01.png')"
+    first_frame = 16 + len(example("00.png", (dataset.parent / "00.png").read_bytes()))
+    expected = [
+        replace(shards[0], problems=(Problem(FILES[0], second, 1, first_frame),)),
+        replace(shards[1], problems=(Problem(FILES[1], key, 0, 0),)),
+        damaged,  # it may be unreadable
+    ]
+    with direct_pipeline() as p:
+        found = p | beam.Create(shards) | FindRemovedRecords(str(dataset), removed)
+        assert_that(found, equal_to(expected))
+
+
+def test_a_shard_that_cannot_be_searched_is_a_problem(dataset: Path) -> None:
+    shard = verify_index(dataset, 1)
+    (dataset / INDEXES[1]).write_bytes(b"")
+    with direct_pipeline() as p:
+        found = p | beam.Create([shard])
+        found |= FindRemovedRecords(str(dataset), Removed(frozenset(), frozenset(), RESOLVED))
+        message = (
+            f"cannot be searched for removed records: {dataset}/{INDEXES[1]}: is not the file that "
+            "manifest.json lists: its sha256 differs. Restore it from a backup."
+        )
+        assert_that(found, equal_to([replace(shard, problems=(Problem(FILES[1], message),))]))

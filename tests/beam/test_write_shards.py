@@ -191,6 +191,25 @@ def test_a_shard_that_another_attempt_has_left_stays_if_it_is_the_same(
     assert kept.read_bytes() == b"other"
 
 
+def test_an_attempt_that_ends_after_publication_leaves_no_checkpoint(
+    assigned: list[Assigned], tmp_path: Path
+) -> None:
+    """As that of a worker in an object store which returns when all checkpoints are deleted."""
+    output = tmp_path / "out"
+    checkpoints = Path(f"{output}.checkpoints")
+    with direct_pipeline() as p:
+        written(p, assigned, output)
+    shutil.rmtree(checkpoints)
+    (output / "_SUCCESS").touch()
+    with direct_pipeline() as p:
+        written(p, assigned, output)
+    assert not checkpoints.exists()
+    (output / "_SUCCESS").unlink()
+    with direct_pipeline() as p:
+        written(p, assigned, output)
+    assert len(list(checkpoints.iterdir())) == len(EVERY_SHARD)
+
+
 def test_all_shards_are_written_without_rows(tmp_path: Path) -> None:
     output = tmp_path / "out"
     with direct_pipeline() as p:

@@ -1,21 +1,33 @@
-"""The commands of docs/how-to/schedule.md are valid, and its tables complete."""
+"""The commands of docs/how-to/schedule.md run for several days, and its tables are complete."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from recordmill.pipelines.options import beam_options, config_of
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError
+from tests.end_to_end.command import published
+from tests.images import jpeg
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/schedule.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/how-to/schedule.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -60,8 +72,13 @@ def test_the_crontab_converts_yesterday() -> None:
     assert is_of_yesterday(taken(as_shell_passes_them(words)))
 
 
+def append_flags() -> str:
+    """Returns the flags for datasets that grow each day, as they are in a crontab."""
+    return re.search(r"^--base .*$", PAGE, re.MULTILINE)[0]
+
+
 def test_the_flags_for_growing_datasets_append_to_the_version_of_the_day_before() -> None:
-    flags = re.search(r"^--base .*$", PAGE, re.MULTILINE)[0]
+    flags = append_flags()
     command = f"{blocks('cron')[0].partition(' recordmill ')[2].partition(' >>')[0]} {flags}"
     assert not re.search(r"(?<!\\)%", flags)
     config = taken(as_shell_passes_them(command.replace(r"\%", "%")))
@@ -83,6 +100,87 @@ def test_the_systemd_unit_converts_yesterday_and_retries_only_unexpected_errors(
         {kind.exit_code for kind in RecordmillError.__subclasses__()} - {1}
     )
     assert "OnCalendar=*-*-* 02:00:00" in timer
+
+
+def cron_command(flags: str) -> list[str]:
+    """Returns the command that cron runs, with more flags."""
+    command = blocks("cron")[0].split(None, 5)[5].strip().replace(" >>", f" {flags} >>")
+    return ["sh", "-c", command.replace(r"\%", "%")]
+
+
+def systemd_command(flags: str) -> list[str]:
+    """Returns the command that systemd runs, with more flags, as the page says to write them."""
+    (line,) = re.findall(r"^ExecStart=(.*)'$", blocks("ini")[0].replace("\\\n", " "), re.MULTILINE)
+    escaped = flags.replace(r"\%", "%%").replace("$", "$$")
+    return shlex.split(f"{line} {escaped}'".replace("%%", "%").replace("$$", "$"))
+
+
+PROGRAM = """#!/bin/sh
+exec {python} -m recordmill "$@" --no_report
+"""
+
+# GNU date, on the day that the test sets.
+DATE = """#!/bin/sh
+test "$1" = -d && exec {date} -d "$TODAY $2" "$3"
+exit 1
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder with the programs and folders of a machine, and the tables of three days."""
+    for name in ("bin", "labels", "run", "log"):
+        (tmp_path / name).mkdir()
+    for name, text in (("recordmill", PROGRAM), ("date", DATE)):
+        program = tmp_path / "bin" / name
+        program.write_text(text.format(python=sys.executable, date=shutil.which("date")))
+        program.chmod(0o755)
+    for day in range(3):
+        names = [f"{day}-{i}.jpg" for i in range(4)]
+        for folder in (tmp_path / "labels" / f"2026-11-{20 + day}", tmp_path / "labels" / "all"):
+            folder.mkdir(exist_ok=True)
+            for i, name in enumerate(names):
+                (folder / name).write_bytes(jpeg(seed=4 * day + i))
+            table = pa.table({"image": names, "label": ["a", "b"] * 2})
+            pq.write_table(table, folder / f"{day}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [cron_command, systemd_command])
+def test_the_commands_append_day_after_day(
+    command: Callable[[str], list[str]], machine: Path
+) -> None:
+    places = {
+        "/data/labels/": f"{machine}/labels/",
+        "/data/datasets": f"{machine}/datasets",
+        "/run/lock/": f"{machine}/run/",
+        "/var/log/": f"{machine}/log/",
+        "/opt/recordmill/bin/": f"{machine}/bin/",
+    }
+    for day in range(3):
+        words = command(append_flags() if day else "")
+        for place, other in places.items():
+            words = [word.replace(place, other) for word in words]
+        environment = {
+            **os.environ,
+            "PATH": f"{machine}/bin:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "TODAY": f"2026-11-{21 + day}",
+        }
+        for _ in range(2 - day // 2):  # a day that is published is left alone
+            ended = subprocess.run(
+                words, capture_output=True, text=True, env=environment, timeout=300
+            )
+            assert ended.returncode == 0, ended.stderr
+    versions = machine / "datasets" / "photos"
+    assert {path.name for path in versions.iterdir()} == {f"2026.11.{20 + day}" for day in range(3)}
+    whole = published(machine / "labels" / "all" / "*.parquet", machine / "whole", name="photos")
+    assert shards(versions / "2026.11.22") == shards(whole)
+
+
+def shards(dataset: Path) -> dict[str, bytes]:
+    """Returns the shards of a dataset: name to content."""
+    return {path.name: path.read_bytes() for path in dataset.glob("*.tfrecord-*")}
 
 
 def test_the_run_record_on_the_page_has_the_fields_of_run_json() -> None:

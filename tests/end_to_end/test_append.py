@@ -18,6 +18,7 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
+from tests.end_to_end.increments import assert_is_one_conversion, manifest
 from tests.images import jpeg, png
 
 FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=4,test=2", "--no_report")
@@ -40,10 +41,6 @@ def append(day: Path, output: Path, version: str, base: str, *flags: object) -> 
     return convert(day, output, "--version", version, "--base", folder, "--append", *FLAGS, *flags)
 
 
-def manifest(dataset: Path) -> dict[str, Any]:
-    return json.loads((dataset / "manifest.json").read_bytes())
-
-
 @pytest.fixture(scope="module")
 def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three days of rows, as increments in out/, and at once in full/."""
@@ -57,19 +54,6 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = table(folder, "all.csv", range(30))
     assert convert(whole, folder / "full", "--version", "1.2.0", *FLAGS).code == 0
     return folder
-
-
-def assert_is_one_conversion(one: Path, other: Path) -> None:
-    """Asserts that an increment has the files of one conversion, as docs/how-to/increments.md."""
-    names = {str(p.relative_to(d)) for d in (one, other) for p in d.rglob("*") if p.is_file()}
-    same = {n for n in names if (one / n).read_bytes() == (other / n).read_bytes()}
-    assert names - same == {"_SUCCESS", "manifest.json", "run.json"}
-    before, after = manifest(one), manifest(other)
-    changed = {name for name, value in after.items() if value != before[name]}
-    assert changed == {"config", "fingerprint", "base"}
-    config = {name for name, value in after["config"].items() if value != before["config"][name]}
-    assert config == {"inputs", "base", "append"}
-    assert recordmill("verify", other, "--decode").code == 0
 
 
 def test_increments_give_the_files_of_one_conversion(days: Path) -> None:

@@ -200,3 +200,19 @@ def test_splits_of_the_source_can_be_replaced(tmp_path: Path) -> None:
         tmp_path / "pets", tmp_path, "--num_shards", "train=2,test=1", "--splits", "a=1"
     )
     assert (ended.code, "unknown split 'test'" in ended.err) == (2, True)
+
+
+def test_metadata_without_labels_beside_class_folders_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/1.jpg").write_bytes(jpeg(16, 12))
+    metadata = tmp_path / "metadata.csv"
+    metadata.write_text("file_name,caption\ncat/1.jpg,a cat\n")
+    reported = (
+        f"feature 'label': {metadata} has no column 'label'; it has: file_name, caption. "
+        "Name it with --columns label=COLUMN."
+    )
+    hint = " To read the folders as classes instead, add --input_format folder."
+    assert convert(tmp_path, tmp_path / "out").err == f"recordmill: {reported}{hint}\n"
+    assert convert(metadata, tmp_path / "out").err == f"recordmill: {reported}\n"
+    dataset = published(tmp_path, tmp_path / "out", "--input_format", "folder")
+    assert readers.keys(dataset, "train") == ["cat/1.jpg"]

@@ -1,7 +1,7 @@
 """A version without some records: no byte of them is left, as its certificate states.
 
-Covers `recordmill.pipelines.commands.forget`, `recordmill.pipelines.dataset.removal` and
-`recordmill.schemas.removal`.
+Covers `recordmill.pipelines.commands.forget`, `recordmill.pipelines.dataset.removal`,
+`recordmill.pipelines.forget.holders` and `recordmill.schemas.removal`.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ def test_every_source_of_labelled_images(
     assert Counter(e["label"] for e in loaded) == {0: 3, 1: 3, 2: 3}
     if name == "folder":
         assert passed_over(dataset) == {"hidden files and folders": 1, NO_IMAGE: 1}
+        names = json.loads((dataset / "run.json").read_bytes())["skipped_names"]
+        assert names == {NO_IMAGE: ["notes.txt"], "hidden files and folders": [".hidden"]}
     elif name != "parquet bytes":  # of which no image has a name
         names = [e["image/filename"][0].decode() for e in readers.examples(dataset, "train")]
         suffix = {"tfrecord": 3, "tfrecord.gz": 3}.get(name)

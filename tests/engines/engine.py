@@ -173,8 +173,19 @@ def counters_on_flink(port: int) -> dict[str, int]:
 
 def _last_job(port: int) -> Any:
     jobs = _get(f"http://127.0.0.1:{port}/jobs/overview")["jobs"]
-    last = max((job for job in jobs if job["state"] == "FINISHED"), key=lambda job: job["end-time"])
+    finished = [job for job in jobs if job["state"] == "FINISHED"]
+    # A job can fail although its command succeeded: a busy machine misses Flink's heartbeats after
+    # the dataset is published.
+    assert finished, f"no job has finished: {[_failure(port, job) for job in jobs]}"
+    last = max(finished, key=lambda job: job["end-time"])
     return _get(f"http://127.0.0.1:{port}/jobs/{last['jid']}")
+
+
+def _failure(port: int, job: dict[str, Any]) -> str:
+    """Returns the state of a job, and the first lines of the exceptions that ended it."""
+    found = _get(f"http://127.0.0.1:{port}/jobs/{job['jid']}/exceptions")
+    raised = [entry["stacktrace"].splitlines()[0] for entry in found["exceptionHistory"]["entries"]]
+    return f"{job['state']} {raised}"
 
 
 def shuffled_on_spark(event_log: Path) -> int:

@@ -24,6 +24,7 @@ from tests.engines.engine import (
     shuffled_on_spark,
 )
 from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS
+from tests.openlineage_schema import validate
 
 Cases = Callable[[str], Case]
 
@@ -131,15 +132,36 @@ def test_an_engine(running: Running, kind: str, cases: Cases, note: Note, tmp_pa
 
 
 @pytest.mark.parametrize("running", [("flink-1.20", THREADS)], indirect=True, ids=str)
-def test_an_increment(running: Running, table: Path, tmp_path: Path) -> None:
+def test_an_increment(
+    running: Running, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     header, *rows = table.read_text().splitlines(keepends=True)
     parts = [table.with_name(f"part-{n}.csv") for n in range(2)]
     for part, some in zip(parts, (rows[:200], rows[200:]), strict=True):
         part.write_text(header + "".join(some))
     base = convert(tmp_path / "base", "--input", str(parts[0])).dataset
     appended = ("--input", str(parts[1]), "--base", str(base), "--append")
-    ended = convert(tmp_path / "flink", *appended, *running.flags)
-    assert_the_same(ended.dataset, convert(tmp_path / "direct", *appended).dataset)
+    runs = {"flink": running.flags, "direct": ()}
+    for name, flags in runs.items():
+        events = {"type": "file", "log_file_path": str(tmp_path / f"{name}.jsonl"), "append": True}
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT", json.dumps(events))
+        assert convert(tmp_path / name, *appended, *flags).code == 0
+    found, expected = (tmp_path / name / "pics" / "1.0.0" for name in runs)
+    assert_the_same(found, expected)
+    flink, direct = (events_in(tmp_path / f"{name}.jsonl", tmp_path / name) for name in runs)
+    assert [event["eventType"] for event in flink] == ["START", "COMPLETE"]
+    assert flink == json.loads(json.dumps(direct).replace("DirectRunner", "FlinkRunner"))
+
+
+def events_in(file: Path, output: Path) -> list[dict[str, Any]]:
+    """Returns the OpenLineage events of a run, without its id and its times and paths."""
+    text = file.read_text().replace(str(output), "OUTPUT")
+    events: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    validate(events)
+    assert len({event["run"].pop("runId") for event in events}) == 1
+    for event in events:
+        del event["eventTime"]
+    return events
 
 
 @pytest.mark.parametrize("running", [("flink-1.20", THREADS)], indirect=True, ids=str)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end.command import recordmill
 from tests.engines.conftest import Begin, Launch
-from tests.engines.conversion import Ended, assert_stored, assert_the_same, convert
+from tests.engines.conversion import Conversion, Ended, assert_stored, assert_the_same, convert
 from tests.engines.engine import Engine, running_on_flink
 from tests.engines.pause import Pause
 from tests.stores.kinds import Store
@@ -59,8 +59,19 @@ def test_with_retries_the_dataset_is_the_same(
     assert_the_same(ended.dataset, expected)
 
 
+SHARD_PUT = r"^PUT .*/pics-train\.tfrecord-\d{5}-of-\d{5}$"
+LATE_MS = 10_000
+
+
+def wait_for_shard_put(store: Store, conversion: Conversion) -> None:
+    """Waits until a shard is on its way to the store."""
+    while not any(re.search(SHARD_PUT, name) for name in store.proxy.requests()):
+        assert conversion.running(), conversion.wait().output
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("name", ["flink-1.20", "spark"])
-def test_a_store_has_the_same_objects_after_a_worker_was_killed(
+def test_a_store_has_the_same_objects_after_workers_were_killed(
     name: str,
     store: Store,
     pause: Pause,
@@ -70,12 +81,22 @@ def test_a_store_has_the_same_objects_after_a_worker_was_killed(
     launch: Launch,
     tmp_path: Path,
 ) -> None:
+    """One is killed while it writes a shard to its disk, the next while it sends one.
+
+    The shard on its way reaches the store when a third worker is already writing it.
+    """
     engine = launch(name)
     target = ("--output", f"{store.root}/out", *store.flags)
     conversion = begin("--input", str(table), *target, *engine.start())
     with pause.until_it_is_read(conversion):
         kill_worker(engine)
+        store.proxy.set(match=SHARD_PUT, latency_ms=LATE_MS)
+    wait_for_shard_put(store, conversion)
+    kill_worker(engine)
+    sent = [name for name in store.proxy.requests() if re.search(SHARD_PUT, name)]
+    store.proxy.set()
     ended = conversion.wait()
+    assert set(sent) <= set(store.proxy.requests())  # sent again
     assert ended.code == 0, ended.output
     assert_stored(store, expected, tmp_path)
 

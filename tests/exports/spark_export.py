@@ -105,10 +105,71 @@ def iceberg(format_version: int) -> dict[str, Any]:
     snapshots = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at")
     query = f"SELECT * FROM {table} VERSION AS OF"
     rows = {str(id_): selected(f"{query} {id_}") for (id_,) in snapshots.collect()}
+    return {"metadata": metadata_of(name), "rows": rows}
+
+
+def metadata_of(name: str) -> str:
+    """Returns the address of the current metadata file of an Iceberg table."""
     metadata = folder / "iceberg" / "db" / name / "metadata"
     current = (metadata / "version-hint.text").read_text().strip()
-    return {"metadata": f"file://{metadata}/v{current}.metadata.json", "rows": rows}
+    return f"file://{metadata}/v{current}.metadata.json"
 
 
-tables = {"delta": delta(), "v2": iceberg(2), "v3": iceberg(3)}
+def equality() -> dict[str, Any]:
+    """Returns an Iceberg table with equality deletes, as Flink writes them, and rewritten."""
+    table = "ice.db.equality"
+    spark.sql(f"CREATE TABLE {table} (id STRING, n INT) USING iceberg")
+    spark.sql(f"INSERT INTO {table} VALUES ('1', 1), ('2', 2), ('3', 3)")
+    before = metadata_of("equality")
+    delete_equal(table, "2")
+    spark.sql(f"INSERT INTO {table} VALUES ('2', 7)")
+    with_deletes, rows = metadata_of("equality"), selected(f"SELECT * FROM {table}")
+    options = "map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true')"
+    call = f"CALL ice.system.rewrite_data_files(table => 'db.equality', options => {options})"
+    spark.sql(call)
+    metadata = {"before": before, "deleted": with_deletes, "rewritten": metadata_of("equality")}
+    return {"metadata": metadata, "rows": rows}
+
+
+def delete_equal(name: str, key: str) -> None:
+    """Deletes the row with a key from an Iceberg table by its value."""
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway  # type: ignore[attr-defined]
+    iceberg = jvm.org.apache.iceberg
+    table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    columns, ids = gateway.new_array(jvm.String, 1), gateway.new_array(jvm.int, 1)
+    columns[0], ids[0] = "id", table.schema().findField("id").fieldId()
+    schema = table.schema().select(columns)
+    factory = iceberg.data.GenericAppenderFactory(table.schema(), table.spec(), ids, schema, None)
+    output = table.io().newOutputFile(f"{table.location()}/data/equal.parquet")
+    encrypted = iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(output)
+    writer = factory.newEqDeleteWriter(encrypted, iceberg.FileFormat.PARQUET, None)
+    record = iceberg.data.GenericRecord.create(schema)
+    record.setField("id", key)
+    writer.write(record)
+    writer.close()
+    table.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    spark.sql(f"REFRESH TABLE {name}")
+
+
+def compacted(table: str, kind: str, compaction: str) -> None:
+    """Writes a table of four rows, one by one, and compacts it after two and three of them."""
+    spark.sql(f"CREATE TABLE {table} (id STRING) USING {kind}")
+    for number in range(4):
+        spark.sql(f"INSERT INTO {table} VALUES ('{number}')")
+        if number in (1, 2):
+            spark.sql(compaction)
+
+
+compacted(f"delta.`{folder}/compacted`", "delta", f"OPTIMIZE delta.`{folder}/compacted`")
+rewrite = "options => map('min-input-files', '1')"
+call = f"CALL ice.system.rewrite_data_files(table => 'db.compacted', {rewrite})"
+compacted("ice.db.compacted", "iceberg", call)
+tables = {"delta": delta(), "v2": iceberg(2), "v3": iceberg(3), "equality": equality()}
+tables["compacted"] = {
+    "metadata": metadata_of("compacted"),
+    "rows": selected("SELECT * FROM ice.db.compacted"),
+    "first": spark.sql(
+        "SELECT snapshot_id FROM ice.db.compacted.snapshots ORDER BY committed_at"
+    ).collect()[2][0],
+}
 print(json.dumps(tables, default=str))

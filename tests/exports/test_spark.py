@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyiceberg.catalog
 import pytest
-from pyiceberg.utils.config import Config
 
 from tests.deploy.runs.environments import ROOT, environment, run
 from tests.end_to_end import readers
-from tests.end_to_end.command import published
+from tests.end_to_end.command import convert, published
+from tests.iceberg_tables import local_catalog
 from tests.stores.servers import maven
 
 JARS = (
@@ -33,14 +34,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pyiceberg.catalog.Catalog:
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pyiceberg.catalog.Catalog]:
     """The catalog `local`, with an empty namespace `db`."""
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-    catalog = pyiceberg.catalog.load_catalog("local")
-    catalog.create_namespace("db")
-    return catalog
+    with local_catalog(tmp_path, monkeypatch) as opened:
+        yield opened
 
 
 def test_every_version_of_a_delta_table_has_the_rows_that_spark_selects(
@@ -64,6 +61,54 @@ def test_every_snapshot_of_an_iceberg_table_has_the_rows_that_spark_selects(
     assert len(expected["rows"]) == 4
     for snapshot, rows in expected["rows"].items():
         assert rows_of(f"iceberg:local.db.{name}@{snapshot}", tmp_path / snapshot) == rows
+
+
+def test_equality_deletes_are_rejected_until_spark_has_applied_them(
+    written: tuple[Path, dict[str, Any]],
+    catalog: pyiceberg.catalog.Catalog,
+    tmp_path: Path,
+) -> None:
+    expected = written[1]["equality"]
+    assert expected["rows"] == [{"id": "1", "n": 1}, {"id": "2", "n": 7}, {"id": "3", "n": 3}]
+    for name, metadata in expected["metadata"].items():
+        catalog.register_table(f"db.{name}", metadata)
+    output = tmp_path / "out"
+    published("iceberg:local.db.before", output, *FLAGS)
+    rejected = convert("iceberg:local.db.deleted", tmp_path / "deleted", *FLAGS)
+    assert rejected.code == 2
+    assert "iceberg:local.db.deleted: has files of equality deletes" in rejected.err
+    assert rows_of("iceberg:local.db.rewritten", tmp_path / "rewritten") == expected["rows"]
+    # The record of the older row would stay.
+    asked = ("--base", output / "birds/1.0.0", "--append", "--version", "1.1.0")
+    rejected = convert("iceberg:local.db.rewritten", output, *FLAGS, *asked)
+    assert rejected.code == 2
+    assert "shows, and convert it without --append." in rejected.err
+
+
+def test_rows_that_spark_compacted_with_older_ones_are_appended(
+    written: tuple[Path, dict[str, Any]],
+    catalog: pyiceberg.catalog.Catalog,
+    tmp_path: Path,
+) -> None:
+    folder, expected = written
+    catalog.register_table("db.compacted", expected["compacted"]["metadata"])
+    addresses = {
+        f"delta:{folder}/compacted": 3,
+        "iceberg:local.db.compacted": expected["compacted"]["first"],
+    }
+    for address, first in addresses.items():
+        output = tmp_path / address.partition(":")[0]
+        base = published(f"{address}@{first}", output, *FLAGS)
+        assert len(readers.keys(base, "train")) == 2
+        asked = ("--base", base, "--append", "--version", "1.1.0", "--num_shards", "1")
+        ended = convert(address, output, *FLAGS, *asked)
+        assert ended.code == 0, ended.err
+        dataset = output / "birds" / "1.1.0"
+        keys = sorted(readers.keys(dataset, "train"))
+        assert keys == [row["id"] for row in expected["compacted"]["rows"]]
+        found = json.loads((dataset / "manifest.json").read_bytes())
+        assert found["input"].get("unchanged", 0) == 0
+        assert sum(found["base"]["new"].values()) == 2
 
 
 def rows_of(address: str, output: Path) -> list[dict[str, Any]]:

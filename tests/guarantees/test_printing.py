@@ -161,6 +161,7 @@ def show_summary(terminal: Terminal, text: str) -> None:
         records=1,
         seconds=1.0,
         reject_lines=[reject_line(text, "corrupt", text)],
+        skipped_names={text: [text]},
     )
     summary.show_summary(terminal, record, manifest_with(text), text)
 

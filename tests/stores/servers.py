@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VERSITYGW = "v1.8.0"
 FAKE_GCS = "v1.56.1"
@@ -73,6 +74,10 @@ class Proxy(Server):
         """Returns how often each "METHOD /path" was requested."""
         return self._told()["counts"]
 
+    def requests(self) -> list[str]:
+        """Returns each "METHOD /path", in the order in which the requests arrived."""
+        return self._told()["requests"]
+
     def bytes(self) -> dict[str, int]:
         """Returns the bytes of all answers to each "METHOD /path"."""
         return self._told()["bytes"]
@@ -81,7 +86,7 @@ class Proxy(Server):
         """Returns how often each fault was injected."""
         return self._told()["faults"]
 
-    def _told(self) -> dict[str, dict[str, int]]:
+    def _told(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"{self.url}/__proxy") as answer:
             return json.load(answer)
 

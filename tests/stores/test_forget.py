@@ -6,9 +6,26 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
+from recordmill.pipelines import graph
 from tests.end_to_end import readers
 from tests.end_to_end.command import recordmill
+from tests.stores.conftest import FLAGS
 from tests.stores.kinds import Store
+
+
+def traces(gallery: Path, keys: list[str], folder: Path) -> set[tuple[str, str]]:
+    """Returns (file, key) of each file with bytes, the digest or the key of a removed image."""
+    found, paths = set(), [path for path in folder.rglob("*") if path.is_file()]
+    for key in keys:
+        data = (gallery / key).read_bytes()
+        signs = (data[len(data) // 2 :], hashlib.sha256(data).hexdigest().encode(), key.encode())
+        for path in paths:
+            content = b"" if path.name == "removal.json" else path.read_bytes()
+            if any(sign in content for sign in signs):
+                found.add((path.relative_to(folder).as_posix(), key))
+    return found
 
 
 def test_removed_and_purged_images_are_in_no_object(
@@ -29,9 +46,35 @@ def test_removed_and_purged_images_are_in_no_object(
     assert {path.name for path in here.iterdir()} == {"1.0.1"}
     before, after = readers.splits(local), readers.splits(here / "1.0.1")
     assert after == {split: kept - set(keys) for split, kept in before.items()}
-    for key in keys:
-        data = (gallery / key).read_bytes()
-        signs = (data[len(data) // 2 :], hashlib.sha256(data).hexdigest().encode(), key.encode())
-        for path in here.rglob("*"):
-            if path.is_file() and path.name != "removal.json":
-                assert not any(sign in path.read_bytes() for sign in signs), path
+    assert traces(gallery, keys, here) == set()
+
+
+def test_files_of_unfinished_runs_are_listed_and_purged(
+    s3_store: Store, local: Path, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_store.upload(local, "leftovers/birds/1.0.0")
+    where = f"{s3_store.root}/leftovers/birds"
+    table = ("--input", gallery / "labels.csv", "--name", "birds", *FLAGS, *s3_store.flags)
+    convert = ("convert", "--output", f"{s3_store.root}/leftovers", *table)
+    failed = recordmill(*convert, "--version", "1.1.0", "--max_rejects", "2")
+    assert failed.code == 4
+    with monkeypatch.context() as patch:  # as a run ends whose last worker is lost
+        patch.setattr(graph, "publish", lambda *_: 1 / 0)
+        assert recordmill(*convert, "--version", "1.2.0").code == 1
+        replacing = ("--version", "1.0.0", "--if_exists", "replace")
+        assert recordmill(*convert, *replacing).code == 1
+
+    (tmp_path / "keys.txt").write_text(key := "images/0/a #000 ü.png")
+    forget = ("forget", where, "--keys", tmp_path / "keys.txt", "--json", *s3_store.flags)
+    ended = recordmill(*forget)
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["unfinished"] == ["1.0.0", "1.1.0", "1.2.0"]
+    here = s3_store.download("leftovers/birds", tmp_path / "before")
+    holding = {name.partition("/")[0] for name, _ in traces(gallery, [key], here)}
+    assert holding == {".1.0.0.run", "1.0.0", "1.1.0", "1.2.0"}  # shards to resume from
+
+    ended = recordmill(*forget, "--allow_missing", "--purge")
+    assert ended.code == 0, ended.err
+    after = s3_store.download("leftovers/birds", tmp_path / "after")
+    assert {path.name for path in after.iterdir()} == {"1.0.1"}
+    assert traces(gallery, [key], after) == set()

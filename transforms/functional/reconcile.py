@@ -16,6 +16,7 @@ from recordmill.schemas.dataset_info import (
 )
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.schemas.plan import Plan, RejectSum
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
 from recordmill.schemas.statistics import CopiedCounts, SplitTally
@@ -28,18 +29,18 @@ class StageCounts:
     Attributes:
         rows: rows of all tables, including those that could not be read.
         assigned: the number of rows assigned to each split.
-        rejects: the number of rejects by (split, reason); the split is "" for rows rejected before
+        rejects: (split, reason) to the sum of the rejects; the split is "" for rows rejected before
             assignment.
         dropped: the number of rows dropped as duplicate images, by split.
-        skipped: the number of skipped inputs by description.
+        skipped: skipped inputs by kind.
         tallies: by split, how many rows the base version has records of: copied and unchanged.
     """
 
     rows: int
     assigned: Mapping[str, int]
-    rejects: Mapping[tuple[str, str], int]
+    rejects: Mapping[tuple[str, str], RejectSum]
     dropped: Mapping[str, int] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
     tallies: Mapping[str, SplitTally] = field(default_factory=dict)
 
     def with_records(
@@ -59,9 +60,9 @@ class StageCounts:
             if shard.frames is not None:
                 frames[split] += shard.frames
         rejected, reasons = Counter[str](), Counter[str]()
-        for (split, reason), count in self.rejects.items():
-            rejected[split] += count
-            reasons[reason] += count
+        for (split, reason), found in self.rejects.items():
+            rejected[split] += found.count
+            reasons[reason] += found.count
         copied = Counter({split: tally.copied.rows for split, tally in self.tallies.items()})
         unchanged = Counter({split: tally.unchanged for split, tally in self.tallies.items()})
         splits = {
@@ -77,7 +78,7 @@ class StageCounts:
                 {*planned, *self.assigned, *records, *rejected, *self.dropped} - {""}
             )
         }
-        skipped = {what: count for what, count in self.skipped.items() if count}
+        skipped = {kind: found.number for kind, found in self.skipped.items() if found.number}
         rows = self.rows + copied.total()
         return RowCounts.of(rows, splits, rejected[""], reasons, skipped), splits
 
@@ -89,10 +90,10 @@ def reconcile(
     assigned: Mapping[str, int],
     rejects: Mapping[tuple[str, str], RejectSum],
     tallies: Mapping[str, SplitTally],
-    verified: Iterable[ShardVerification],
     dropped: Mapping[str, int] = MappingProxyType({}),
-    skipped: Mapping[str, int] = MappingProxyType({}),
+    skipped: Mapping[str, SkippedInput] = MappingProxyType({}),
     *,
+    verified: Iterable[ShardVerification],
     base: Base | None = None,
 ) -> DatasetInfo:
     """Returns the metadata of a written dataset, with all problems that prevent its publication.
@@ -104,14 +105,13 @@ def reconcile(
         assigned: split to rows assigned to it.
         rejects: (split, reason) to their sum; the split is "" for rows rejected before assignment.
         tallies: split to the sums over its shards.
-        verified: the shards as re-read by TensorFlow, compared with those written.
         dropped: split to rows dropped as duplicate images.
-        skipped: description of skipped inputs to their number.
+        skipped: kind to skipped inputs.
+        verified: the shards as re-read by TensorFlow, compared with those written.
         base: the base version; None if there is none.
     """
     shards = sorted(verified, key=lambda shard: (shard.split, shard.index))
-    rejected = {key: found.count for key, found in rejects.items()}
-    stages = StageCounts(rows + unread, assigned, rejected, dropped, skipped, tallies)
+    stages = StageCounts(rows + unread, assigned, rejects, dropped, skipped, tallies)
     counts, splits = found = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     # Three independent counts must agree: the stages', the writers' and TensorFlow's.
     total = SplitTally.sum_of(tallies.values())
@@ -131,6 +131,7 @@ def reconcile(
         shapes=total.shapes,
         timeline=total.timeline,
         rejects=first_rejects(rejects),
+        skipped=dict(sorted(skipped.items())),
     )
 
 

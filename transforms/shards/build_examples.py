@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -20,7 +23,12 @@ from recordmill.transforms.functional.images.masks import (
     mask_from_file,
     mask_from_outlines,
 )
-from recordmill.transforms.functional.images.transcode import keep, pass_through_source, transcode
+from recordmill.transforms.functional.images.transcode import (
+    Kept,
+    keep_all,
+    pass_through,
+    transcode,
+)
 from recordmill.transforms.functional.read_ahead import Budget, batched, fetch_ahead, map_ahead
 from recordmill.transforms.functional.records.examples import (
     build_example,
@@ -31,10 +39,17 @@ from recordmill.transforms.storage.files import VersionTags, is_local, read_byte
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.metrics import Measurements
-from recordmill.transforms.workers.sandbox import run_in_subprocess
+from recordmill.transforms.workers.sandbox import reject_printed_errors, run_in_subprocess
 
 # Images per task of a thread pool: submitting them one by one costs a tenth of the throughput.
 _TASK_REFS = 4
+
+# Checking a small image is mostly Python, for which threads wait for each other, so that child
+# processes do it: so many images per call, if they have this mean size and are enough to repay the
+# start of the processes.
+_CALL_REFS = 64
+_SMALL_BYTES = 2**14
+_MANY_REFS = 1_000
 
 # Queued tasks beyond one per core, so that no thread idles while a record is being written.
 _TASKS_AHEAD = 3
@@ -95,38 +110,108 @@ def build_all(
     schema = plan.resolved.schema
     if not schema.has_image:  # cheaper than a task of a thread pool
         rows = batched((ref.ref if isinstance(ref, Fetched) else ref for ref in refs), _BATCH_ROWS)
-        built = build_examples if schema.sequence is None else _build_frames
-        return chain.from_iterable(built(schema, batch) for batch in rows)
-    measured = Measurements()
-
-    def read(ref: ImageRef | Fetched) -> Fetched | Reject:
-        with measured.timed("read_us"):
-            fetched = fetch(ref, seen, guard)
-        measured.add("read_bytes", _bytes_of(fetched))
-        return fetched
-
-    def build(fetched: Fetched | Reject) -> Built:
-        with measured.timed("build_us"):
-            return build_one(fetched, plan, decode, check)
-
+        build_rows = build_examples if schema.sequence is None else _build_frames
+        return chain.from_iterable(build_rows(schema, batch) for batch in rows)
+    images = _ImageBuilder(plan, decode, seen, guard, check)
     if all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs):
         # Local files are in the page cache or a few milliseconds away: one task reads and decodes.
-        return measured.reported(_in_tasks(lambda ref: build(read(ref)), refs, pools))
-    # Requests to a store need many threads and no core, so they have a pool of their own.
-    budget = Budget(_FETCH_BYTES)
-    fetched = fetch_ahead(read, refs, pools.waiting, _FETCH_REFS, budget, _bytes_of)
-    return measured.reported(_in_tasks(build, fetched, pools))
+        many_small = len(refs) >= _MANY_REFS and num_cores() > 1 and _are_small(refs)
+        build = images.read_and_build_small if many_small else images.read_and_build
+        built = _in_tasks(build, refs, pools, _CALL_REFS if many_small else _TASK_REFS)
+    else:
+        # Requests to a store need many threads and no core, so they have a pool of their own.
+        budget = Budget(_FETCH_BYTES)
+        fetched = fetch_ahead(images.read, refs, pools.waiting, _FETCH_REFS, budget, _bytes_of)
+        built = _in_tasks(lambda task: [images.build(one) for one in task], fetched, pools)
+    return images.measured.reported(built)
+
+
+@dataclass(frozen=True)
+class _ImageBuilder:
+    """Reads and builds references with images, in any thread, and measures the times.
+
+    Attributes:
+        plan: the resolved schema.
+        decode: "full" or "header".
+        seen: receives the version tags of the files that are read.
+        guard: confines reads to the image root.
+        check: is called with every image before it is stored, and may reject it.
+        measured: the times and sizes.
+    """
+
+    plan: Plan
+    decode: Decode
+    seen: VersionTags | None
+    guard: ImageRootGuard
+    check: Check | None
+    measured: Measurements = field(default_factory=Measurements)
+
+    def read(self, ref: ImageRef | Fetched) -> Fetched | Reject:
+        """Returns the bytes of a reference's files, or its reject."""
+        with self.measured.timed("read_us"):
+            fetched = fetch(ref, self.seen, self.guard)
+        self.measured.add("read_bytes", _bytes_of(fetched))
+        return fetched
+
+    def build(self, fetched: Fetched | Reject, kept: Kept = None) -> Built:
+        """Returns the example or frame of a reference, or its reject, as `build_one` does."""
+        with self.measured.timed("build_us"):
+            return build_one(fetched, self.plan, self.decode, self.check, kept)
+
+    def read_and_build(self, refs: Sequence[ImageRef | Fetched]) -> list[Built]:
+        """Reads references and builds them."""
+        return [self.build(self.read(ref)) for ref in refs]
+
+    def read_and_build_small(self, refs: Sequence[ImageRef | Fetched]) -> list[Built]:
+        """Reads references and builds them; a child process checks the images."""
+        fetched = [self.read(ref) for ref in refs]
+        settings = self.plan.resolved.schema.image
+        return list(map(self.build, fetched, _keep_in_subprocess(fetched, settings, self.decode)))
 
 
 def _build_frames(schema: Schema, refs: Sequence[ImageRef]) -> list[BuiltFrame]:
     return [build_frame(schema, ref, None) for ref in refs]
 
 
-def _in_tasks(build: Callable[[T], Built], items: Iterable[T], pools: Pools) -> Iterator[Built]:
-    """Yields the results of `build` for all items, in order; a task is a few items."""
-    tasks, window = batched(items, _TASK_REFS), num_cores() + _TASKS_AHEAD
-    built = map_ahead(lambda task: [build(item) for item in task], tasks, pools.working, window)
-    return chain.from_iterable(built)
+def _in_tasks(
+    build: Callable[[list[T]], list[Built]],
+    items: Iterable[T],
+    pools: Pools,
+    size: int = _TASK_REFS,
+) -> Iterator[Built]:
+    """Yields the results of `build` for all items, in order; a task is `size` items."""
+    window = num_cores() + _TASKS_AHEAD
+    return chain.from_iterable(map_ahead(build, batched(items, size), pools.working, window))
+
+
+def _are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
+    """Returns whether a sample of local images is small."""
+    sample = refs[:: max(1, len(refs) // 16)]
+    return sum(map(_size_of, sample)) <= _SMALL_BYTES * len(sample)
+
+
+def _size_of(ref: ImageRef | Fetched) -> int:
+    if isinstance(ref, Fetched):
+        return len(ref.image)
+    if ref.start is not None and ref.stop is not None:
+        return ref.stop - ref.start
+    try:
+        return os.stat(ref.uri).st_size
+    except OSError:  # a reject, when it is read
+        return 0
+
+
+def _keep_in_subprocess(
+    fetched: Sequence[Fetched | Reject], settings: ImageSettings, decode: Decode
+) -> list[Kept]:
+    """Returns the results of `keep_all`; None for rejects, and for all if the process fails."""
+    files = [one.image for one in fetched if isinstance(one, Fetched)]
+    try:
+        kept = run_in_subprocess(keep_all, files, settings, decode, timeout=settings.timeout)
+    except RecordError:  # it is not known which image is the reason: they are read one by one
+        return [None] * len(fetched)
+    found = iter(kept)
+    return [next(found) if isinstance(one, Fetched) else None for one in fetched]
 
 
 def fetch(
@@ -156,7 +241,11 @@ def _bytes_of(fetched: Fetched | Reject) -> int:
 
 
 def build_one(
-    fetched: Fetched | Reject, plan: Plan, decode: Decode, check: Check | None = None
+    fetched: Fetched | Reject,
+    plan: Plan,
+    decode: Decode,
+    check: Check | None = None,
+    kept: Kept = None,
 ) -> Built:
     """Returns the example or frame of a reference, or its reject.
 
@@ -165,12 +254,13 @@ def build_one(
         plan: the resolved schema.
         decode: "full" or "header".
         check: is called with the image before it is stored, and may reject it.
+        kept: the result of `keep_all` for the image; None to read it here.
     """
     if isinstance(fetched, Reject):
         return fetched
     ref, schema = fetched.ref, plan.resolved.schema
     try:
-        image = read_image(fetched.image, schema.image, decode)
+        image = read_image(fetched.image, schema.image, decode, kept)
         mask = read_mask(fetched, image, schema) if schema.mask_feature else None
         if check:
             check(image, mask, schema)
@@ -182,7 +272,9 @@ def build_one(
         return Reject.of(ref, Reason.TOO_MANY_PIXELS, "not enough memory to decode it")
 
 
-def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage:
+def read_image(
+    data: bytes, settings: ImageSettings, decode: Decode, kept: Kept = None
+) -> StoredImage:
     """Returns an image in the form that is stored in its record.
 
     Images that are stored unchanged are decoded in this process. All others are transcoded in a
@@ -193,15 +285,19 @@ def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredIm
         data: the bytes of the image file.
         settings: limits and options.
         decode: "full" or "header".
+        kept: the result of `keep_all` for the file; None to read it here.
 
     Raises:
         RecordError: if the image has to be rejected.
     """
-    source = pass_through_source(data, settings)
-    kept = keep(data, source, settings, decode) if source else None
+    if isinstance(kept, RecordError):
+        raise kept
     if kept is not None:
+        return kept if kept.data else kept._replace(data=data)
+    if (kept := pass_through(data, settings, decode)) is not None:
         return kept
-    return run_in_subprocess(transcode, data, settings, decode, timeout=settings.timeout)
+    call = partial(reject_printed_errors, transcode, data, settings, decode)
+    return run_in_subprocess(call, timeout=settings.timeout)
 
 
 def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
@@ -222,7 +318,8 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
     with _mask_errors(ref):
         if header := examine_mask_in_process(data):
             return mask_from_file(data, image, schema, header)
-        return run_in_subprocess(mask_from_file, data, image, schema, timeout=schema.image.timeout)
+        call = partial(reject_printed_errors, mask_from_file, data, image, schema)
+        return run_in_subprocess(call, timeout=schema.image.timeout)
 
 
 @contextmanager

@@ -129,6 +129,11 @@ class ShardWriter:
         self._opened = time.monotonic_ns()
         self._record_bytes = distribution("record_bytes")
 
+    @property
+    def is_late(self) -> bool:
+        """Whether another attempt had written the same shard, once closed."""
+        return all(draft.is_late for draft in self._drafts)
+
     def write(self, built: Iterable[Merged]) -> Iterator[Reject]:
         """Writes the records in order and yields the rejects."""
         position = 0  # counts references: an example of a sequence has several, a copied one none

@@ -33,7 +33,10 @@ class Draft:
 
     Attributes:
         path: where to write it.
+        is_late: whether another attempt had given the name to the same bytes, once committed.
     """
+
+    is_late = False
 
     def __init__(self, directory: str, name: str) -> None:
         """Chooses the path of a new draft; nothing is created.
@@ -74,6 +77,7 @@ class Draft:
             move(self.path, self._final)
         except FileExistsError:
             self._check_same()
+            self.is_late = True
             delete(self.path)
             return objects.version(self._object) if self._object else {}
         return {}

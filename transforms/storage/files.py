@@ -46,7 +46,7 @@ from recordmill.transforms.storage.stores.retries import TooLargeError
 # Size above which a downloaded table moves from memory to a temporary file.
 _SPOOLED_BYTES = 16 * 2**20
 
-_LOCAL_READ_BYTES = 2 * 2**20
+_LOCAL_READ_BYTES = 256 * 2**10
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -199,6 +199,8 @@ def read_bytes(
         reason = Reason.MISSING_FILE if isinstance(error, _MISSING) else Reason.READ_ERROR
         if reason is Reason.MISSING_FILE and (form := _form_that_exists(uri)):
             what += f"; a file exists with this name in the Unicode form {form}, so use one form"
+        if reason is Reason.MISSING_FILE and "\\" in uri:
+            what += "; expected / between folders, got \\"
         raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
 
 

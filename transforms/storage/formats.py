@@ -114,7 +114,7 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
             state = os.stat(path)
             here = (state.st_dev, state.st_ino)
             if here in above:  # a link to one of its own parents
-                yield SkippedInput(LOOPS)
+                yield SkippedInput.named(LOOPS, [readable(folder)])
                 continue
             # Links to siblings are legal, but their number of paths can grow exponentially.
             paths[here] += 1
@@ -140,7 +140,7 @@ def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
 def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput | None:
     """Returns the name of a file or the reason to skip an entry; None for a folder."""
     if is_hidden(entry.name):
-        return SkippedInput(HIDDEN)
+        return SkippedInput.named(HIDDEN, [readable(name)])
     if readable(entry.name) != entry.name:
         return Unlisted(readable(name), "the name is not valid UTF-8. Rename it.")
     if entry.is_file():
@@ -148,13 +148,13 @@ def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput 
     if entry.is_dir():
         return None
     # A broken link is neither: it is rejected when it is read, with the name of its row.
-    return SkippedInput(SPECIAL) if is_special(entry.path) else name
+    return SkippedInput.named(SPECIAL, [name]) if is_special(entry.path) else name
 
 
 def _walk_store(root: str) -> Iterator[str | SkippedInput]:
     for name in names_below(root + "/"):
         if any(is_hidden(part) for part in name.split("/")):
-            yield SkippedInput(HIDDEN)
+            yield SkippedInput.named(HIDDEN, [name])
         elif name and not name.endswith("/"):  # some tools create an empty object per folder
             yield name
 

@@ -6,7 +6,9 @@ Only names and the first bytes of files are read; the columns of a source are pr
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import MANIFEST, SUCCESS, is_web, join
@@ -33,7 +35,13 @@ _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 64
 
 
-def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool = False) -> Layout:
+def sources_of(
+    path: str,
+    input_format: str,
+    has_images: bool,
+    has_labels: bool = False,
+    since: Mapping[str, int] = MappingProxyType({}),
+) -> Layout:
     """Returns the sources of a path, and what it was recognized as.
 
     Args:
@@ -41,13 +49,14 @@ def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool 
         input_format: its format, or "auto".
         has_images: whether the images of a COCO file are needed, as those of labels are not.
         has_labels: whether the rows are joined to a table of labels.
+        since: the snapshots of lakehouse tables whose rows are not read, by the id of the table.
 
     Raises:
         UsageError: if the format is not known, or does not match the path.
         OSError: if the path cannot be read.
     """
     if address := TableAddress.parse(path):
-        return _lakehouse_table(address, input_format)
+        return _lakehouse_table(address, input_format, since)
     if is_folder(path):
         return _folder(path, input_format, has_labels)
     if path.lower().endswith((".yaml", ".yml")) and input_format in ("auto", "yolo"):
@@ -55,11 +64,11 @@ def sources_of(path: str, input_format: str, has_images: bool, has_labels: bool 
     return _file(path, input_format, has_images)
 
 
-def _lakehouse_table(address: TableAddress, input_format: str) -> Layout:
+def _lakehouse_table(address: TableAddress, input_format: str, since: Mapping[str, int]) -> Layout:
     if input_format not in ("auto", "parquet"):
         raise address.error("a table has no other format. Remove --input_format.")
-    opened = open_delta(address) if address.kind == DELTA else open_iceberg(address)
-    if not opened.files:
+    opened = (open_delta if address.kind == DELTA else open_iceberg)(address, since)
+    if not opened.files and not (opened.snapshot and opened.snapshot.table in since):
         raise address.error("has no rows. Add some.")
     return opened
 

@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -38,6 +39,11 @@ T = TypeVar("T")
 
 # Limit of a child's address space; an image that needs more is rejected.
 MEMORY_BYTES = 2 * 2**30
+
+_STANDARD_ERROR = 2
+
+# What is read of standard error: libtiff can print a line for each row of an image.
+_PRINTED_BYTES = 4096
 
 # Time allowed for a child to start a task, even on a busy machine.
 _START_SECONDS = 60
@@ -234,6 +240,40 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def reject_printed_errors(function: Callable[..., T], *arguments: Any) -> T:
+    """Returns `function(*arguments)` in a child, unless native code prints an error.
+
+    libtiff prints its errors. Pillow ignores those after which libtiff continues: the pixels of a
+    damaged strip are wrong, and nothing else states it.
+
+    Args:
+        function: the function to call.
+        arguments: its arguments.
+
+    Raises:
+        RecordError: that of the function, with the first error that was printed; corrupt if only
+            native code reports damage.
+    """
+    os.ftruncate(_STANDARD_ERROR, 0)
+    os.lseek(_STANDARD_ERROR, 0, os.SEEK_SET)
+    try:
+        result = function(*arguments)
+    except RecordError as error:
+        if printed := _printed_error():
+            raise RecordError(error.reason, f"{error.detail}: {printed}") from error
+        raise
+    if printed := _printed_error():
+        raise RecordError(Reason.CORRUPT, printed)
+    return result
+
+
+def _printed_error() -> str:
+    """Returns the first error in the child's file of standard error; "" if there is none."""
+    text = os.pread(_STANDARD_ERROR, _PRINTED_BYTES, 0).decode("utf-8", "backslashreplace")
+    errors = (line for line in text.splitlines() if ": Warning, " not in line)
+    return next(errors, "").removeprefix("tempfile.tif: ").removesuffix(".")  # Pillow's name of all
+
+
 def _set_up_child() -> None:
     """Prepares a child: limits its memory and silences it.
 
@@ -244,6 +284,8 @@ def _set_up_child() -> None:
     Image.MAX_IMAGE_PIXELS = None  # `max_pixels` of the settings is checked instead
     warnings.simplefilter("ignore")  # the reject states what is wrong with an image
     logging.disable()
+    with tempfile.TemporaryFile() as printed:
+        os.dup2(printed.fileno(), _STANDARD_ERROR)  # libtiff prints errors without a file name
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from deploy.scaling.__main__ import TABLES, markdown
 from deploy.scaling.inputs import IDEAL, Assumed, Cluster, Job, Measured
+from deploy.scaling.shard_bytes import SIZE_RATIO, unevenness
 from deploy.scaling.simulation import Model, Simulation
 from recordmill.schemas.config import MAX_SHARDS
 
@@ -142,3 +143,15 @@ def test_slow_requests_count_where_they_take_longer_than_decoding():
     phases = Model(assumed=waiting).seconds(job, cluster)
     assert phases.write == pytest.approx(10_000 * 0.1, rel=0.05)
     assert phases.verify == pytest.approx(10_000 * Measured().verify_cpu, rel=0.05)
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["equal counts", "equal ranges of hashes"])
+@pytest.mark.parametrize("records", [10, 1_000])
+def test_the_bytes_of_shards_deviate_as_probability_theory_has_it(records, exact):
+    # The first two moments of sizes from 1 to r that are even on a logarithmic scale.
+    scale = math.log(SIZE_RATIO)
+    mean, square = (SIZE_RATIO - 1) / scale, (SIZE_RATIO**2 - 1) / (2 * scale)
+    variance = square - mean**2 if exact else square  # a Poisson-distributed number adds mean²
+    found = unevenness(records, exact)
+    assert found.deviation == pytest.approx(math.sqrt(variance / records) / mean, rel=0.05)
+    assert found.largest > 2.5 * found.deviation  # of 1,000

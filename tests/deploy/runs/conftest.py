@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.runs.airflow_home import CONSTRAINTS, PACKAGES, settings
 from tests.deploy.runs.environments import ROOT, environment, install, run
 from tests.packaging.distributions import copy_source
 
@@ -37,6 +38,20 @@ def installed(wheel: Path) -> Path:
     install(folder, "--no-deps", "--force-reinstall", wheel)
     run(folder / "bin" / "python", "-m", "pip", "check")
     return folder
+
+
+@pytest.fixture(scope="session")
+def airflow() -> Path:
+    """The airflow program, in a separate environment."""
+    return environment("airflow", PACKAGES, CONSTRAINTS) / "bin" / "airflow"
+
+
+@pytest.fixture(scope="session")
+def database(airflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty Airflow database, which takes 15 s to create."""
+    home = tmp_path_factory.mktemp("airflow")
+    run(airflow, "db", "migrate", env={**os.environ, **settings(home)})
+    return home / "airflow.db"
 
 
 def dependencies() -> list[str]:

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.runs.environments import ROOT, environment, run
+from tests.deploy.runs.airflow_home import DAG, settings, shards, write
+from tests.deploy.runs.environments import ROOT, run
 
-DAG = ROOT / "deploy" / "airflow" / "recordmill_dag.py"
 DAY = "2026-11-20"
 IMAGES = 60
 """The valid rows of the sample; the faulty ones follow."""
-
-CONSTRAINTS = DAG.with_name("constraints.txt")
 
 # Fails once as a program does when its machine is in trouble, and then is itself.
 FLAKY = """#!{python}
@@ -30,30 +28,6 @@ if failed.exists():
 failed.touch()
 sys.exit(1)
 """
-
-
-@pytest.fixture(scope="module")
-def airflow() -> Path:
-    """The airflow program, in a separate environment."""
-    folder = environment("airflow", ["apache-airflow"], CONSTRAINTS)
-    return folder / "bin" / "airflow"
-
-
-def settings(home: Path) -> dict[str, str]:
-    """Returns the environment variables of an Airflow in a folder."""
-    return {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAG.parent),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    }
-
-
-@pytest.fixture(scope="module")
-def database(airflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty Airflow database, which takes 15 s to create."""
-    home = tmp_path_factory.mktemp("airflow")
-    run(airflow, "db", "migrate", env={**os.environ, **settings(home)})
-    return home / "airflow.db"
 
 
 class Scheduler:
@@ -197,14 +171,3 @@ def test_days_are_appended_and_a_day_that_failed_is_repaired(
     whole = shards(tmp_path / "whole" / "shapes" / "1.0.0")
     assert len(whole) == 4
     assert shards(scheduler.dataset.with_name("2026.11.22")) == whole
-
-
-def write(table: Path, rows: list[list[str]]) -> None:
-    """Writes the rows of a CSV table."""
-    with table.open("w", newline="") as stream:
-        csv.writer(stream).writerows(rows)
-
-
-def shards(dataset: Path) -> dict[str, bytes]:
-    """Returns the shards of a dataset: name to content."""
-    return {path.name: path.read_bytes() for path in dataset.glob("*.tfrecord-*")}

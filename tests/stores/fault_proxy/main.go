@@ -41,6 +41,7 @@ type proxy struct {
 	settings Settings
 	match    *regexp.Regexp
 	counts   map[string]int // "METHOD /path" to how often it was requested
+	requests []string       // each "METHOD /path", in the order in which they arrived
 	faults   map[string]int // fault to how often it was injected
 	bytes    map[string]int // "METHOD /path" to the bytes of all answers
 	upstream *httputil.ReverseProxy
@@ -82,6 +83,7 @@ func (p *proxy) plan(name string) (time.Duration, string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.counts[name]++
+	p.requests = append(p.requests, name)
 	if !p.match.MatchString(name) {
 		return 0, ""
 	}
@@ -111,8 +113,11 @@ func (p *proxy) control(w http.ResponseWriter, r *http.Request) {
 		}
 		p.settings, p.match = settings, regexp.MustCompile(settings.Match)
 		p.counts, p.faults, p.bytes = map[string]int{}, map[string]int{}, map[string]int{}
+		p.requests = []string{}
 	}
-	json.NewEncoder(w).Encode(map[string]any{"counts": p.counts, "faults": p.faults, "bytes": p.bytes})
+	state := map[string]any{"counts": p.counts, "faults": p.faults, "bytes": p.bytes}
+	state["requests"] = p.requests
+	json.NewEncoder(w).Encode(state)
 }
 
 // reset drops a connection so that its client sees "connection reset by peer".

@@ -26,14 +26,10 @@ from recordmill.transforms.functional.rows.analysis import (
     build_plan,
     row_positions,
 )
-from recordmill.transforms.functional.rows.binding import (
-    Binding,
-    bind,
-    broken_frame,
-    broken_identity,
-    identity_of,
-)
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.identities import broken_identity, identity_of
 from recordmill.transforms.functional.rows.placement import split_of
+from recordmill.transforms.functional.rows.references import bind, broken_frame
 from recordmill.transforms.functional.rows.sequences import in_one_split, spans_splits_reject
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"

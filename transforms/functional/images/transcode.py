@@ -9,6 +9,8 @@ formats, since TensorFlow 2.21 misreads, rejects or crashes on some files of eve
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from PIL import Image, ImageFile
 
@@ -29,6 +31,9 @@ from recordmill.transforms.functional.images.source_image import (
     opened,
     reject_damage,
 )
+
+# The result of `pass_through` for a file, or its error.
+Kept: TypeAlias = "StoredImage | RecordError | None"
 
 _MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
 _DRAFT_SCALES = (8, 4, 2)  # libjpeg's DCT also decodes at 1/8, 1/4 and 1/2
@@ -196,6 +201,47 @@ def keep(
         return None
     size = (source.width, source.height)
     return _stored(data, _family(source), size, source.channels, source, "", thumbnail)
+
+
+def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage | None:
+    """Stores a file without re-encoding, if it passes through and may be decoded in this process.
+
+    Args:
+        data: the content of the file.
+        settings: the image settings of the schema.
+        decode: the parameter of `transcode`.
+
+    Returns:
+        The stored image; None for all others.
+
+    Raises:
+        RecordError: if the image has to be rejected.
+    """
+    source = pass_through_source(data, settings)
+    return keep(data, source, settings, decode) if source else None
+
+
+def keep_all(files: Sequence[bytes], settings: ImageSettings, decode: Decode) -> list[Kept]:
+    """Stores files without re-encoding, for another process.
+
+    Args:
+        files: the contents of the files.
+        settings: the image settings of the schema.
+        decode: the parameter of `transcode`.
+
+    Returns:
+        For each file, the stored image, without bytes that are those of the file; the error of an
+        image that has to be rejected; None for an image that does not pass through.
+    """
+    return [_kept(data, settings, decode) for data in files]
+
+
+def _kept(data: bytes, settings: ImageSettings, decode: Decode) -> Kept:
+    try:
+        kept = pass_through(data, settings, decode)
+    except RecordError as error:
+        return error
+    return kept._replace(data=b"") if kept and kept.data == data else kept
 
 
 def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:

@@ -12,7 +12,7 @@ from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.records import ImageShape
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.image_quality import find_issues, values_of
-from recordmill.transforms.functional.images.measures import measure
+from recordmill.transforms.functional.images.measures import Measures, measure
 
 # The columns that describe an image; for sequences, each is a list with one item per frame.
 IMAGE_COLUMNS = pa.schema(
@@ -28,9 +28,12 @@ IMAGE_COLUMNS = pa.schema(
     ]
 )
 
-# Thumbnails of 4 KiB that are measured together. With 256, the arrays of intermediate results would
+# Thumbnails of 4 KiB that are measured together. With 64, the arrays of intermediate results would
 # be so large that the allocator maps new memory for each, and an image would take twice as long.
-_BATCH_IMAGES = 64
+_MEASURED_IMAGES = 32
+
+# Images that are described together: building the columns takes as long as measuring 25 images.
+_BATCH_IMAGES = 256
 
 
 class ImageColumns:
@@ -79,8 +82,7 @@ def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordB
     """
     measured = [i for i, shape in enumerate(shapes) if shape and shape.thumbnail]
     images = [shape for shape in shapes if shape and shape.thumbnail]
-    sides = np.array([min(shape.width, shape.height) for shape in images], np.int64)
-    found = measure(b"".join(shape.thumbnail for shape in images), sides, hashed)
+    found = _measured(images, hashed)
     # The row of each image in the measures, and in the hashes; null where there is none.
     rows = np.full(len(shapes), -1, np.int64)
     rows[measured] = np.arange(len(measured))
@@ -96,6 +98,16 @@ def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordB
         values = pa.array(getattr(found, name)).cast(IMAGE_COLUMNS.field(name).type)
         columns.append(values.take(pa.array(rows, mask=rows < 0)))
     return pa.RecordBatch.from_arrays(columns, schema=IMAGE_COLUMNS)
+
+
+def _measured(images: list[ImageShape], hashed: bool) -> Measures:
+    """Returns the measures of images that have thumbnails."""
+    parts = []
+    for at in range(0, len(images) or 1, _MEASURED_IMAGES):  # once if there are none
+        some = images[at : at + _MEASURED_IMAGES]
+        sides = np.array([min(shape.width, shape.height) for shape in some], np.int64)
+        parts.append(measure(b"".join(shape.thumbnail for shape in some), sides, hashed))
+    return Measures(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:

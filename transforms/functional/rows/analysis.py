@@ -22,14 +22,13 @@ from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRang
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
-from recordmill.transforms.functional.rows.binding import (
-    Binding,
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.columns import ColumnKinds
+from recordmill.transforms.functional.rows.identities import (
     Identity,
     broken_identity,
-    by_halves,
     identities_of,
 )
-from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.rows.labels import (
     LabelSet,
     merged_class_names,
@@ -42,6 +41,7 @@ from recordmill.transforms.functional.rows.placement import (
     split_of,
     stays_in_base,
 )
+from recordmill.transforms.functional.rows.references import by_halves
 from recordmill.transforms.functional.values.plain import distinct
 from recordmill.transforms.functional.values.typed import (
     is_missing,
@@ -345,8 +345,9 @@ def build_plan(
     if not features and analysis.rows:
         raise UsageError(f"--input {config.inputs[0]}: the table has no columns. Add a column.")
     resolved = schema.model_copy(update={"features": features})
-    if analyzer.base and analyzer.base.keeps_records:
-        resolved = schema_of_base(resolved, analyzer.base)
+    base, kept = analyzer.base, 0
+    if base and base.keeps_records:
+        resolved, kept = schema_of_base(resolved, base), base.manifest.input.records
     rows = rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     source = _source(analyzer, _integral_floats(analysis, with_classes.classes))
@@ -355,12 +356,12 @@ def build_plan(
         for split, start in shard_starts:
             found[split].append(start)
         starts = {split: tuple(sorted(found[split])) for split in splits}
-        shards = _with_base(analyzer.base, {s: len(starts[s]) + 1 for s in splits})
-        return Plan(with_classes, shards, analysis.rows, starts, source, ranges)
+        shards = _with_base(base, {s: len(starts[s]) + 1 for s in splits})
+        return Plan(with_classes, shards, analysis.rows, starts, source, ranges, kept)
     bytes_per_row = _bytes_per_row(analysis, image_sizes, resolved)
     shards = {s: num_shards(rows[s] * bytes_per_row, config, s) for s in splits}
-    with_base = _with_base(analyzer.base, shards)
-    return Plan(with_classes, with_base, analysis.rows, source=source, ranges=ranges)
+    with_base = _with_base(base, shards)
+    return Plan(with_classes, with_base, analysis.rows, {}, source, ranges, kept)
 
 
 def schema_of_base(resolved: Schema, base: Base) -> Schema:
@@ -434,10 +435,13 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
 
 
 def _source(analyzer: Analyzer, notes: Iterable[str]) -> SourceEntry:
-    declared = analyzer.declared
+    declared, base, read = analyzer.declared, analyzer.base, analyzer.snapshots
+    of_base = base.manifest.snapshots if base and base.keeps_records else ()
+    tables = {snapshot.table for snapshot in read}
     return SourceEntry(
         recognized=(*analyzer.recognized, *notes),
-        snapshots=analyzer.snapshots,
+        # A later increment may read a table that this one does not.
+        snapshots=(*(entry for entry in of_base if entry.table not in tables), *read),
         class_ids={
             feature: {name: id_ for id_, name in found.names}
             for feature, found in declared.items()

@@ -11,7 +11,8 @@ import numpy as np
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.transforms.functional.rows.binding import Binding, record_key
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.identities import record_key
 from recordmill.transforms.functional.rows.placement import Positions, sample_position
 
 # The kind of skipped input that rows outside of the sample are counted as.

@@ -17,7 +17,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
 from recordmill.transforms.functional.sources.nested_columns import select, selected
@@ -51,20 +51,9 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     with _opened(stream, file) as table:
         schema = table.reader.schema
         first = next((batch for batch in _batches(table.reader) if batch.num_rows), None)
-        classes = dict(_dictionaries(first)) if first is not None else {}
+        classes = dict(batches.dictionaries(first)) if first is not None else {}
     found = probe_of_schema(schema, file, has_rows=first is not None)
     return replace(found, classes={**classes, **found.classes})
-
-
-def _dictionaries(batch: pa.RecordBatch) -> Iterator[tuple[str, DeclaredClasses]]:
-    """Yields the values of each dictionary of text by column: the categories of pandas."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        is_dictionary = pa.types.is_dictionary(column.type)
-        if is_dictionary and column.type.value_type in (pa.string(), pa.large_string()):
-            # Invalid UTF-8 rejects only the rows that have it.
-            values = text_as_bytes(column.dictionary).to_pylist()
-            names = [value.decode("utf-8", "replace") for value in values if value is not None]
-            yield name, DeclaredClasses(tuple(enumerate(dict.fromkeys(names))))
 
 
 def read(

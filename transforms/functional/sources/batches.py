@@ -45,6 +45,21 @@ def _class_labels(features: Any, above: str) -> Iterator[tuple[str, DeclaredClas
             yield from _class_labels(feature, f"{above}{name}.")
 
 
+def has_dictionary(type_: pa.DataType) -> bool:
+    """Returns whether a column has a dictionary of text, such as the categories of pandas."""
+    return pa.types.is_dictionary(type_) and type_.value_type in (pa.string(), pa.large_string())
+
+
+def dictionaries(batch: pa.RecordBatch) -> Iterator[tuple[str, DeclaredClasses]]:
+    """Yields the values of each dictionary of text by column, in their order."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if has_dictionary(column.type):
+            # Invalid UTF-8 rejects only the rows that have it.
+            values = text_as_bytes(column.dictionary).to_pylist()
+            names = [value.decode("utf-8", "replace") for value in values if value is not None]
+            yield name, DeclaredClasses(tuple(enumerate(dict.fromkeys(names))))
+
+
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yields each row as a dict of column to value, converting at most a few MiB at a time.
 

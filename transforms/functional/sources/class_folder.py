@@ -160,14 +160,14 @@ def split(
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each image, and the number of skipped files.
+    """Yields the row of each image, and the skipped files.
 
     Args:
         tree: the folder.
         split: some of its files.
         projection: the columns to keep.
     """
-    skipped = 0
+    skipped: list[str] = []
     for name in split.names:
         try:
             is_row = _is_row(tree, name)
@@ -178,9 +178,9 @@ def read(
         if is_row:
             yield _row(tree, name, split.file, projection)
         else:
-            skipped += 1
+            skipped.append(name)
     if skipped:
-        yield SkippedInput(NO_IMAGE, skipped)
+        yield SkippedInput.named(NO_IMAGE, skipped)
 
 
 def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:

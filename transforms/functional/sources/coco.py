@@ -133,6 +133,11 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
             found = type(outline[name]).__name__
             raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
+    if isinstance(outline, list):
+        raise UsageError(
+            f"{file.path}: expected a COCO file or one JSON object per line, got an array. Write "
+            "each object on a line of its own, as jq -c '.[]' does, to a file that ends in .jsonl."
+        )
     if not images:
         raise UsageError(
             f"{file.path}: expected a COCO file with 'images', got none. For one JSON object per "

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from recordmill.schemas.plan import TableSnapshot
@@ -114,7 +115,7 @@ def coco_layout(tree: Tree) -> Layout | None:
     kind = next((kind for kind in _KINDS if kind in by_kind), None)
     if kind is None:
         return None
-    files = tuple(coco_file(tree, name) for name in by_kind[kind])
+    files = _with_key_prefixes([coco_file(tree, name) for name in by_kind[kind]])
     others = sorted(name for other in by_kind if other != kind for name in by_kind[other])
     unread = f"; not read: {', '.join(others)}" if others else ""
     return Layout(files, f"COCO ({', '.join(by_kind[kind])}{unread})")
@@ -135,6 +136,21 @@ def coco_file(tree: Tree, name: str) -> TableFile:
     images = _image_folder(tree, name, names)
     partition = ((SPLIT, split),) if split else ()
     return TableFile(tree.path(name), "coco", partition=partition, images=tree.path(images))
+
+
+def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
+    """Returns COCO files whose keys begin with the folder of the images, if these have several.
+
+    Tools that export each split to a folder of its own number the images of each from 1.
+
+    Args:
+        files: the COCO files of a folder.
+    """
+    folders = [file.images or "" for file in files]
+    top = posixpath.commonpath(folders)
+    below = [posixpath.relpath(folder, top) for folder in folders]
+    prefixes = ["" if name == "." else f"{name}/" for name in below]
+    return tuple(replace(f, key_prefix=p) for f, p in zip(files, prefixes, strict=True))
 
 
 def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, BinaryIO, TypeVar
 
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import (
     BATCH_BYTES,
@@ -127,7 +128,34 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             f"{sum(counts):,}. Write the file again: it is damaged."
         )
     deleted = deleted_lines(file, 1, footer.num_rows)
-    return probe_of_schema(schema, file, has_rows=footer.num_rows > len(deleted))
+    found = probe_of_schema(schema, file, has_rows=footer.num_rows > len(deleted))
+    classes = {} if file.data_file else _dictionaries(table, counts)
+    return replace(found, classes={**classes, **found.classes})
+
+
+def _dictionaries(parquet: pq.ParquetFile, counts: Sequence[int]) -> dict[str, DeclaredClasses]:
+    """Returns the classes by column that the categories of pandas declare, absent ones included.
+
+    pandas writes the same categories to each row group. Other tools write the values of each row
+    group in any order, which declares nothing.
+
+    Args:
+        parquet: the open file.
+        counts: the number of rows of each row group.
+    """
+    schema = parquet.schema_arrow
+    columns = [name for name in schema.names if batches.has_dictionary(schema.field(name).type)]
+    groups = [group for group, count in enumerate(counts) if count]
+    if not columns or not groups:
+        return {}
+    try:
+        # The first and the last row group stand for all: each may take a request.
+        ends = dict.fromkeys((groups[0], groups[-1]))
+        read = (read_batches(parquet, 1, columns, [group]) for group in ends)
+        found = [dict(batches.dictionaries(next(iter(rows)))) for rows in read]
+    except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError, MemoryError):
+        return {}  # the rows are rejected when they are read
+    return {name: classes for name, classes in found[0].items() if found[-1].get(name) == classes}
 
 
 def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe:

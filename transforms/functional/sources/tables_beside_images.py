@@ -63,6 +63,11 @@ def tables_beside(tree: Tree) -> tuple[str, ...]:
     return tuple(name for name in found if is_table(name))
 
 
+def is_metadata(path: str) -> bool:
+    """Returns whether a table has a name of ImageFolder's metadata."""
+    return posixpath.basename(path) in _METADATA
+
+
 def metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
     """Returns the tables that are metadata of ImageFolder, with the splits of their folders.
 
@@ -75,7 +80,7 @@ def metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
     """
     found = list[TableFile]()
     for name in tables:
-        if posixpath.basename(name) in _METADATA:
+        if is_metadata(name):
             input_format, reader = _READERS[_suffix(name)]
             folder = posixpath.dirname(name)
             file = TableFile(

@@ -131,7 +131,9 @@ def read(
             listed[folder] = _listed_splits(tree, folder) if has_splits else {}
         path = tree.path(name)
         if listed[folder] and id_ not in listed[folder]:
-            yield SkippedInput(UNLISTED)  # lists name the images of the task: half of VOC2012
+            yield SkippedInput.named(
+                UNLISTED, [name]
+            )  # lists name the images of the task: half of VOC2012
             continue
         try:
             with tree.open(name) as stream:

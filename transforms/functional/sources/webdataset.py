@@ -47,7 +47,7 @@ class _Sample:
         values: the columns from the other members.
         fault: the reason to reject the sample, or "".
         truncated: whether the tar file is damaged within this sample.
-        others: the number of ignored members.
+        others: the names of ignored members.
     """
 
     key: str
@@ -56,7 +56,7 @@ class _Sample:
     values: dict[str, Any] = field(default_factory=dict)
     fault: str = ""
     truncated: bool = False
-    others: int = 0
+    others: list[str] = field(default_factory=list)
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -96,7 +96,7 @@ def read(
             yield sample
             continue
         if sample.image is None and not sample.values and not sample.fault:
-            yield SkippedInput(OTHER, sample.others)  # for example a README
+            yield SkippedInput.named(OTHER, sample.others)  # for example a README
             continue
         number += 1
         if sample.key in seen:
@@ -107,7 +107,7 @@ def read(
         seen.add(sample.key)
         yield _row(sample, path, number, projection, split.file.gzipped)
         if sample.others:
-            yield SkippedInput(OTHER, sample.others)
+            yield SkippedInput.named(OTHER, sample.others)
 
 
 def _samples(
@@ -121,7 +121,8 @@ def _samples(
                 continue
             key, suffix = _key_and_suffix(member.name)
             if not key:
-                yield SkippedInput(HIDDEN if _in_hidden(member.name) else OTHER)
+                kind = HIDDEN if _in_hidden(member.name) else OTHER
+                yield SkippedInput.named(kind, [_text(member.name)])
                 continue
             # The members of a sample are adjacent, so a new key begins the next sample.
             if sample is None or key != sample.key:
@@ -170,7 +171,7 @@ def _add(
         projection: says whether to read the image of a compressed tar file.
     """
     if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
-        sample.others += 1
+        sample.others.append(_text(member.name))
     elif member.kind != "file":
         sample.fault = f"{_shown(member.name)} is a {member.kind}; expected a file"
     elif f".{suffix}" in IMAGE_SUFFIXES:
@@ -244,4 +245,9 @@ def _row(
 
 
 def _shown(name: str) -> str:
-    return repr(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+    return repr(_text(name))
+
+
+def _text(name: str) -> str:
+    """Returns a name with invalid UTF-8 escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

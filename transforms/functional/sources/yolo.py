@@ -151,12 +151,14 @@ def read(
     for name in split.names:
         if has_image_suffix(name):
             yield from _row(tree, name, classes, splits, projection)
+        elif name in splits.lists:
+            continue  # names images; it is not a label file
         elif _is_label(name):
             # A label file counts +1 here and -1 with its image, which may be in another split: the
             # sum is the number of label files without an image.
             yield SkippedInput(UNMATCHED)
         elif name not in (*_YAML, *_TEXTS):
-            yield SkippedInput(NO_IMAGE)
+            yield SkippedInput.named(NO_IMAGE, [name])
 
 
 def classes_of(tree: Tree, yaml: str = "") -> Classes:
@@ -294,10 +296,12 @@ class _Splits:
     def __init__(self, tree: Tree, classes: Classes) -> None:
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
+        self.lists: set[str] = set()  # such as autosplit_train.txt
         for name, paths in classes.splits.items():
             for path in paths:
                 below = _below(tree, path, classes.path)
                 if below.endswith(".txt"):
+                    self.lists.add(below)
                     top = posixpath.dirname(below)
                     for line in _content(tree, below).decode("utf-8-sig").splitlines():
                         image = _below(tree, line.strip(), classes.path, top)
@@ -344,7 +348,7 @@ def _row(
     """Yields the row of an image or its reject, and the change of the skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
     if label is None:
-        yield SkippedInput(UNLABELED)
+        yield SkippedInput.named(UNLABELED, [name])
     elif _is_label(label):
         # Cancels the +1 for this label file in `read`.
         yield SkippedInput(UNMATCHED, -1)

@@ -6,7 +6,8 @@ need no library for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,7 +25,13 @@ from recordmill.transforms.functional.sources.data_files import (
     with_names,
 )
 from recordmill.transforms.functional.sources.folder_layouts import Layout
+from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
+from recordmill.transforms.storage.lakehouse.increment import (
+    WHOLE_TABLE,
+    History,
+    added_files,
+)
 from recordmill.transforms.storage.stores.objects import library_settings
 
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
@@ -43,15 +50,19 @@ _READABLE = frozenset(
     }
 )
 
+# The actions of a commit that add and remove data files.
+_FILES = ("add", "remove")
+
 # A table of this version states its features.
 _WITH_FEATURES = 3
 
 
-def open_delta(address: TableAddress) -> Layout:
-    """Returns a version of a Delta table.
+def open_delta(address: TableAddress, since: Mapping[str, int]) -> Layout:
+    """Returns a version of a Delta table, or the rows that were added since another one.
 
     Args:
         address: the path of the table, and possibly a version.
+        since: the versions whose rows a base version has, by the id of the table.
 
     Raises:
         UsageError: if there is no such table or version, or it cannot be read in parallel.
@@ -62,32 +73,84 @@ def open_delta(address: TableAddress) -> Layout:
     root = address.name.rstrip("/") or "/"
     try:
         table = library.DeltaTable(root, None, library_settings(root))
-        _load(table, address)
-        actions = pa.table(table.get_add_actions())
-        deleted = _deleted_rows(table)
+        _check_snapshot(address, table)
+        return _layout(address, table, root, since)
     except library.exceptions.TableNotFoundError as error:
         raise address.error("there is no Delta table. Check the path.") from error
     except (library.exceptions.DeltaError, OSError, ValueError) as error:
         raise address.error(f"cannot be read as a Delta table: {plain_text(error)}") from error
+
+
+def _layout(address: TableAddress, table: Any, root: str, since: Mapping[str, int]) -> Layout:
+    _load(address, table, address.snapshot, "Choose a later version.")
     _check_features(address, table)
-    schema = _schema(table)
-    files = tuple(_files(root, table.table_uri, schema, actions, deleted))
-    if deleted:
-        raise address.error(f"its log has deleted rows of {min(deleted)}, which is not in it")
-    pinned = address._replace(snapshot=table.version())
-    entry = TableSnapshot(
-        input=str(address), pinned=str(pinned), table=str(table.metadata().id), id=table.version()
-    )
-    return Layout(files, f"Delta table, version {entry.id}", entry)
+    version, id_, schema = table.version(), str(table.metadata().id), _schema(table)
+    pinned = str(address._replace(snapshot=version))
+    entry = TableSnapshot(input=str(address), pinned=pinned, table=id_, id=version)
+
+    partitions = table.metadata().partition_columns
+
+    def files(version: int) -> tuple[TableFile, ...]:
+        _load(address, table, version, WHOLE_TABLE)
+        if table.metadata().partition_columns != partitions:
+            raise address.error(
+                f"has other partition columns than version {version}. {WHOLE_TABLE}"
+            )
+        return tuple(_files(address, root, table, schema))
+
+    text, first = f"Delta table, version {version}", since.get(id_)
+    if first is None:
+        return Layout(files(version), text, entry)
+    if first > version:
+        raise address.error(f"is older than version {first}, which --base has. {WHOLE_TABLE}")
+    log, versions = _Log(root), range(first, version + 1)
+    history = History(address, versions, files, log.is_rewrite, log.operation, "version")
+    return Layout(added_files(history), f"{text}: rows added since version {first}", entry)
 
 
-def _load(table: Any, address: TableAddress) -> None:
-    """Loads the version of a table that its address states."""
-    if address.snapshot is None:
-        return
-    if address.snapshot > (newest := table.version()):
+def _check_snapshot(address: TableAddress, table: Any) -> None:
+    if (address.snapshot or 0) > (newest := table.version()):
         raise address.error(f"the table has no such version; expected 0 to {newest}")
-    table.load_as_version(address.snapshot)
+
+
+def _load(address: TableAddress, table: Any, version: int | None, remedy: str) -> None:
+    """Loads a version of a table.
+
+    Args:
+        address: the address of the table.
+        table: the table.
+        version: the version; None for the one that is loaded.
+        remedy: what to do if the log of the table begins after it.
+    """
+    if version in (None, table.version()):
+        return
+    try:
+        table.load_as_version(version)
+    except address.library("deltalake.exceptions").TableNotFoundError as error:
+        raise address.error(
+            f"its log does not reach back to version {version}. {remedy}"
+        ) from error
+
+
+class _Log:
+    """The commits of a Delta table."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def is_rewrite(self, version: int) -> bool:
+        """Returns whether a commit changes files, but no rows."""
+        files = [a for action in self._actions(version) for n, a in action.items() if n in _FILES]
+        return bool(files) and not any(file["dataChange"] for file in files)
+
+    def operation(self, version: int) -> str:
+        """Returns the operation of a commit; "" if it does not state it."""
+        infos = [a["commitInfo"] for a in self._actions(version) if "commitInfo" in a]
+        return str(infos[0].get("operation", "")) if infos else ""
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        data = read_bytes(join(self._root, f"_delta_log/{version:020}.json"))
+        return [json.loads(line) for line in data.splitlines()]
 
 
 def _check_features(address: TableAddress, table: Any) -> None:
@@ -133,22 +196,23 @@ def _deleted_rows(table: Any) -> dict[str, bytes]:
     return found
 
 
-def _files(
-    root: str, uri: str, schema: pa.Schema, actions: pa.Table, deleted: dict[str, bytes]
-) -> Iterator[TableFile]:
-    """Yields the data files of a table in the order of their paths.
+def _files(address: TableAddress, root: str, table: Any, schema: pa.Schema) -> Iterator[TableFile]:
+    """Yields the data files of the loaded version of a table in the order of their paths.
 
     Args:
+        address: the address of the table.
         root: the path of the table.
-        uri: the address of the table, by which the library names its files.
+        table: the table.
         schema: its columns.
-        actions: its files and their partitions.
-        deleted: the deleted rows by file; those of the yielded files are removed.
     """
-    for action in sorted(actions.to_pylist(), key=lambda action: action["path"]):
+    actions, deleted = pa.table(table.get_add_actions()).to_pylist(), _deleted_rows(table)
+    for action in sorted(actions, key=lambda action: action["path"]):
         path = action["path"]  # percent-encoded, and relative unless it is in another table
-        rows = deleted.pop(unquote(path if is_url(path) else join(uri, path)), b"")
+        uri = path if is_url(path) else join(table.table_uri, path)
+        rows = deleted.pop(unquote(uri), b"")
         template = encoded_template(schema, action.get("partition") or {})
         name = unquote(path).removeprefix("file://")
         found = name if is_url(name) or name.startswith("/") else join(root, name)
         yield TableFile(found, "parquet", data_file=DataFile(template, rows))
+    if deleted:
+        raise address.error(f"its log has deleted rows of {min(deleted)}, which is not in it")

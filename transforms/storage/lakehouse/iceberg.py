@@ -25,17 +25,27 @@ from recordmill.transforms.functional.sources.data_files import (
 )
 from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
+from recordmill.transforms.storage.lakehouse.increment import WHOLE_TABLE, History, added_files
+from recordmill.transforms.storage.stores.clients import iceberg_settings
+from recordmill.transforms.storage.stores.options import current_options
 
 # Hadoop's names of local files and of S3.
 _LOCAL = re.compile(r"file:(//)?(?=/)")
 _S3 = re.compile(r"s3[an]://")
 
+_EQUALITY_DELETES = (
+    "has files of equality deletes, as Flink writes them, which pyiceberg cannot apply; expected "
+    "position deletes or deletion vectors. Rewrite the table with its engine, as docs/how-to/"
+    "from-lakehouse.md shows"
+)
 
-def open_iceberg(address: TableAddress) -> Layout:
-    """Returns a snapshot of an Iceberg table.
+
+def open_iceberg(address: TableAddress, since: Mapping[str, int]) -> Layout:
+    """Returns a snapshot of an Iceberg table, or the rows that were added since another one.
 
     Args:
         address: the catalog and the table, and possibly the id of a snapshot.
+        since: the snapshots whose rows a base version has, by the id of the table.
 
     Raises:
         UsageError: if there is no such table or snapshot, or it cannot be read in parallel.
@@ -46,27 +56,70 @@ def open_iceberg(address: TableAddress) -> Layout:
     library = address.library("pyiceberg.catalog")
     address.library("pyiceberg.io.pyarrow")
     try:
-        table = library.load_catalog(catalog).load_table(name)
-        snapshot = table.current_snapshot()
-        if address.snapshot is not None:
-            snapshot = table.snapshot_by_id(address.snapshot)
-        if snapshot is None:
-            raise address.error(_no_snapshot(table, address))
-        files = tuple(_files(address, table))
+        settings = iceberg_settings(current_options())
+        table = library.load_catalog(catalog, **settings).load_table(name)
+        return _layout(address, table, since)
     # Each catalog of the library raises the errors of its own client; none has a common class.
     except Exception as error:
         if isinstance(error, UsageError):
             raise
+        if "equality deletes" in str(error):
+            remedy = ", and convert it without --append." if since else "."
+            raise address.error(f"{_EQUALITY_DELETES}{remedy}") from error
         why = f"{type(error).__name__}: {plain_text(error)}"
         raise address.error(f"cannot be read as an Iceberg table: {why}") from error
-    id_ = int(snapshot.snapshot_id)
-    entry = TableSnapshot(
-        input=str(address),
-        pinned=str(address._replace(snapshot=id_)),
-        table=str(table.metadata.table_uuid),
-        id=id_,
+
+
+def _layout(address: TableAddress, table: Any, since: Mapping[str, int]) -> Layout:
+    snapshot = table.current_snapshot()
+    if address.snapshot is not None:
+        snapshot = table.snapshot_by_id(address.snapshot)
+    if snapshot is None:
+        raise address.error(_no_snapshot(table, address))
+    id_, uuid = int(snapshot.snapshot_id), str(table.metadata.table_uuid)
+    pinned = str(address._replace(snapshot=id_))
+    entry = TableSnapshot(input=str(address), pinned=pinned, table=uuid, id=id_)
+    schema = table.scan(snapshot_id=address.snapshot).projection()
+
+    def files(id_: int) -> tuple[TableFile, ...]:
+        return tuple(_files(address, table, id_, schema))
+
+    text, first = f"Iceberg table, snapshot {id_}", since.get(uuid)
+    if first is None:
+        return Layout(files(id_), text, entry)
+    operations = _operations(address, table, snapshot, first)
+
+    def is_rewrite(id_: int) -> bool:
+        return operations[id_] == "replace"
+
+    history = History(address, list(operations), files, is_rewrite, operations.__getitem__)
+    return Layout(added_files(history), f"{text}: rows added since snapshot {first}", entry)
+
+
+def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) -> dict[int, str]:
+    """Returns the operations of a snapshot and those before it, from the oldest.
+
+    Args:
+        address: the address of the table.
+        table: the table.
+        snapshot: the snapshot.
+        first: the id of the oldest one.
+
+    Raises:
+        UsageError: if the snapshot was not made from the oldest one, or those between are missing.
+    """
+    found = dict[int, str]()
+    while snapshot is not None:
+        id_, summary = int(snapshot.snapshot_id), snapshot.summary
+        found[id_] = summary.operation.value if summary else ""
+        if id_ == first:
+            return dict(reversed(found.items()))
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    raise address.error(
+        f"is not a later snapshot than {first}, which --base has, or the snapshots between them "
+        f"have expired. {WHOLE_TABLE}"
     )
-    return Layout(files, f"Iceberg table, snapshot {id_}", entry)
 
 
 def _no_snapshot(table: Any, address: TableAddress) -> str:
@@ -76,15 +129,21 @@ def _no_snapshot(table: Any, address: TableAddress) -> str:
     return f"the table has no such snapshot; the last ones are {known or 'none'}"
 
 
-def _files(address: TableAddress, table: Any) -> Iterator[TableFile]:
-    """Yields the data files of a snapshot in the order of their paths."""
+def _files(address: TableAddress, table: Any, snapshot: int, schema: Any) -> Iterator[TableFile]:
+    """Yields the data files of a snapshot in the order of their paths.
+
+    Args:
+        address: the address of the table.
+        table: the table.
+        snapshot: the id of the snapshot.
+        schema: the columns to read, which may be those of another snapshot.
+    """
     from pyiceberg.io.pyarrow import _read_all_delete_files
 
-    scan = table.scan(snapshot_id=address.snapshot)
+    scan = table.scan(snapshot_id=snapshot)
     tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
     # There is no public function for the deleted rows; `to_arrow` calls this one.
     deleted = _read_all_delete_files(table.io, tasks)
-    schema = scan.projection()
     columns = _columns(schema, table.name_mapping())
     for task in tasks:
         path, format_ = task.file.file_path, task.file.file_format

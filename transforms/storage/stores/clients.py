@@ -29,6 +29,15 @@ MANY_PAGES: Any = {
     "backoff": {"init_backoff": timedelta(milliseconds=250), "max_backoff": timedelta(seconds=16)},
 }
 
+# The flags of Beam for S3, by the name that pyiceberg gives them.
+_ICEBERG = {
+    "s3.endpoint": "s3_endpoint_url",
+    "s3.region": "s3_region_name",
+    "s3.access-key-id": "s3_access_key_id",
+    "s3.secret-access-key": "s3_secret_access_key",
+    "s3.session-token": "s3_session_token",
+}
+
 # The environment variable of Google's client for the address of an emulator.
 GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
 
@@ -88,6 +97,16 @@ def s3_settings(bucket: str, options: PipelineOptions) -> dict[str, str]:
     frozen = credentials.get_frozen_credentials()
     found |= {"aws_access_key_id": frozen.access_key, "aws_secret_access_key": frozen.secret_key}
     return {**found, "aws_session_token": frozen.token} if frozen.token else found
+
+
+def iceberg_settings(options: PipelineOptions) -> dict[str, str]:
+    """Returns the flags for S3 as pyiceberg names them; without those that are not given.
+
+    pyiceberg reads its own configuration and the environment for the others.
+    """
+    s3 = options.view_as(S3Options)
+    found = {name: getattr(s3, flag) for name, flag in _ICEBERG.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _s3_session(bucket: str, options: PipelineOptions) -> tuple[Any, str, str]:

@@ -154,11 +154,12 @@ def patched() -> list[object]:
         vars(sdk_worker).get("print"),
         WorkerHandler._registered_environments[python_urns.SUBPROCESS_SDK][0],
         worker_handlers.DATA_BUFFER_TIME_LIMIT_MS,
+        worker_handlers.STATE_CACHE_SIZE_MB,
     ]
 
 
 def test_patches_apply_only_while_the_body_runs() -> None:
-    ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler, 0]
+    ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler, 0, 0]
     before = patched()
     with applied():
         assert patched() == ours

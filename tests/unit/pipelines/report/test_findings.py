@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines.report import findings
 from recordmill.pipelines.report.findings import find_duplicates
-from recordmill.schemas.statistics import DuplicateStats, Leakage
+from recordmill.schemas.plan import SourceEntry
+from recordmill.schemas.statistics import DuplicateStats, Leakage, NearDuplicates
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
 
@@ -72,3 +73,25 @@ def test_duplicates_are_found_in_more_than_255_splits(tmp_path):
     splits = {f"s{i:03d}": [[(0, 1)]] for i in range(300)}
     (group,) = find_duplicates(dataset(tmp_path, splits))
     assert (group.records, group.spans_splits) == (300, True)
+
+
+def test_notes_with_a_second_line_are_one_finding_each(tmp_path):
+    source = SourceEntry(
+        class_ids={"x": {"a": 1, "b": 2}}, conflicts={"x": "b.json: id 1 is 'b', and 'a' before"}
+    )
+    made = dataset(tmp_path, {"train": [[(0, 1)]]}).manifest
+    manifest = made.model_copy(update={"classes": {"x": ("a", "b")}, "source": source})
+    found = [f.text for f in findings.findings(manifest, (), []) if "'x'" in f.text]
+    assert found == [
+        "B.json: id 1 is 'b', and 'a' before. The classes of 'x' are in the order of the files.",
+        "2 class ids of 'x' differ from the source (a 1 → 0, b 2 → 1), because ids count from 0 "
+        "without gaps.",
+    ]
+    pair = (("1.jpg", "2.jpg"),)
+    near = NearDuplicates(leaks=(Leakage(splits=("a", "b"), images=1, records=2, examples=pair),))
+    config = {**made.config, "near_duplicates": "keep_together"}
+    leaky = made.model_copy(update={"near_duplicates": near, "config": config})
+    texts = [f.text for f in findings.findings(leaky, (), [])]
+    assert [text for text in texts if "similar" in text] == [
+        "A and b share 1 group of similar images (1.jpg ~ 2.jpg)."
+    ]

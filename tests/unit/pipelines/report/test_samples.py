@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.pipelines.report.samples import sample_locations
+from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
 from tests.unit.pipelines.report.test_findings import SPLITS
 
@@ -26,3 +27,16 @@ def test_samples_are_the_first_of_each_class_and_split(tmp_path_factory, splits,
                     expected[split, CLASSES[label]].append(f"{split}-{i}-{n}")
     keys = {cell: [at.key for at in found] for cell, found in locations.items()}
     assert keys == dict(expected)
+
+
+def test_a_record_with_several_labels_of_a_class_is_one_sample_of_it(tmp_path, monkeypatch):
+    made = dataset(tmp_path, {"train": [[(0, 1), (0, 2)]]})
+    two_boxes = [at._replace(classes=("cat", "cat")) for at in made.locations(_only(made), {"cat"})]
+    monkeypatch.setattr(Dataset, "locations", lambda *_: iter(two_boxes))
+    found = sample_locations(made, {"train": {"cat": 4}})
+    assert [at.key for at in found["train", "cat"]] == ["train-0-0", "train-0-1"]
+
+
+def _only(made):
+    (shard,) = made.manifest.splits["train"].shards
+    return shard

@@ -79,7 +79,7 @@ def test_of_many_pairs_of_leaking_splits_some_are_listed_and_the_others_counted(
         (
             {"format": "jpeg"},
             {"png to jpeg, jpeg": 1},
-            ["encoded: 1 images as JPEG with quality 95"],
+            ["encoded: 1 image as JPEG with quality 95"],
         ),
     ],
 )

@@ -67,6 +67,10 @@ def split(rows, records, rejected=0, duplicates=0):
     return SplitCounts(rows=rows, records=records, rejected=rejected, duplicates=duplicates)
 
 
+def sums(counts):
+    return {key: RejectSum(count) for key, count in counts.items()}
+
+
 def counts_of_stages(**changes):
     """Returns the arguments of a run without problems, with some changes."""
     return {
@@ -74,7 +78,7 @@ def counts_of_stages(**changes):
         "rows": 12,
         "unread": 1,
         "assigned": {"train": 8, "test": 3},
-        "rejects": {("", "malformed_row"): 1, ("", "wrong_type"): 1, ("train", "corrupt"): 2},
+        "rejects": sums({("", "malformed_row"): 1, ("", "wrong_type"): 1, ("train", "corrupt"): 2}),
         "written": [info("train", 1, 2), info("test", 0, 3), info("train", 0, 4)],
         "verified": [verified("train", 1, 2), verified("test", 0, 3), verified("train", 0, 4)],
         **changes,
@@ -90,7 +94,6 @@ def reconciled(written, verified, **stages):
         found = next((v for w, v in pairs if w is shard), None)
         name, tally = tally_of(shard, found or replace(SHARDS[0], classes={}))
         tallies[name] = SplitTally.sum_of([tallies.get(name, SplitTally()), tally])
-    stages["rejects"] = {key: RejectSum(count) for key, count in stages["rejects"].items()}
     return reconcile(**stages, tallies=tallies, verified=[without_tally(*pair) for pair in pairs])
 
 
@@ -134,7 +137,7 @@ def test_the_first_reject_of_each_reason_is_that_of_the_first_row():
 def test_the_row_counts_of_an_empty_dataset_match():
     plan = Plan(SCHEMA, {}, 0)
     expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
-    assert reconcile(plan, 0, 0, {}, {}, {}, []) == expected
+    assert reconcile(plan, 0, 0, {}, {}, {}, verified=[]) == expected
 
 
 NOT_AS_PLANNED = "was not both written and verified exactly as planned"
@@ -166,15 +169,17 @@ NOT_AS_PLANNED = "was not both written and verified exactly as planned"
         ),
         pytest.param({"assigned": {"train": 8}}, ["row counts"], id="a split without rows"),
         pytest.param(
-            {"rejects": {("", "malformed_row"): 2}}, ["row counts"], id="rejects that are missing"
+            {"rejects": sums({("", "malformed_row"): 2})},
+            ["row counts"],
+            id="rejects that are missing",
         ),
         pytest.param(
-            {"rejects": {("", "malformed_row"): 2, ("test", "corrupt"): 2}},
+            {"rejects": sums({("", "malformed_row"): 2, ("test", "corrupt"): 2})},
             ["row counts"],
             id="rejects of another split",
         ),
         pytest.param(
-            {"rejects": {("", "malformed_row"): 3, ("train", "corrupt"): 2}},
+            {"rejects": sums({("", "malformed_row"): 3, ("train", "corrupt"): 2})},
             ["row counts"],
             id="a reject too many",
         ),
@@ -259,7 +264,7 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
     rows, unread, assigned, reasons, read, broken
 ):
     shards = [changed(SHARDS[1], records=read, problems=(BROKEN,) if broken else ())]
-    rejects = {("train", reason): count for reason, count in reasons.items()}
+    rejects = sums({("train", reason): count for reason, count in reasons.items()})
     stages = {"rows": rows, "unread": unread, "assigned": assigned, "rejects": rejects}
     found = reconciled(**counts_of_stages(**stages, verified=shards))
     message = [str(problem) for problem in found.problems]

@@ -7,18 +7,22 @@ from collections import Counter
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.config import Decode
 from recordmill.schemas.records import ImageRef, SerializedExample
-from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional import read_ahead
+from recordmill.transforms.functional.images.transcode import keep_all
+from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all, fetch
 from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.workers.sandbox import run_in_subprocess
 from tests.beam.direct import TABLE, example, plan, ref
-from tests.images import jpeg, png
+from tests.images import image_bytes, jpeg, png
 
 
 @pytest.fixture
@@ -47,6 +51,55 @@ def test_each_reference_becomes_an_example_or_a_reject(
     assert [one.data for one in examples if isinstance(one, SerializedExample)] == expected
     assert isinstance(reject, Reject)
     assert (reject.key, reject.source, reject.reason) == ("19.jpg", f"{TABLE}:21", "not_an_image")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_many_small_images_are_checked_in_child_processes(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "a.png": png(seed=1),
+        "b.jpg": jpeg(seed=2),
+        "c.png": png(seed=3)[:-20],
+        "d.txt": b"no image",
+        "e.bmp": image_bytes("BMP", seed=4),
+        "f.png": png(3, 1, seed=5),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    refs = [ref(name, i + 2, tmp_path) for i, name in enumerate([*files, "gone.png"])]
+    refs.append(ref("a.png", 9, tmp_path)._replace(start=0, stop=len(files["a.png"])))
+    one_by_one = list(build_all(refs, plan(train=1), "full", Pools()))
+    called: list[int] = []
+
+    def run(function: Any, *arguments: Any, timeout: float) -> Any:
+        if function is keep_all:
+            called.append(len(arguments[0]))
+            if fails:
+                raise RecordError(Reason.DECODER_CRASH, "killed")
+        return run_in_subprocess(function, *arguments, timeout=timeout)
+
+    monkeypatch.setattr(build_examples, "_MANY_REFS", len(refs))
+    monkeypatch.setattr(build_examples, "num_cores", lambda: 2)
+    monkeypatch.setattr(build_examples, "run_in_subprocess", run)
+    assert list(build_all(refs, plan(train=1), "full", Pools())) == one_by_one
+    assert called == [len(refs) - 1]  # all but the missing file
+    kinds = [one.reason.value if isinstance(one, Reject) else "" for one in one_by_one]
+    assert kinds == ["", "", "truncated", "not_an_image", "", "", "missing_file", ""]
+
+
+def test_few_or_large_images_are_checked_by_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_examples, "_MANY_REFS", 4)
+    monkeypatch.setattr(build_examples, "num_cores", lambda: 2)
+    monkeypatch.setattr(build_examples, "_keep_in_subprocess", None)  # a call would fail
+    (tmp_path / "a.png").write_bytes(png(seed=1))
+    (tmp_path / "large.png").write_bytes(png(200, 200, seed=1))
+    few, large = [ref("a.png", 2, tmp_path)] * 3, [ref("large.png", 2, tmp_path)] * 4
+    for refs in (few, large):
+        built = list(build_all(refs, plan(train=1), "full", Pools()))
+        assert [type(one) for one in built] == [SerializedExample] * len(refs)
 
 
 def test_references_can_be_byte_ranges_or_include_their_image(tmp_path: Path) -> None:

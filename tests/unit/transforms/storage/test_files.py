@@ -119,6 +119,14 @@ def test_objects_have_to_be_named_exactly(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+def test_paths_of_windows_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError) as error:
+        read_bytes(f"{tmp_path}/owl\\1.jpg")
+    assert error.value.detail == (
+        f"{tmp_path}/owl\\1.jpg: No such file or directory; expected / between folders, got \\"
+    )
+
+
 def test_other_names_are_not_read(tmp_path: Path) -> None:
     (tmp_path / f"{NFD}.jpg").touch()
     for name in ("e.jpg", "\xe8.jpg", f"{NFC}.png", f"{NFC}\0.jpg", f"{NFC}\ud800.jpg"):

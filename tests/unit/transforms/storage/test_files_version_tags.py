@@ -19,7 +19,8 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.binding import Binding, bind
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.read_rows import staged, staging_file
 from recordmill.transforms.shards.build_examples import Fetched, fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint

@@ -103,8 +103,8 @@ def test_links_are_followed_except_in_cycles(tmp_path: Path) -> None:
     found = list(FileTree(str(tmp_path / "root")).walk())
     assert sorted(f for f in found if isinstance(f, str)) == ["a/2.jpg", "broken.jpg", "link/1.jpg"]
     assert [f for f in found if isinstance(f, SkippedInput)] == [
-        SkippedInput(LOOPS),
-        SkippedInput(LOOPS),
+        SkippedInput(LOOPS, 1, ("a/self",)),
+        SkippedInput(LOOPS, 1, ("a/up",)),
     ]
 
 
@@ -138,7 +138,9 @@ def test_a_folder_is_read_once_per_link(tmp_path: Path) -> None:
 def test_hidden_files_and_folders_are_skipped_and_counted(tmp_path: Path) -> None:
     put(tmp_path, ".git/1.jpg", ".2.jpg", "a/.DS_Store", "__MACOSX/3.jpg", "a/4.jpg")
     found = list(FileTree(str(tmp_path)).walk())
-    assert sorted(map(str, found)) == sorted(map(str, [SkippedInput(HIDDEN)] * 4 + ["a/4.jpg"]))
+    hidden = [".2.jpg", ".git", "__MACOSX", "a/.DS_Store"]
+    skipped = [SkippedInput(HIDDEN, 1, (name,)) for name in hidden]
+    assert sorted(map(str, found)) == sorted(map(str, [*skipped, "a/4.jpg"]))
 
 
 def test_a_name_of_invalid_utf8_is_reported_readably(tmp_path: Path) -> None:
@@ -184,7 +186,10 @@ def test_a_class_folder_gives_one_row_per_image(tmp_path: Path) -> None:
         row("cat/damaged.jpg", "damaged", "cat"),
     ]
     assert rows == {r.values["image"]: r for r in expected}
-    assert skipped_inputs(found) == {class_folder.NO_IMAGE: 3}
+    names = ("P1 notes", "cat/BM notes.txt", "x.csv")
+    assert [f for f in found if isinstance(f, SkippedInput)] == [
+        SkippedInput(class_folder.NO_IMAGE, 3, names)
+    ]
 
 
 def test_large_folders_are_read_in_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

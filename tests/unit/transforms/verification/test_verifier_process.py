@@ -142,7 +142,10 @@ def test_a_worker_starts_one_and_replaces_it_if_it_has_died(
     second.end()
 
 
-def test_a_worker_that_has_imported_tensorflow_verifies_itself(tmp_path: Path) -> None:
+def test_a_worker_that_has_imported_tensorflow_verifies_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier_process, "_verifiers", {})  # earlier tests may have started one
     prepare(str(tmp_path))
     assert current_verifier() is None
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from PIL import Image
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.shards.build_examples import read_image
-from recordmill.transforms.workers.sandbox import allow_children, run_in_subprocess, stop_children
+from recordmill.transforms.workers.sandbox import (
+    allow_children,
+    reject_printed_errors,
+    run_in_subprocess,
+    stop_children,
+)
 from tests.images import image_bytes, jpeg
 
 LONG = 120.0
@@ -238,6 +247,41 @@ def test_an_image_that_exceeds_the_timeout_is_a_reject():
 def test_a_child_prints_no_warnings_about_images(capfd):
     run_in_subprocess(complain, timeout=LONG)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("compression", "mode", "at", "detail"),
+    [
+        # Pillow returns wrong pixels for the first, and blank ones for the second.
+        ("group4", "1", 1500, r"Fax4Decode: Bad code word at line \d+ of strip 0 \(x \d+\)"),
+        ("jpeg", "RGB", 3000, r"JPEGLib: Unsupported marker type 0x\w+"),
+        ("tiff_lzw", "RGB", 5000, r"decoder error -2: Using code not yet in table"),
+    ],
+)
+def test_damage_that_libtiff_prints_is_a_reject_with_its_message(
+    compression: str, mode: str, at: int, detail: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    samples = np.random.default_rng(0).integers(0, 255, (200, 200, 3), dtype=np.uint8)
+    encoded = io.BytesIO()
+    Image.fromarray(samples).convert(mode).save(encoded, "TIFF", compression=compression)
+    intact = encoded.getvalue()
+    assert read_image(intact, ImageSettings(), "full").width == 200
+    damaged = intact[:at] + b"\xff" * 1000 + intact[at + 1000 :]
+    with pytest.raises(RecordError) as raised:
+        read_image(damaged, ImageSettings(), "full")
+    assert raised.value.reason is Reason.CORRUPT
+    assert re.fullmatch(detail, raised.value.detail)
+    assert capfd.readouterr().err == ""
+
+
+def test_warnings_that_libtiff_prints_are_ignored() -> None:
+    printed = os.write, 2, b"tempfile.tif: Warning, unknown tag.\n"
+    call = partial(run_in_subprocess, reject_printed_errors, timeout=LONG)
+    assert call(*printed) == 36
+    assert call(os.getpid) != os.getpid()  # an earlier image's error does not count
+    with pytest.raises(RecordError, match=r"bad strip$"):
+        call(os.write, 2, b"tempfile.tif: bad strip.\n")
+    assert call(os.getpid) != os.getpid()
 
 
 def test_children_do_not_run_the_main_module(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from recordmill.transforms.workers.sandbox import allow_children, stop_children
 from recordmill.transforms.workers.standard_error import rewritten_standard_error
 
 PROGRAM = "import os, sys; os.write(2, b'started\\n'); sys.stdin.read(); os.write(2, b'ended\\n')"
@@ -31,6 +32,8 @@ def test_each_line_is_rewritten(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_standard_error_is_restored_after_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    stop_children()  # those of earlier tests are replaced at any time, with new descriptors
+    allow_children()
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     with pytest.raises(ImportError), rewritten_standard_error(lambda line: b""):
         raise ImportError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
 from recordmill.schemas.records import Row
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows import analysis as analysis_module
@@ -81,6 +84,19 @@ def test_a_plan():
         ResolvedSchema(CLASSIFICATION, {"label": ("cat", "dog")}), {"test": 1, "train": 1}, 5
     )
     assert build_plan(analyze(rows, asked), asked, {}) == expected
+
+
+def test_a_plan_counts_the_records_that_stay():
+    asked = analyzer(CLASSIFICATION)
+    splits = {"train": SplitCounts(rows=9, records=7, rejected=2, duplicates=0)}
+    counts = RowCounts.of(9, splits)
+    manifest = Manifest.model_construct(
+        classes={}, splits={}, input=counts, dataset_schema=CLASSIFICATION
+    )
+    for keeps_records, kept in ((True, 7), (False, 0)):
+        base = Base("b", "", manifest, {}, keeps_records)
+        plan = build_plan(Analysis(rows=3), replace(asked, base=base), {})
+        assert (plan.rows, plan.kept, plan.most_records) == (3, kept, 3 + kept)
 
 
 @pytest.mark.parametrize(

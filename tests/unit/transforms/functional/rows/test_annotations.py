@@ -11,12 +11,13 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.binding import Binding, bind
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import (
     needed_columns,
     resolve_sources,
     typed_columns,
 )
+from recordmill.transforms.functional.rows.references import bind
 
 PETS = ("cat", "dog")
 SIDES = ["xmin", "ymin", "xmax", "ymax"]

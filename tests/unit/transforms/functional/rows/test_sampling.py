@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import TableFile
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import sample_position, split_position
 from recordmill.transforms.functional.rows.sampling import OUTSIDE, Sampler, first_positions
 
@@ -24,7 +24,7 @@ def sampler(schema: str = "image_classification", **options: Any) -> Sampler:
     settings = ConvertConfig(
         inputs=("/d/t.csv",), output="out", name="d", schema=preset(schema), **options
     )
-    return Sampler.of(settings, make_binding(settings, settings.dataset_schema, (TABLE,)))
+    return Sampler.of(settings, Binding.of(settings, settings.dataset_schema, (TABLE,)))
 
 
 def selected(found: Sampler) -> list[Row]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.convert import make_binding
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan, ResolvedSchema, SplitRanges
 from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
-from recordmill.transforms.functional.rows.binding import bind
+from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import resolve_sources
+from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.functional.rows.strata import (
     Strata,
     class_positions,
@@ -37,7 +37,7 @@ def analyzer(settings: ConvertConfig) -> Analyzer:
     columns = ("image", "label", "labels")
     schema = resolve_sources(settings.dataset_schema, columns, settings, "/d/t.csv")
     ranges = SplitRanges.from_weights(settings.weights)
-    return Analyzer(settings, schema, make_binding(settings, schema), ranges)
+    return Analyzer(settings, schema, Binding.of(settings, schema), ranges)
 
 
 def rows(column: str, labels: list[Any], is_text: bool) -> list[Row]:

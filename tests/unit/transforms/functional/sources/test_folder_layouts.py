@@ -126,6 +126,22 @@ def test_of_the_kinds_of_coco_annotations_instances_are_read(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("images", "prefixes"),
+    [
+        (["train/1.jpg", "val/1.jpg"], ["train/", "val/"]),
+        (["images/train/1.jpg", "images/val/1.jpg"], ["train/", "val/"]),
+        (["images/1.jpg"], ["", ""]),
+    ],
+)
+def test_keys_of_several_coco_files_begin_with_the_folder_of_their_images(
+    images: list[str], prefixes: list[str], tmp_path: Path
+) -> None:
+    names = [f"annotations/instances_{split}.json" for split in ("train", "val")]
+    layout = found(tmp_path, *images, *names)
+    assert [file.key_prefix for file in layout.files] == prefixes
+
+
 def test_other_json_files_are_not_coco(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"images": 3}')
     (file,) = found(tmp_path, "cat/1.jpg").files

@@ -328,3 +328,26 @@ def test_class_labels_of_hugging_face_are_declared_classes(features, columns):
 def test_other_metadata_declares_nothing(data):
     assert batches.class_labels({b"huggingface": data}) == {}
     assert batches.class_labels({}) == {}
+
+
+def categories(*names: str, ordered: bool = False) -> pa.DictionaryArray:
+    """Returns a column with the first and the last category."""
+    return pa.DictionaryArray.from_arrays([0, len(names) - 1], list(names), ordered=ordered)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_categories_are_declared_classes_also_those_without_rows(ordered: bool) -> None:
+    column = categories("red", "never", "blue", ordered=ordered)
+    table = pa.table({"label": pa.chunked_array([column] * 3), "id": [*range(6)]})
+    data = io.BytesIO()
+    pq.write_table(table, data, row_group_size=2)
+    classes = {"label": DeclaredClasses(((0, "red"), (1, "never"), (2, "blue")))}
+    assert parquet.probe(data, TableFile("t.parquet", "parquet")).classes == classes
+
+
+def test_row_groups_with_different_dictionaries_declare_no_classes() -> None:
+    data, parts = io.BytesIO(), [categories("red", "blue"), categories("green", "red")]
+    with pq.ParquetWriter(data, pa.schema({"label": parts[0].type})) as writer:
+        for part in parts:
+            writer.write_table(pa.table({"label": part}))
+    assert parquet.probe(data, TableFile("t.parquet", "parquet")).classes == {}

@@ -229,6 +229,16 @@ def test_the_splits_of_yolo_are_those_of_its_yaml(train, val, expected, tmp_path
     assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 0)
 
 
+def test_lists_of_images_are_not_label_files(tmp_path):
+    """Ultralytics' `autosplit` writes them beside `images/` and `labels/`."""
+    files = {"data.yaml": YAML.format(train="autosplit_train.txt", val=""), "images/b.jpg": b""}
+    files |= {"labels/b.txt": "", "labels/c.txt": "", "autosplit_train.txt": "./images/b.jpg\n"}
+    source = TableFile(put(tmp_path, files).root, "yolo", yaml="data.yaml")
+    (split,) = FORMATS["yolo"].split(source)
+    found = [one for one in FORMATS["yolo"].read(split, Projection()) if not isinstance(one, Row)]
+    assert sum(one.number for one in found if one.kind == yolo.UNMATCHED) == 1  # labels/c.txt
+
+
 def test_a_yaml_may_describe_another_folder(tmp_path):
     put(tmp_path / "datasets" / "pets", {"images/b.jpg": b""})
     text = {"data.yaml": YAML.format(train="images", val="")}

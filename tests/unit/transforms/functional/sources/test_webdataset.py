@@ -119,7 +119,12 @@ def test_a_compressed_tar_gives_sizes_first_and_bytes_later():
         ),
         pytest.param(
             [("README", b"1"), (".hidden.jpg", b"2"), ("x.npy", b"3"), ("__MACOSX/a.jpg", b"4")],
-            [SkippedInput(what) for what in (OTHER, HIDDEN, OTHER, HIDDEN)],
+            [
+                SkippedInput(OTHER, 1, ("README",)),
+                SkippedInput(HIDDEN, 1, (".hidden.jpg",)),
+                SkippedInput(OTHER, 1, ("x.npy",)),
+                SkippedInput(HIDDEN, 1, ("__MACOSX/a.jpg",)),
+            ],
             id="members that make no row",
         ),
     ],

@@ -170,9 +170,12 @@ def with_schema(table: Path, change: Any, **configuration: str) -> None:
     """Commits another schema, with names of columns that are mapped to those in the files."""
     (metadata,) = [action["metaData"] for action in log(table) if "metaData" in action]
     schema = json.loads(metadata["schemaString"])
+    names = [field["name"] for field in schema["fields"]]
     for field in schema["fields"]:
         change(field)
+    renamed = {old: field["name"] for old, field in zip(names, schema["fields"], strict=True)}
     changed = {"schemaString": json.dumps(schema), "configuration": configuration}
+    changed["partitionColumns"] = [renamed[name] for name in metadata["partitionColumns"]]
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
     commit(table, {"protocol": protocol}, {"metaData": {**metadata, **changed}})
 
@@ -236,6 +239,29 @@ def test_the_snapshot_names_the_version_that_was_read(tmp_path: Path) -> None:
             "table": id_,
             "id": number,
         }
+
+
+def test_values_of_a_partition_column_that_was_renamed_are_not_lost(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), birds(0, 3), partition_by=["site"])
+
+    numbers = {"id": 1, "image": 2, "label": 3, "site": 4}
+
+    def rename(field: dict[str, Any]) -> None:
+        field["metadata"] = {
+            "delta.columnMapping.physicalName": field["name"],
+            "delta.columnMapping.id": numbers[field["name"]],
+        }
+        field["name"] = {"site": "place"}.get(field["name"], field["name"])
+
+    with_schema(tmp_path, rename, **{"delta.columnMapping.mode": "name"})
+    assert [row["place"] for row in values_of(tmp_path)] == ["A/B ü%20", "c=d", None]
+    since = {str(deltalake.DeltaTable(str(tmp_path)).metadata().id): 0}
+    with pytest.raises(UsageError) as error:
+        sources_of(f"delta:{tmp_path}", "auto", has_images=True, since=since)
+    assert str(error.value) == (
+        f"delta:{tmp_path}: has other partition columns than version 0. Convert the whole table "
+        "without --append, which also removes deleted rows."
+    )
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -7,17 +7,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyiceberg.catalog
-import pyiceberg.io.pyarrow
+import pyiceberg.types
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, FloatType, IntegerType, NestedField, StringType
-from pyiceberg.utils.config import Config
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
@@ -25,6 +22,7 @@ from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.recognition import sources_of
+from tests.iceberg_tables import compact, delete_equal, delete_positions, local_catalog
 
 BIRDS = Schema(
     NestedField(1, "id", StringType()),
@@ -41,14 +39,8 @@ BY_SITE = PartitionSpec(
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__WAREHOUSE", f"file://{tmp_path}")
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-    catalog = pyiceberg.catalog.load_catalog("local")
-    catalog.create_namespace("db")
-    yield catalog
-    catalog.close()
+    with local_catalog(tmp_path, monkeypatch) as opened:
+        yield opened
 
 
 def opened(name: str, snapshot: int | None = None, input_format: str = "auto") -> Layout:
@@ -137,20 +129,95 @@ def test_added_files_without_ids_are_read_by_names_and_partitions(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_deleted_rows_are_skipped(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library reads delete files; it does not write them."""
+def test_deleted_rows_are_skipped(catalog: Any) -> None:
     table = catalog.create_table("db.birds", BIRDS)
     table.append(birds(0, 9))
-
-    def deletes(_: Any, tasks: list[Any]) -> dict[str, list[pa.ChunkedArray]]:
-        chunks = [pa.chunked_array([[0, 3], [8]]), pa.chunked_array([[3]])]
-        return {task.file.file_path: chunks for task in tasks}
-
-    monkeypatch.setattr(pyiceberg.io.pyarrow, "_read_all_delete_files", deletes)
+    path = next(iter(table.scan().plan_files())).file.file_path
+    delete_positions(table, {path: [0, 3, 8]})
+    delete_positions(table, {path: [3, 5]})
     rows = rows_of(opened("local.db.birds"))
     assert [(row.line, row.values["id"]) for row in rows] == [
-        (line, f"{line - 1:03}") for line in np.delete(np.arange(1, 10), [0, 3, 8]).tolist()
+        (line, f"{line - 1:03}") for line in (2, 3, 5, 7, 8)
     ]
+    assert values_of("local.db.birds") == selected(table)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_that_are_deleted_by_their_values_are_rejected(catalog: Any) -> None:
+    """The library would have to compare them with all rows; it raises an error."""
+    table = catalog.create_table("db.birds", BIRDS)
+    table.append(birds(0, 9))
+    before = table.current_snapshot().snapshot_id
+    delete_equal(table, "id", ["003"])
+    assert message_of("local.db.birds") == (
+        "iceberg:local.db.birds: has files of equality deletes, as Flink writes them, which "
+        "pyiceberg cannot apply; expected position deletes or deletion vectors. Rewrite the table "
+        "with its engine, as docs/how-to/from-lakehouse.md shows."
+    )
+    assert len(values_of("local.db.birds", before)) == 9
+
+
+def added_since(table: Any, first: int, snapshot: int | None = None) -> list[str]:
+    """Returns the ids of the rows that were added since a snapshot."""
+    since = {str(table.metadata.table_uuid): first}
+    at = "" if snapshot is None else f"@{snapshot}"
+    found = sources_of(f"iceberg:local.db.birds{at}", "auto", has_images=True, since=since)
+    assert found.snapshot
+    id_ = found.snapshot.id
+    assert found.text == f"Iceberg table, snapshot {id_}: rows added since snapshot {first}"
+    return sorted(str(row.values["id"]) for row in rows_of(found))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_that_were_added_since_a_snapshot(catalog: Any) -> None:
+    """Also if they were compacted with older ones, and changed among themselves."""
+    table = catalog.create_table("db.birds", BIRDS)
+    ids = []
+    for first in (0, 3, 6):
+        table.append(birds(first, first + 3))
+        ids.append(table.current_snapshot().snapshot_id)
+    assert added_since(table, ids[0]) == [f"{i:03}" for i in range(3, 9)]
+    assert added_since(table, ids[0], ids[1]) == ["003", "004", "005"]
+    assert added_since(table, ids[2]) == []
+    compact(table)
+    table.append(birds(9, 12))
+    assert added_since(table, ids[1]) == [f"{i:03}" for i in range(6, 12)]
+    with table.update_schema() as update:
+        update.rename_column("id", "name")
+    assert len(rows_of(opened("local.db.birds"))) == 12
+    with table.update_schema() as update:
+        update.rename_column("name", "id")
+    table.delete("id == '010'")
+    assert added_since(table, ids[1]) == ["006", "007", "008", "009", "011"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_snapshots_that_change_older_rows_are_named(catalog: Any) -> None:
+    table = catalog.create_table("db.birds", BIRDS)
+    table.append(birds(0, 3))
+    first = table.current_snapshot().snapshot_id
+    path = next(iter(table.scan().plan_files())).file.file_path
+    table.append(birds(3, 6))
+    second = table.current_snapshot().snapshot_id
+    delete_positions(table, {path: [1]})
+    deleted = table.current_snapshot().snapshot_id
+    table.append(birds(6, 9))
+    with pytest.raises(UsageError) as error:
+        added_since(table, first)
+    assert str(error.value) == (
+        f"iceberg:local.db.birds: snapshot {deleted} (delete) changes or deletes older rows; "
+        f"expected only rows that were added after snapshot {first}, which --base has. Convert "
+        "the whole table without --append, which also removes deleted rows."
+    )
+    assert added_since(table, first, second) == ["003", "004", "005"]
+    assert added_since(table, deleted) == ["006", "007", "008"]
+    with pytest.raises(UsageError) as error:
+        added_since(table, second, first)
+    assert str(error.value) == (
+        f"iceberg:local.db.birds@{first}: is not a later snapshot than {second}, which --base has, "
+        "or the snapshots between them have expired. Convert the whole table without --append, "
+        "which also removes deleted rows."
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -19,7 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.transforms.storage.stores import beam, hdfs, objects, retries
-from recordmill.transforms.storage.stores.clients import connection
+from recordmill.transforms.storage.stores.clients import connection, iceberg_settings
 from recordmill.transforms.storage.stores.objects import ObjectPath, parse
 from recordmill.transforms.storage.stores.options import (
     WebOptions,
@@ -150,6 +150,16 @@ def test_azure_connection_strings_are_parsed() -> None:
     }
     text = "AccountName=a;AccountKey=k;EndpointSuffix=core.chinacloudapi.cn"
     assert connection(text)["endpoint"] == "https://a.blob.core.chinacloudapi.cn"
+
+
+def test_pyiceberg_has_the_flags_that_are_given() -> None:
+    assert iceberg_settings(PipelineOptions([])) == {}
+    flags = ["--s3_endpoint_url=http://host:1", "--s3_access_key_id=a", "--s3_session_token=b"]
+    assert iceberg_settings(PipelineOptions(flags)) == {
+        "s3.endpoint": "http://host:1",
+        "s3.access-key-id": "a",
+        "s3.session-token": "b",
+    }
 
 
 def test_hosts_can_ask_for_a_wait() -> None:

@@ -1,0 +1,26 @@
+"""The result of a removal."""
+
+from __future__ import annotations
+
+from recordmill.pipelines.forget.forget import Forgotten, links_message, purge
+from recordmill.pipelines.forget.holders import Holder
+from recordmill.pipelines.versions import Version
+from recordmill.schemas.manifest import Manifest
+
+
+def holder(links: tuple[tuple[str, int, int], ...]) -> Holder:
+    version = Version("/out/birds/1.0.0", Manifest.model_construct(version="1.0.0"), 0, 0)
+    return Holder(version, 1, links)
+
+
+def test_a_result_names_its_certificate_and_the_links_that_remain() -> None:
+    links = (("/out/birds/1.0.0/x", 5, 1), ("/out/birds/1.0.0/y", 6, 2))
+    done = Forgotten(
+        "/out/birds/1.0.1", "/out/birds/1.0.0", 1, 3, (), (holder(links[:1]), holder(links[1:]))
+    )
+    assert (done.certificate, done.folder) == ("/out/birds/1.0.1/removal.json", "/out/birds")
+    assert done.links == list(links)
+    assert links_message(done) == ("2 deleted files with removed records have hard links elsewhere")
+    none = Forgotten("1.0.0", "1.0.0", 0, 0, (), ())
+    assert (none.certificate, none.folder, none.links) == (None, ".", [])
+    purge(none)  # deletes nothing

@@ -1,0 +1,28 @@
+"""Tests of joined image paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from recordmill.transforms.functional.rows.image_paths import resolve_path
+
+
+@pytest.mark.parametrize(
+    ("path", "table", "root", "expected"),
+    [
+        ("a.jpg", "/d/t.csv", None, "/d/a.jpg"),
+        ("x/a.jpg", "d/t.csv", None, "d/x/a.jpg"),
+        ("a.jpg", "t.csv", None, "a.jpg"),
+        ("a.jpg", "/t.csv", None, "/a.jpg"),
+        ("a.jpg", "gs://b/t.csv", None, "gs://b/a.jpg"),
+        ("a.jpg", "gs://b/d/t.csv", "s3://c", "s3://c/a.jpg"),
+        ("a.jpg", "/d/t.csv", "/root/", "/root/a.jpg"),
+        ("a.jpg", "/d/t.csv", "", "a.jpg"),
+        ("/abs/a.jpg", "/d/t.csv", "/root", "/abs/a.jpg"),
+        ("gs://b/a.jpg", "/d/t.csv", "/root", "gs://b/a.jpg"),
+        ("a b%20ü?#[1].jpg", "/d/t.csv", None, "/d/a b%20ü?#[1].jpg"),
+        ("", "/d/t.csv", "/root", ""),
+    ],
+)
+def test_paths(path, table, root, expected):
+    assert resolve_path(path, table, root) == expected

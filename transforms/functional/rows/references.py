@@ -1,0 +1,157 @@
+"""Rows as image references: where the image is, and the typed values of all other features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import TypeVar
+
+from recordmill.schemas.records import ImageRef, Row
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rows.annotations import with_annotations
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.cells import single_cell, text_cell
+from recordmill.transforms.functional.rows.identities import (
+    broken_identity,
+    identities_of,
+    reject_row,
+)
+from recordmill.transforms.functional.rows.image_paths import resolve_path
+
+_T = TypeVar("_T")
+
+
+def by_halves(
+    function: Callable[[Sequence[Row], Binding], _T], rows: Sequence[Row], binding: Binding
+) -> Iterator[tuple[Sequence[Row], _T | RecordError]]:
+    """Yields the result of a function for all rows, or if it fails, for halves of them.
+
+    So a function can work on columns in tight loops, and a row that it rejects is still found: the
+    error of a single row is yielded in place of its result.
+
+    Args:
+        function: takes rows and the column mapping, and raises a RecordError if a row is invalid.
+        rows: the rows, one at least.
+        binding: the column mapping.
+    """
+    try:
+        found: _T | RecordError = function(rows, binding)
+    except RecordError as error:
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            yield from by_halves(function, rows[:middle], binding)
+            yield from by_halves(function, rows[middle:], binding)
+            return
+        found = error
+    yield rows, found
+
+
+def bind(row: Row, binding: Binding) -> ImageRef:
+    """Returns the image reference of a single row.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+
+    Raises:
+        RecordError: as `bind_rows` does.
+    """
+    return bind_rows([row], binding)[0]
+
+
+def bind_rows(rows: Sequence[Row], binding: Binding) -> list[ImageRef]:
+    """Returns the image references of rows.
+
+    Args:
+        rows: the rows.
+        binding: the column mapping.
+
+    Raises:
+        RecordError: if a value is missing, of the wrong type, or an unknown label or split.
+    """
+    identities = identities_of(rows, binding)
+    keys = [identity.key for identity in identities]
+    is_framed = binding.resolved.schema.sequence is not None
+    records = [identity.record for identity in identities] if is_framed else keys
+    # [values of a feature] is transposed to one tuple of values per row.
+    columns = [read(rows, keys, records) for read in binding.readers]
+    values = zip(*columns, strict=True) if columns else repeat((), len(rows))
+    refs = [
+        ImageRef(
+            key=identity.key,
+            file=row.file,
+            line=row.line,
+            uri=identity.uri,
+            start=identity.start,
+            stop=identity.stop,
+            values=value,
+            split=identity.split,
+            group=identity.group,
+            frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
+            staged=identity.staged,
+            cluster=identity.cluster,
+        )
+        for row, identity, value in zip(rows, identities, values, strict=True)
+    ]
+    if not binding.has_annotations:
+        return refs
+    return [
+        with_annotations(
+            ref,
+            row,
+            binding.resolved,
+            binding.columns,
+            partial(_resolve_mask, table=row.file, binding=binding),
+        )
+        for ref, row in zip(refs, rows, strict=True)
+    ]
+
+
+def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
+    """Returns a reference that marks the sequence of a row as broken.
+
+    The reference replaces the frame in its shard, where all rows of the sequence are rejected.
+
+    Args:
+        row: the row.
+        binding: the column mapping.
+        error: the error of the row.
+
+    Returns:
+        The reference; None if the row has no readable sequence key.
+    """
+    identity = broken_identity(row, binding)
+    if identity is None:
+        return None
+    reject = reject_row(row, binding, error)
+    return ImageRef(
+        key=reject.key,
+        file=row.file,
+        line=row.line,
+        uri=reject.uri,
+        start=None,
+        stop=None,
+        values=(),
+        split=identity.split,
+        group=identity.group,
+        frame=(identity.sequence, "", error.reason.value, error.detail),
+        cluster=identity.cluster,
+    )
+
+
+def _resolve_mask(path: str, table: str, binding: Binding) -> str:
+    uri = resolve_path(path, table, binding.image_root)
+    binding.check_image(uri)
+    return uri
+
+
+def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
+    """Returns the fields of `FrameLocation` as a tuple, which is cheaper to shuffle."""
+    settings = binding.resolved.schema.sequence
+    column = binding.table_column(settings.order if settings else "")
+    value = single_cell(row, column)
+    if isinstance(value, float) and math.isfinite(value):
+        return sequence, repr(value), "", ""
+    return sequence, text_cell(row, column, numbers=True).strip(), "", ""
