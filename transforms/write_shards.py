@@ -59,13 +59,12 @@ from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import (
     VersionTags,
     exists,
-    file_version_tags,
     make_folder,
-    ref_version_tags,
 )
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
+from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.progress import advance
 

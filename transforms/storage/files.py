@@ -18,10 +18,7 @@ import shutil
 import tempfile
 import unicodedata
 import uuid
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import chain
+from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias, cast
 
 from apache_beam.io.filesystem import CompressionTypes, FileSystem
@@ -29,15 +26,12 @@ from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import masked, masked_url
-from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.local_files import (
-    ImageRootGuard,
     existing_form,
     open_regular,
     read_regular,
-    version_tag,
 )
 from recordmill.transforms.storage.stores import beam, hdfs, objects, web
 from recordmill.transforms.storage.stores.options import max_image_bytes
@@ -50,18 +44,11 @@ _LOCAL_READ_BYTES = 256 * 2**10
 
 _WILDCARD = re.compile(r"[*?\[]")
 
-# Concurrent requests for version tags: they wait for the store, not for a core.
-_THREADS = 64
-
-
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
 
 # Errors of the file system and the stores for a path without a file.
 _MISSING = (FileNotFoundError, NotADirectoryError)
-
-# The version tag of a missing file.
-ABSENT = "absent"
 
 
 def is_local(path: str) -> bool:
@@ -483,88 +470,6 @@ def make_folder(path: str) -> None:
         os.makedirs(path, exist_ok=True)
     elif hdfs.is_hdfs(path):
         hdfs.make_folder(path)
-
-
-def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
-    """Returns the version tags of the files of references.
-
-    Tags are taken before the files are read, so that a later change results in another tag. Files
-    on the web and in HDFS have no tags. Images staged by the run need none, because their
-    references have a hash of the bytes.
-
-    Args:
-        refs: the references.
-        guard: confines files to the image root; files outside have no tag.
-        remote: whether to request the tags of objects in stores, with one request per file.
-    """
-    # Each file once, in a deterministic order: many references can share an archive.
-    files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
-    local_files = [uri for uri in files if is_local(uri)]
-    tags: VersionTags = {uri: _guarded_version_tag(uri, guard) for uri in local_files}
-    if remote and len(local_files) < len(files):
-        remote_files = [uri for uri in files if not is_local(uri)]
-        with ThreadPoolExecutor(_THREADS) as executor:
-            found = executor.map(partial(_guarded_version_tag, guard=guard), remote_files)
-            tags.update(zip(remote_files, found, strict=True))
-    return tags
-
-
-def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] | None:
-    """Returns the version tag of each reference: the tags of its image and mask, joined.
-
-    Args:
-        refs: the references.
-        tags: the version tags of their files.
-
-    Returns:
-        The tags in order; None if the tag of any file is unknown.
-    """
-    joined = []
-    for ref in refs:
-        files = _files_of(ref)
-        found = [tag for uri in files if (tag := tags.get(uri)) is not None]
-        if len(found) < len(files):
-            return None
-        joined.append("\n".join(found))
-    return joined
-
-
-def _files_of(ref: ImageRef) -> tuple[str, ...]:
-    """Returns the image and mask files of a reference, without files staged by the run."""
-    image = () if ref.staged else (ref.uri,)
-    return (*image, ref.mask_uri) if ref.mask_uri else image
-
-
-def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:
-    try:
-        guard.check(uri)
-    except RecordError:
-        return None  # the reject depends on where links lead, which no tag of the file shows
-    return _local_version_tag(uri) if is_local(uri) else _object_version_tag(uri)
-
-
-def _local_version_tag(path: str) -> str | None:
-    if not path:
-        return ""  # the schema has no image
-    try:
-        state = os.stat(existing_form(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return ABSENT
-    except (OSError, ValueError):
-        return None
-    return version_tag(state)
-
-
-def _object_version_tag(uri: str) -> str | None:
-    where = objects.parse(uri)
-    if where is None:
-        return None
-    try:
-        return objects.version_tag(where)
-    except FileNotFoundError:
-        return ABSENT
-    except OSError:
-        return None
 
 
 def _note(seen: VersionTags | None, uri: str, tag: str) -> None:

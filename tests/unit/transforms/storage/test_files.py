@@ -13,6 +13,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.files import read_bytes, write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.version_tags import ABSENT, file_version_tags
 
 
 def test_concurrent_writes_of_one_file_both_succeed(
@@ -93,11 +94,11 @@ def test_a_file_in_another_unicode_form_is_read(written: str, asked: str, tmp_pa
     (tmp_path / written).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / written).write_bytes(b"other")
     ref = ImageRef("key", "t.csv", 1, f"{tmp_path}/{asked}", None, None, ())
-    tags = files.file_version_tags([ref], ImageRootGuard(str(tmp_path)), remote=False)
+    tags = file_version_tags([ref], ImageRootGuard(str(tmp_path)), remote=False)
     before = dict(tags)
     assert read_bytes(ref.uri, seen=tags) == b"other"
     assert tags == before
-    assert tags[ref.uri] not in (None, files.ABSENT)
+    assert tags[ref.uri] not in (None, ABSENT)
     (tmp_path / asked).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / asked).write_bytes(b"exact")
     assert read_bytes(ref.uri) == b"exact"

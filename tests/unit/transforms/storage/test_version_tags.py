@@ -25,8 +25,9 @@ from recordmill.transforms.read_rows import staged, staging_file
 from recordmill.transforms.shards.build_examples import Fetched, fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.files import VersionTags, file_version_tags, ref_version_tags
+from recordmill.transforms.storage.files import VersionTags
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
 

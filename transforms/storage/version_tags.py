@@ -1,0 +1,103 @@
+"""Version tags of the files that references name, from which a changed image is detected."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.storage.files import VersionTags, is_local
+from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form, version_tag
+from recordmill.transforms.storage.stores import objects
+
+# Concurrent requests for version tags: they wait for the store, not for a core.
+_THREADS = 64
+
+# The version tag of a missing file.
+ABSENT = "absent"
+
+
+def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
+    """Returns the version tags of the files of references.
+
+    Tags are taken before the files are read, so that a later change results in another tag. Files
+    on the web and in HDFS have no tags. Images staged by the run need none, because their
+    references have a hash of the bytes.
+
+    Args:
+        refs: the references.
+        guard: confines files to the image root; files outside have no tag.
+        remote: whether to request the tags of objects in stores, with one request per file.
+    """
+    # Each file once, in a deterministic order: many references can share an archive.
+    files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
+    local_files = [uri for uri in files if is_local(uri)]
+    tags: VersionTags = {uri: _guarded_version_tag(uri, guard) for uri in local_files}
+    if remote and len(local_files) < len(files):
+        remote_files = [uri for uri in files if not is_local(uri)]
+        with ThreadPoolExecutor(_THREADS) as executor:
+            found = executor.map(partial(_guarded_version_tag, guard=guard), remote_files)
+            tags.update(zip(remote_files, found, strict=True))
+    return tags
+
+
+def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] | None:
+    """Returns the version tag of each reference: the tags of its image and mask, joined.
+
+    Args:
+        refs: the references.
+        tags: the version tags of their files.
+
+    Returns:
+        The tags in order; None if the tag of any file is unknown.
+    """
+    joined = []
+    for ref in refs:
+        files = _files_of(ref)
+        found = [tag for uri in files if (tag := tags.get(uri)) is not None]
+        if len(found) < len(files):
+            return None
+        joined.append("\n".join(found))
+    return joined
+
+
+def _files_of(ref: ImageRef) -> tuple[str, ...]:
+    """Returns the image and mask files of a reference, without files staged by the run."""
+    image = () if ref.staged else (ref.uri,)
+    return (*image, ref.mask_uri) if ref.mask_uri else image
+
+
+def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:
+    try:
+        guard.check(uri)
+    except RecordError:
+        return None  # the reject depends on where links lead, which no tag of the file shows
+    return _local_version_tag(uri) if is_local(uri) else _object_version_tag(uri)
+
+
+def _local_version_tag(path: str) -> str | None:
+    if not path:
+        return ""  # the schema has no image
+    try:
+        state = os.stat(existing_form(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    except (OSError, ValueError):
+        return None
+    return version_tag(state)
+
+
+def _object_version_tag(uri: str) -> str | None:
+    where = objects.parse(uri)
+    if where is None:
+        return None
+    try:
+        return objects.version_tag(where)
+    except FileNotFoundError:
+        return ABSENT
+    except OSError:
+        return None
