@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -15,47 +15,45 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
-    field_validator,
     model_validator,
 )
 
 from recordmill.schemas import layout
 from recordmill.schemas.croissant_properties import Properties
 from recordmill.schemas.features import Schema
-from recordmill.schemas.image_quality import ISSUES, IssueName
+from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.option import (
     Integer,
     Option,
     Pairs,
     Path,
     Settings,
-    parse_pairs,
     read_integer,
 )
+from recordmill.schemas.option_values import (
+    MAX_SAMPLE_ROWS,
+    MAX_SHARDS,
+    Budget,
+    DatasetName,
+    Delimiter,
+    Header,
+    ImageSuffix,
+    Issues,
+    NumShards,
+    Sample,
+    SplitColumn,
+    Version,
+    WebAddress,
+    Weights,
+)
 from recordmill.schemas.rejects import RejectBudget
-from recordmill.schemas.settings import ImageSettings, parse_integer
+from recordmill.schemas.settings import ImageSettings
 from recordmill.schemas.yaml_files import preset
 
 # Version of the shard format; incremented when the same input and options produce other bytes.
 FORMAT_VERSION = 2
 
 _LICENSE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
-
-# Part of shard names: file systems allow 255 bytes, and a letter has up to four.
-SPLIT_NAME = re.compile(r"[A-Za-z]\w{0,49}")
-
-SPLIT_NAME_RULE = "up to 50 letters, digits and _, beginning with a letter"
-
-# Allows for rounded fractions, as in 0.333,0.333,0.333.
-_SUM_TOLERANCE = Decimal("0.001")
-
-_PERCENTAGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
-
-# Limit for the rows of a sample: every worker holds the hash positions of as many rows, 8 MB.
-MAX_SAMPLE_ROWS = 1_000_000
-
-# The largest number of shards that fits into the five digits in shard names.
-MAX_SHARDS = 99_999
 
 InputFormat = Literal[
     "auto",
@@ -79,9 +77,6 @@ NearDuplicateMode = Literal["report", "keep_together", "drop", "none"]
 
 DEFAULT_SCHEMA = "image_classification"
 
-# The value of --split_column for no column.
-NO_SPLITS = "none"
-
 # The headings of the options, in order.
 GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
 
@@ -92,81 +87,13 @@ METADATA = ("description", "citation", "license", "homepage", "creator", "croiss
 # Limit for the classes of a feature: every worker holds their names, and counts their records.
 MAX_CLASSES = 1_000_000
 
-
-def _weights(value: Any) -> Any:
-    """Parses weights such as "train=0.9,test=0.1"; returns other values unchanged."""
-    if not isinstance(value, str):
-        return value
-    try:
-        weights = {name: Decimal(weight) for name, weight in parse_pairs(value).items()}
-    except InvalidOperation as error:
-        raise ValueError("expected numbers, as in train=0.9,validation=0.1") from error
-    if not all(weight.is_finite() for weight in weights.values()):
-        raise ValueError("expected finite numbers")
-    return weights
-
-
-def _split_column(value: Any) -> Any:
-    """Parses the name of a column; "none" is no column, not even one of the source."""
-    return None if value == NO_SPLITS else value
-
-
-def _num_shards(value: Any) -> Any:
-    """Parses a number of shards, or one per split; returns other values unchanged."""
-    if not isinstance(value, str) or value == "auto":
-        return value
-    if "=" not in value:
-        return parse_integer(value)
-    return {split: parse_integer(number) for split, number in parse_pairs(value).items()}
-
-
-def _budget(value: Any) -> Any:
-    return RejectBudget.parse(str(value)) if isinstance(value, (str, int, float)) else value
-
-
-def _sample(value: Any) -> Any:
-    """Parses a percentage such as "0.5%", or a number of rows."""
-    if not isinstance(value, str):
-        return value
-    if match := _PERCENTAGE.fullmatch(value.strip()):
-        if not 0 < Decimal(match[1]) <= 100:
-            raise ValueError("expected a percentage above 0%, and up to 100%")
-        return value.strip()
-    return parse_integer(value)
-
-
-def _delimiter(value: Any) -> Any:
-    r"""Returns a delimiter; "tab" and "\\t", which are easier to type, are the tab character."""
-    return "\t" if value in ("tab", "\\t") else value
-
-
-def _header(value: Any) -> Any:
-    """Parses "none" or names of columns; () is a header of numbers."""
-    if not isinstance(value, str):
-        return value
-    return () if value == "none" else tuple(name.strip() for name in value.split(","))
-
-
-Delimiter = Annotated[str, BeforeValidator(_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")]
-ImageSuffix = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9]+$")]
-
-
-def _issues(value: Any) -> Any:
-    return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
-
-
-ShardCount = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
-DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
-# TFDS and semver.org accept no leading zeros.
-_NUMBER = r"(0|[1-9][0-9]*)"
-Version = Annotated[str, Field(pattern=rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}$")]
-WebAddress = Annotated[str, Field(pattern=r"^(https?://\S+)?$")]
-
+# Descriptions of valid values, for error messages.
 _NAME = "letters, digits and _, beginning with a letter"
 _VERSION = "three numbers without leading zeros, as in 1.0.0"
 _WEB_ADDRESS = "a web address, as in https://example.com/birds"
 _NUMBERS = f"auto, a number from 1 to {MAX_SHARDS:,}, or train=16,test=2"
 _SAMPLE = f"a percentage, as in 1%, or a number of rows from 1 to {MAX_SAMPLE_ROWS:,}"
+
 _TIMEOUT = f"{ImageSettings().timeout:g}"
 
 
@@ -196,8 +123,7 @@ class ConvertConfig(BaseModel):
         ),
     ] = None
     header: Annotated[
-        tuple[str, ...] | None,
-        BeforeValidator(_header),
+        Header | None,
         Option(
             "input",
             "none|NAME,…",
@@ -263,10 +189,7 @@ class ConvertConfig(BaseModel):
         Option("input", "C", "column that identifies a row", "the image path as written"),
     ] = None
     sample: Annotated[
-        Annotated[int, Field(strict=True, ge=1, le=MAX_SAMPLE_ROWS)]
-        | Annotated[str, Field(pattern="%$")]
-        | None,
-        BeforeValidator(_sample),
+        Sample,
         Option(
             "input",
             "N|P%",
@@ -287,8 +210,7 @@ class ConvertConfig(BaseModel):
         Option("output", "", "with --append, what to do with a changed row of a known key"),
     ] = "fail"
     splits: Annotated[
-        dict[str, Decimal] | None,
-        BeforeValidator(_weights),
+        Weights | None,
         Option("splits and shards", "train=0.9,…", "weights of the splits", "all rows to train"),
     ] = None
     split_method: Annotated[
@@ -300,8 +222,7 @@ class ConvertConfig(BaseModel):
         ),
     ] = "hash"
     split_column: Annotated[
-        str | None,
-        BeforeValidator(_split_column),
+        SplitColumn,
         Option(
             "splits and shards",
             "C",
@@ -316,8 +237,7 @@ class ConvertConfig(BaseModel):
         ),
     ] = None
     num_shards: Annotated[
-        Literal["auto"] | ShardCount | dict[str, ShardCount],
-        BeforeValidator(_num_shards),
+        NumShards,
         Option(
             "splits and shards",
             "auto|N|S=N,…",
@@ -379,8 +299,7 @@ class ConvertConfig(BaseModel):
         Verify, Option("checks", "", "parse every record, or decode every image as well")
     ] = "parse"
     reject_quality: Annotated[
-        tuple[IssueName, ...],
-        BeforeValidator(_issues),
+        Issues,
         Option(
             "checks",
             "ISSUE,…",
@@ -390,8 +309,7 @@ class ConvertConfig(BaseModel):
         ),
     ] = ()
     max_rejects: Annotated[
-        RejectBudget,
-        BeforeValidator(_budget),
+        Budget,
         Option("checks", "N|P%,…", "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%"),
     ] = RejectBudget()
     fail_fast: Annotated[
@@ -426,24 +344,6 @@ class ConvertConfig(BaseModel):
         Properties,
         Option("metadata", "FILE", "YAML file of more properties of croissant.json: keywords, …"),
     ] = Field(default_factory=dict)
-
-    @field_validator("splits")
-    @classmethod
-    def _check_splits(cls, splits: dict[str, Decimal] | None) -> dict[str, Decimal] | None:
-        if splits is None:
-            return None
-        if bad := [name for name in splits if not SPLIT_NAME.fullmatch(name)]:
-            raise ValueError(f"{bad[0]!r} cannot name a split; expected {SPLIT_NAME_RULE}")
-        total = sum(splits.values(), Decimal())
-        if any(weight < 0 for weight in splits.values()) or total <= 0:
-            raise ValueError("split weights must not be negative, and one must be above 0")
-        are_fractions = max(splits.values()) <= 1 and any(weight % 1 for weight in splits.values())
-        if are_fractions and abs(total - 1) > _SUM_TOLERANCE:
-            raise ValueError(
-                f"the fractions sum to {total.normalize():f}; expected 1. Correct them, or write "
-                "whole numbers, as in train=8,test=2"
-            )
-        return splits
 
     @model_validator(mode="after")
     def _check_combinations(self) -> ConvertConfig:

@@ -15,7 +15,7 @@ from deploy.scaling.__main__ import TABLES, markdown
 from deploy.scaling.inputs import IDEAL, Assumed, Cluster, Job, Measured
 from deploy.scaling.shard_bytes import SIZE_RATIO, unevenness
 from deploy.scaling.simulation import Model, Simulation
-from recordmill.schemas.config import MAX_SHARDS
+from recordmill.schemas.option_values import MAX_SHARDS
 
 PAGE = (Path(__file__).parents[3] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
 

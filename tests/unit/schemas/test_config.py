@@ -9,7 +9,6 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -90,31 +89,13 @@ def test_defaults():
         ({"inputs": ()}, "inputs"),
         ({"output": ""}, "output"),
         ({"name": "two words"}, "name"),
-        ({"name": "1st"}, "name"),
-        ({"name": "a/b"}, "name"),
-        ({"name": ""}, "name"),
-        ({"name": "birds\n"}, "name"),
         ({"version": "1.0"}, "version"),
-        ({"version": "1.0.0-rc1"}, "version"),
-        ({"version": "01.0.0"}, "version"),
-        ({"version": "1.0.00"}, "version"),
         ({"homepage": "example.com"}, "homepage"),
-        ({"homepage": "https://a b"}, "homepage"),
         ({"num_classes": 0}, "num_classes"),
         ({"num_classes": 1_000_001}, "num_classes"),
         ({"num_classes": 2, "classes": ("cat", "dog")}, "--classes. Remove one of them"),
-        ({"splits": {"train": "-1"}}, "negative"),
-        ({"splits": {"train": "0"}}, "above 0"),
-        ({"splits": {}}, "above 0"),
-        ({"splits": {"a": "0.8", "b": "0.3"}}, "the fractions sum to 1.1; expected 1"),
         ({"splits": {"a": "0.9"}}, "the fractions sum to 0.9; expected 1. Correct them, or write"),
-        ({"splits": {"a": 1, "b": 0.5}}, "the fractions sum to 1.5; expected 1"),
-        ({"splits": {"../x": "1"}}, "cannot name a split"),
-        ({"splits": {"train\n": "1"}}, "cannot name a split"),
-        ({"splits": {"train": "nan"}}, "splits"),
         ({"num_shards": 0}, "num_shards"),
-        ({"num_shards": 100_000}, "num_shards"),
-        ({"num_shards": {"train": 0}}, "num_shards"),
         ({"shard_size": 0}, "shard_size"),
         ({"shard_size": "much"}, "shard_size"),
         ({"classes": ("cat", "dog", "cat")}, "'cat' occurs twice"),
@@ -136,13 +117,6 @@ def test_invalid_options_are_rejected(options, problem):
 )
 def test_shard_sizes(text, size):
     assert config(shard_size=text).shard_size == size
-
-
-def test_versions_are_those_of_tfds():
-    for version in ("0.0.0", "1.0.0", "10.20.30"):
-        assert config(version=version).version == str(tfds.core.Version(version))
-    with pytest.raises(ValueError, match="Invalid version"):
-        tfds.core.Version("01.0.0")
 
 
 def test_a_number_of_classes_names_each_by_its_id():
@@ -276,16 +250,6 @@ def test_similar_options_have_different_fingerprints(one, other):
     assert config(**one).fingerprint != config(**other).fingerprint
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [(8, 1, 1), (1, 1), (1, 0), ("0.8", "0.2"), ("0.333",) * 3, (1 / 3,) * 3, ("33.3", "0.5")],
-    ids=str,
-)
-def test_weights_are_fractions_of_one_or_any_other_numbers(weights):
-    splits = {f"s{number}": weight for number, weight in enumerate(weights)}
-    assert len(config(splits=splits).weights) == len(weights)
-
-
 def test_two_spellings_of_a_size_are_equal():
     assert config(shard_size="1MiB").fingerprint == config(shard_size=2**20).fingerprint
 
@@ -342,12 +306,6 @@ def test_a_sample_is_a_percentage_or_a_number_of_rows(given, sample, part):
     made = config(sample=given)
     assert (made.sample, made.sample_part) == (sample, part)
     assert (made.fingerprint == config().fingerprint) is (sample is None)
-
-
-@pytest.mark.parametrize("given", ["0%", "100.1%", "0", "-1", "1.5", 0.01, "1 %%", "", "1000001"])
-def test_other_samples_are_rejected(given):
-    with pytest.raises(ValidationError):
-        config(sample=given)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
-from recordmill.schemas.config import MAX_SHARDS, ConvertConfig
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Base
+from recordmill.schemas.option_values import MAX_SHARDS
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges, TableSnapshot
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError

@@ -6,9 +6,9 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from recordmill.schemas.config import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.features import Origin
 from recordmill.schemas.masking import bare_url
+from recordmill.schemas.option_values import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.records import Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
