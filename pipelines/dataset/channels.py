@@ -23,7 +23,7 @@ from recordmill.transforms.workers.cores import num_cores
 # is about 0.01.
 IMAGES = 256
 
-# Longest side to which images are reduced, as for most models; JPEGs are decoded at a fraction.
+# Images are averaged over blocks of pixels down to this longest side at least, as for most models.
 SIDE = 224
 
 # Limit of the bytes read, for datasets of very large images.

@@ -52,6 +52,26 @@ def test_each_image_of_train_counts_equally(tmp_path: Path) -> None:
     )
 
 
+def test_blocks_of_pixels_are_averaged_in_large_images(tmp_path: Path) -> None:
+    stripes = Image.new("L", (2, 8), 255)
+    stripes.paste(51, (1, 0, 2, 8))
+    wide, small = Image.new("L", (2 * channels.SIDE, 8)), io.BytesIO()
+    for left in range(0, wide.width, 2):
+        wide.paste(stripes, (left, 0))
+    large = io.BytesIO()
+    wide.save(large, "PNG")
+    wide.crop((0, 0, channels.SIDE, 8)).save(small, "PNG")
+    black, found = plain(BLACK), []
+    for number, image in enumerate((large, small)):
+        made = dataset(tmp_path / str(number), [image.getvalue(), black, black])
+        found.append(channel_statistics(made))
+    # 1 and 0.2; mean 0.6 / 3, of squares (1 + 0.04) / 2 / 3, or 0.36 / 3 where they are averaged
+    assert found == [
+        ChannelStatistics(images=3, mean=(0.2,) * 3, std=(0.2828,) * 3),
+        ChannelStatistics(images=3, mean=(0.2,) * 3, std=(0.3651,) * 3),
+    ]
+
+
 def test_the_sample_ends_in_the_first_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
