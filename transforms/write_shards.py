@@ -1,6 +1,6 @@
 """Writes shards: a `beam.io.WriteToTFRecord` whose records are assigned to shards beforehand.
 
-Framing and compression are those of Beam's sink. Two things differ. Beam distributes records over
+Files are opened and compressed by Beam's sink. Two things differ. Beam distributes records over
 shards at random; here, references are grouped by their assigned shard, so the shuffle carries no
 image bytes and the position of each record is fixed before it is built. Beam also renames all files
 in one step on one worker; here, split, index and count of a shard are known before its first byte,

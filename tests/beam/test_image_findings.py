@@ -34,7 +34,7 @@ def write_index(folder: Path, split: str, images: dict[str, Image.Image]) -> Sha
         for number, (key, image) in enumerate(images.items()):
             shape = ImageShape("jpeg", *image.size, 3, 999, thumbnail_of(image))
             digest = f"{number:02}{split.encode().hex()}".ljust(64, "0")
-            index.add(SerializedExample(ref(key, 1), b"record", digest, "jpeg kept", shape=shape))
+            index.add([SerializedExample(ref(key, 1), b"record", digest, "jpeg kept", shape=shape)])
         index.close()
     entry = ShardEntry(
         **{"file": f"x-{split}", "records": len(images), "bytes": 0, "payload": 0, "sha256": ""},

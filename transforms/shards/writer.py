@@ -1,4 +1,4 @@
-"""Writes one shard with Beam's TFRecord sink, record by record, and the index of its records."""
+"""Writes one shard and the index of its records, a batch of records at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import google_crc32c
@@ -125,6 +126,8 @@ class ShardWriter:
         self._timeline = Timeline()
         self._copied = CopiedCounts()
         self._payload = self._rows = self._unchanged = self._counted = 0
+        self._examples: list[SerializedExample] = []  # to be written together
+        self._waiting = 0  # their bytes
         self.faults: list[ImageFault] = []
         self._opened = time.monotonic_ns()
         self._record_bytes = distribution("record_bytes")
@@ -138,24 +141,25 @@ class ShardWriter:
         """Writes the records in order and yields the rejects."""
         position = 0  # counts references: an example of a sequence has several, a copied one none
         for outcome in built:
-            if isinstance(outcome, CopiedRecord):
+            if isinstance(outcome, SerializedExample):
+                position += len(outcome.frames) or 1
+                self._examples.append(outcome)
+                self._waiting += len(outcome.data)
+                if len(self._examples) >= BATCH_ROWS or self._waiting >= _BUFFER_BYTES:
+                    self._write_examples()
+            elif isinstance(outcome, CopiedRecord):
+                self._write_examples()
                 self._copy(outcome)
-                continue
-            if isinstance(outcome, Reject):
+            elif isinstance(outcome, Unchanged):
+                self._unchanged += outcome.rows
+                position += outcome.rows
+            else:
                 advance("rejected")
                 fault = ImageFault(position=position, reason=outcome.reason, detail=outcome.detail)
                 self.faults.append(fault)
                 yield replace(outcome, split=self._files.split)
                 position += 1
-                continue
-            rows = outcome.rows
-            if isinstance(outcome, Unchanged):
-                self._unchanged += rows
-            else:
-                self._add(outcome, rows)
-            position += rows
-            if (done := self._rows + self._unchanged) - self._counted >= BATCH_ROWS:
-                self._advance(done)
+        self._write_examples()
 
     def close(self, replaced: Sequence[Version | None] = (None, None)) -> WrittenShard:
         """Closes the files and gives them their final names, the index last.
@@ -172,7 +176,7 @@ class ShardWriter:
         shard, records = self._drafts
         self.sizes = shard.size, records.size
         self.versions = shard.commit(replaced[0]), records.commit(replaced[1])
-        self._advance(self._rows + self._unchanged)
+        self._advance()
         distribution("shard_ms").update((time.monotonic_ns() - self._opened) // 10**6)
         if old := self._old:
             # The base counts treatments by shard: that of a single image is not known.
@@ -203,43 +207,51 @@ class ShardWriter:
             self._copied.base_classes.setdefault(name, Counter()).update(labels)
         if record.is_removed:
             return
-        self._write(record.data)
+        self._write([record.data])
         self._record_index.copy(record)
         self._copied.records += 1
         self._copied.rows += record.rows
         for name, labels in ids.items():
             self._classes[name].update(labels)
 
-    def _write(self, data: bytes) -> None:
-        self._sink.write_encoded_record(self._shard, data)
-        self._number += 1
-        self._payload += len(data)
-        self._timeline.add(time.time())
+    def _write(self, records: Sequence[bytes]) -> None:
+        for data in records:
+            self._sink.write_encoded_record(self._shard, data)
+        self._number += len(records)
+        self._payload += sum(map(len, records))
+        self._timeline.add(time.time(), len(records))
 
-    def _add(self, example: SerializedExample, rows: int) -> None:
-        self._write(example.data)
-        self._record_index.add(example)
+    def _write_examples(self) -> None:
+        """Writes and counts the waiting examples: together, which is cheaper than one by one."""
+        if not self._examples:
+            return
+        examples, self._examples, self._waiting = self._examples, [], 0
+        records = [example.data for example in examples]
+        self._write(records)
+        self._record_index.add(examples)
         schema = self._plan.resolved.schema
         # The first frame of a sequence counts all labels; the others repeat its context.
-        self._count(example.frames[0] if example.frames else example, schema.features)
-        for frame in example.frames[1:]:
-            self._count(frame, schema.frame_features)
-        self._rows += rows
-        self._record_bytes.update(len(example.data))
+        self._count([e.frames[0] if e.frames else e for e in examples], schema.features)
+        if schema.sequence is not None:
+            self._count([frame for e in examples for frame in e.frames[1:]], schema.frame_features)
+        self._rows += sum(example.rows for example in examples)
+        for size in map(len, records):
+            self._record_bytes.update(size)
+        self._advance()
 
-    def _advance(self, done: int) -> None:
+    def _advance(self) -> None:
+        done = self._rows + self._unchanged
         advance("written", done - self._counted)
         self._counted = done
 
-    def _count(self, row: SerializedExample | BuiltFrame, names: Container[str]) -> None:
-        """Counts a row's image, and its labels in the features of the given names."""
-        if row.treatment:
-            self._images.update((row.treatment, *row.remarks))
-        if row.shape:
-            self._shapes.add(row.shape)
-        if not self._classes:
-            return
-        features = self._plan.resolved.schema.features
-        for name, value in zip(features, row.ref.values, strict=True):
+    def _count(self, rows: Sequence[SerializedExample | BuiltFrame], names: Container[str]) -> None:
+        """Counts the images of rows, and their labels in the features of the given names."""
+        for row in rows:
+            if row.treatment:
+                self._images.update((row.treatment, *row.remarks))
+            if row.shape:
+                self._shapes.add(row.shape)
+        for position, name in enumerate(self._plan.resolved.schema.features):
             if name in self._classes and name in names:
-                self._classes[name].update(label_ids(value))
+                labels = (label_ids(row.ref.values[position]) for row in rows)
+                self._classes[name].update(chain.from_iterable(labels))

@@ -278,8 +278,7 @@ def test_the_index_has_the_number_and_classes_of_frames(per, classes):
     resolved = ResolvedSchema(SCHEMA.model_copy(update={"features": features}), RESOLVED.classes)
     handle = io.BytesIO()
     index = RecordIndex(handle, "train", 0, resolved)
-    index.add(sequence("a", [1, 0, 1], b"12345"))
-    index.add(sequence("b", [0], b"123"))
+    index.add([sequence("a", [1, 0, 1], b"12345"), sequence("b", [0], b"123")])
     index.close()
     table = pq.read_table(handle)
     assert table["key"].to_pylist() == ["a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -67,18 +68,28 @@ class RecordIndex:
         self._split, self._shard, self._resolved = split, shard, resolved
         self._schema = arrow_schema(resolved)
         self._writer = pq.ParquetWriter(pa.PythonFile(handle, mode="w"), self._schema)
-        self._rows: list[tuple[Any, ...]] = []
+        # The columns key, length, digest, class and frames of the rows of the next row group.
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
         self._images = ImageColumns(hashed)
         self._next_index = 0  # number of the next record in the shard
         self._next_frame = 0  # byte offset of its frame
 
-    def add(self, example: SerializedExample) -> None:
-        """Adds the next record."""
-        label = record_class(example, self._resolved)
-        if self._resolved.schema.has_image:
-            for built in example.frames or (example,):
-                self._images.add(built.shape)
-        self._add(example.ref.key, example.data, example.image_sha256 or None, label, example.rows)
+    def add(self, examples: Sequence[SerializedExample]) -> None:
+        """Adds the next records."""
+        while examples:  # row groups have the same sizes, however the records are batched
+            room = BATCH_ROWS - len(self._columns[0])
+            part, examples = examples[:room], examples[room:]
+            if self._resolved.schema.has_image:
+                for example in part:
+                    for built in example.frames or (example,):
+                        self._images.add(built.shape)
+            self._add(
+                [example.ref.key for example in part],
+                [len(example.data) for example in part],
+                [example.image_sha256 or None for example in part],
+                record_classes(part, self._resolved),
+                [example.rows for example in part] if self._resolved.schema.sequence else (),
+            )
 
     def copy(self, record: CopiedRecord) -> None:
         """Adds a record of the base version, with its row in the base's index."""
@@ -87,11 +98,13 @@ class RecordIndex:
             is_list = self._resolved.schema.sequence is not None
             columns = {name: row[name] if is_list else [row[name]] for name in IMAGE_COLUMNS.names}
             self._images.add_described(columns)
-        self._add(record.key, record.data, row["sha256"], row["class"], record.rows)
+        data = len(record.data)
+        self._add([record.key], [data], [row["sha256"]], [row["class"]], [record.rows])
 
-    def _add(self, key: str, data: bytes, digest: str | None, label: Any, rows: int) -> None:
-        self._rows.append((key, len(data), digest, label, rows))
-        if len(self._rows) >= BATCH_ROWS:
+    def _add(self, *columns: Sequence[Any]) -> None:
+        for column, values in zip(self._columns, columns, strict=True):
+            column.extend(values)
+        if len(self._columns[0]) >= BATCH_ROWS:
             self._flush()
 
     def close(self) -> None:
@@ -100,11 +113,10 @@ class RecordIndex:
         self._writer.close()
 
     def _flush(self) -> None:
-        if not self._rows:
-            return
-        # [(key, length, …)] is transposed to one list per column, as Arrow needs it.
-        keys, lengths, digests, labels, frames = zip(*self._rows, strict=True)
+        keys, lengths, digests, labels, frames = self._columns
         count, first = len(keys), self._next_index
+        if not count:
+            return
         starts = accumulate((FRAME_BYTES + length for length in lengths), initial=self._next_frame)
         *offsets, self._next_frame = starts
         columns = [
@@ -123,14 +135,15 @@ class RecordIndex:
         if self._resolved.schema.has_image:
             arrays += self._image_arrays()
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        self._rows.clear()
+        for column in self._columns:
+            column.clear()
 
     def _image_arrays(self) -> list[pa.Array]:
         """Returns the columns of the images of all rows; for sequences, with a list per row."""
         columns = [column.chunk(0) for column in self._images.take().columns]
         if not self._resolved.schema.sequence:
             return columns
-        ends = accumulate((row[-1] for row in self._rows), initial=0)
+        ends = accumulate(self._columns[-1], initial=0)
         offsets = pa.array(ends, pa.int32())
         return [pa.ListArray.from_arrays(offsets, column) for column in columns]
 
@@ -165,16 +178,20 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
     return names if schema.features[name].shape == () else next(iter(names), None)
 
 
-def record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
-    """Returns the value of a record in the column `class` of the index.
+def record_classes(examples: Sequence[SerializedExample], resolved: ResolvedSchema) -> list[Any]:
+    """Returns the values of records in the column `class` of the index.
 
     Args:
-        example: the record.
+        examples: the records.
         resolved: the resolved schema.
-
-    Returns:
-        The result of `row_class`, or the sorted names of all frames, if frames have classes.
     """
+    if resolved.class_position is None:
+        return [None] * len(examples)
+    return [_record_class(example, resolved) for example in examples]
+
+
+def _record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
+    """Returns the result of `row_class`; if frames have classes, the sorted names of all frames."""
     if not example.frames or not _per_frame(resolved):
         return row_class(example.ref.values, resolved)
     found = (row_class(frame.ref.values, resolved) for frame in example.frames)

@@ -67,8 +67,7 @@ def index_of(examples, resolved, split="train", shard=3):
 def written_index(examples, resolved, split="train", shard=3):
     handle = io.BytesIO()
     index = RecordIndex(handle, split, shard, resolved)
-    for each in examples:
-        index.add(each)
+    index.add(examples)
     index.close()
     assert not handle.closed
     return pq.ParquetFile(io.BytesIO(handle.getvalue()))
@@ -165,11 +164,25 @@ def test_an_index_of_several_batches():
     assert table["offset"].to_pylist() == [12 + 19 * i for i in range(count)]
 
 
+def test_row_groups_do_not_depend_on_how_records_are_batched():
+    def written(*parts):
+        handle = io.BytesIO()
+        index = RecordIndex(handle, "train", 0, NAMED)
+        for part in parts:
+            index.add(part)
+        index.close()
+        return handle.getvalue()
+
+    records = [example(str(i), b"123", (i, i % 2)) for i in range(2 * BATCH_ROWS + 1)]
+    some, others = records[: BATCH_ROWS - 7], records[BATCH_ROWS - 7 :]
+    assert written(some, others) == written(records) == written(*([each] for each in records))
+
+
 def test_equal_records_give_equal_indexes():
     def written():
         handle = io.BytesIO()
         index = RecordIndex(handle, "train", 0, NAMED)
-        index.add(example("a", b"1", (7, 1)))
+        index.add([example("a", b"1", (7, 1))])
         index.close()
         return handle.getvalue()
 
