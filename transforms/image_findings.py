@@ -23,6 +23,7 @@ from recordmill.transforms.functional.image_quality import (
     quality_of_shard,
 )
 from recordmill.transforms.functional.near_duplicates import (
+    Bucket,
     Groups,
     Ids,
     Member,
@@ -51,8 +52,8 @@ class FindImageIssues(beam.PTransform):
     """Compares and measures images: PCollection[ShardVerification] → PCollection[ImageFindings].
 
     The measures are read from the indexes of the shards, so shards reused from an earlier run or
-    linked from a base version are included. The shuffle carries 160 bytes per image: 8 of its
-    record and 32 of its hash, in four bands.
+    linked from a base version are included. The shuffle carries 34 bytes per image, of its record
+    and its hash; in a large dataset, up to four times.
 
     Attributes:
         directory: the dataset's folder.
@@ -65,7 +66,7 @@ class FindImageIssues(beam.PTransform):
     def expand(self, shards: PCollection[ShardVerification]) -> PCollection[ImageFindings]:
         """Adds the comparison in buckets, the grouping on one worker, and the statistics."""
         plan = AsSingleton(self.plan)
-        reading = beam.FlatMap(_read, self.directory, plan).with_output_types(tuple[int, bytes])
+        reading = beam.FlatMap(_read, self.directory, plan).with_output_types(tuple[Bucket, bytes])
         read = shards | "ReadMeasures" >> reading.with_outputs(_QUALITY, _COMPARED, main="images")
         groups = read.images | "ConnectSimilar" >> ConnectSimilar()
         of_groups = (
@@ -123,7 +124,7 @@ def _ids(
 
 def _read(
     shard: ShardVerification, directory: str, plan: Plan
-) -> Iterator[tuple[int, bytes] | TaggedOutput]:
+) -> Iterator[tuple[Bucket, bytes] | TaggedOutput]:
     schema = plan.resolved.schema
     # With problems, the index may be unreadable, and the dataset is not published.
     if not schema.has_image or shard.problems:

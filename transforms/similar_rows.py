@@ -20,6 +20,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.transforms.duplicates import AssignedRow, Deduplicated, KeepOne
 from recordmill.transforms.elements import AssignedRows, OrderedRefs, RowBatch, displayed
 from recordmill.transforms.functional.near_duplicates import (
+    Bucket,
     Groups,
     groups_of_bucket,
     merge_groups,
@@ -52,11 +53,11 @@ _SIMILAR = "similar"
 class ConnectSimilar(beam.PTransform):
     """Connects similar images: PCollection[(bucket, images)] → PCollection[Groups], one element."""
 
-    def expand(self, buckets: PCollection[tuple[int, bytes]]) -> PCollection[Groups]:
+    def expand(self, buckets: PCollection[tuple[Bucket, bytes]]) -> PCollection[Groups]:
         """Adds the comparison in buckets, and the grouping on one worker."""
         return (
             buckets
-            | "GroupByBand" >> beam.GroupByKey()  # (bucket, [images]), packed
+            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [images]), encoded
             | "CompareBucket" >> beam.MapTuple(groups_of_bucket)
             | "ConnectGroups" >> beam.CombineGlobally(merge_groups)  # one Groups
         )
@@ -90,7 +91,7 @@ class FindSimilarRows(beam.PTransform):
             | "HashImages"
             >> beam.ParDo(
                 _HashImages(self.config), AsSingleton(count), AsSingleton(self.plan)
-            ).with_output_types(tuple[int, bytes])
+            ).with_output_types(tuple[Bucket, bytes])
             | "ConnectSimilar" >> ConnectSimilar()
             | "CheckGroups" >> beam.Map(check_groups, self.config.near_duplicates)
         )
@@ -105,7 +106,7 @@ class _HashImages(beam.DoFn):
     def setup(self) -> None:
         self._pools = self._shared.acquire(Pools)
 
-    def process(self, rows: OrderedRefs, count: int, plan: Plan) -> Iterator[tuple[int, bytes]]:
+    def process(self, rows: OrderedRefs, count: int, plan: Plan) -> Iterator[tuple[Bucket, bytes]]:
         refs, check = [ref for _, ref in rows], check_of(self._config)
         decode, guard = self._config.decode, self._guard
         built = build_all(refs, plan, decode, self._pools, guard=guard, check=check)

@@ -18,6 +18,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Cluster, ImageRef, ImageShape, Row
 from recordmill.transforms.functional.near_duplicates import (
     MAX_GROUPED,
+    Bucket,
     Groups,
     Ids,
     pack,
@@ -87,7 +88,7 @@ def images_of_rows(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[by
 
 def hashes_by_bucket(
     orders: Sequence[bytes], shapes: Sequence[ImageShape | None], rows: int
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[tuple[Bucket, bytes]]:
     """Yields (bucket, images) of the images that have a perceptual hash.
 
     Args:
