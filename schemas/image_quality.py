@@ -26,9 +26,9 @@ class Issue(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """The rule by which images have the issue, such as "dark: luma_p99 below 81.6"."""
+        """The rule by which images have the issue, such as "luma_p99 below 81.6"."""
         side = "above" if self.above else "below"
-        return f"{self.text}: {self.measure} {side} {self.limit:g}"
+        return f"{self.measure} {side} {self.limit:g}"
 
     def describe(self, value: float) -> str:
         """Returns the measured and the expected value of an image that has the issue."""

@@ -18,7 +18,11 @@ import pyarrow.compute as pc
 from recordmill.pipelines.report.statistics import ClassTable
 from recordmill.pipelines.run.class_notes import class_drift_notes, rare_class_notes
 from recordmill.pipelines.run.image_notes import image_notes
-from recordmill.pipelines.run.split_notes import share_notes, stratification_notes
+from recordmill.pipelines.run.split_notes import (
+    missing_class_notes,
+    share_notes,
+    stratification_notes,
+)
 from recordmill.pipelines.run.summary import SHOWN_LEAKS, class_name_notes, group_notes
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.statistics import DuplicateStats
@@ -80,7 +84,8 @@ def _of_rows(manifest: Manifest) -> Iterator[Finding]:
     if rejected := manifest.input.rejected:
         share = f"{rejected / manifest.input.rows:.2%} of all rows"
         yield Finding("warn", f"{_count(rejected, 'row')} rejected, {share}.", "rejects")
-    for _, text in _sentences(share_notes(manifest) + class_name_notes(manifest)):
+    warnings = share_notes(manifest) + missing_class_notes(manifest) + class_name_notes(manifest)
+    for _, text in _sentences(warnings):
         yield Finding("warn", text, "splits")
     notes = stratification_notes(manifest) + rare_class_notes(manifest)
     for _, text in _sentences(notes + class_drift_notes(manifest)):
@@ -94,10 +99,6 @@ def _of_classes(table: ClassTable) -> Iterator[Finding]:
     if absent:
         text = f"{_classes(absent)} of {table.feature} without any record: {_names(absent)}."
         yield Finding("warn", text, "splits")
-    for i, split in enumerate(table.splits):
-        if missing := table.missing_from(i):
-            text = f"{_classes(missing)} missing from {split}: {_names(missing)}."
-            yield Finding("warn", text, "splits")
     counts = [row.total for row in table.present]
     if counts and counts[0] >= _UNEVEN_RATIO * counts[-1]:
         sizes = f"the largest has {_count(counts[0], 'label')}, the smallest {counts[-1]:,}"

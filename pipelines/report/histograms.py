@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from recordmill.schemas.statistics import edge_of
 
@@ -21,7 +22,7 @@ class Bar:
 
     Attributes:
         low: the lower edge, as text.
-        high: the upper edge, as text.
+        high: the upper edge, as text; of whole numbers, the last one.
         count: the number of values in the bar.
         height: the height in percent of the highest bar.
     """
@@ -30,6 +31,11 @@ class Bar:
     high: str
     count: int
     height: float
+
+    @property
+    def range(self) -> str:
+        """The values in the bar."""
+        return self.low if self.low == self.high else f"{self.low} – {self.high}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ def histogram_of_bins(
     edges = [edge_of(index, steps) for index in range(min(counts), max(counts) + 2)]
     numbers = [counts.get(index, 0) for index in range(min(counts), max(counts) + 1)]
     minimum, maximum = ends or (edges[0], edges[-1])
-    bars = make_bars(numbers, [write(edge) for edge in edges])
+    bars = make_bars(numbers, list(pairwise(map(write, edges))))
     return Histogram(bars, write(minimum), write(maximum), is_logarithmic=True)
 
 
@@ -109,23 +115,24 @@ def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) 
     counts = [0] * number
     for value in values:
         counts[min(number - 1, int((value - low) / width))] += 1
-    last = high if isinstance(width, float) else low + number * width
-    edges = [write(low + i * width) for i in range(number)] + [write(last)]
+    lows = [low + i * width for i in range(number)]
+    highs = [low + width - 1 for low in lows] if isinstance(width, int) else [*lows[1:], high]
+    edges = [(write(first), write(last)) for first, last in zip(lows, highs, strict=True)]
     return Histogram(make_bars(counts, edges), write(low), write(high))
 
 
-def make_bars(counts: Sequence[int], edges: Sequence[str]) -> tuple[Bar, ...]:
+def make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
     """Returns the bars of a histogram.
 
     Args:
         counts: number of values per bar.
-        edges: the edges of the bars as text, one more than `counts`.
+        edges: the lower and the upper edge of each bar, as text.
     """
     top = max(counts, default=0) or 1
     # A bar with few values is still 1.5 % high, so that it is visible.
     return tuple(
-        Bar(edges[i], edges[i + 1], count, round(max(100 * count / top, 1.5), 1) if count else 0.0)
-        for i, count in enumerate(counts)
+        Bar(low, high, count, round(max(100 * count / top, 1.5), 1) if count else 0.0)
+        for (low, high), count in zip(edges, counts, strict=True)
     )
 
 

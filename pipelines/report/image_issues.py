@@ -16,13 +16,13 @@ class ShownIssue:
 
     Attributes:
         name: its name, as in `--reject_quality`.
-        text: a description with the limit.
+        rule: the measure and its limit.
         images: number of images with it.
         examples: measure and location of the worst ones.
     """
 
     name: IssueName
-    text: str
+    rule: str
     images: int
     examples: tuple[tuple[float, RecordLocation], ...]
 

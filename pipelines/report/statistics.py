@@ -88,10 +88,6 @@ class ClassTable:
         """Returns the number of labels per split."""
         return tuple(sum(row.counts[i] for row in self.rows) for i in range(len(self.splits)))
 
-    def missing_from(self, split: int) -> tuple[str, ...]:
-        """Returns the names of the classes that occur in other splits only."""
-        return tuple(row.name for row in self.present if not row.counts[split])
-
 
 def class_tables(manifest: Manifest) -> list[ClassTable]:
     """Returns one table per feature with class labels."""

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -290,4 +290,4 @@ def throughput(record: RunRecord) -> Histogram | None:
     if not series.records:
         return None
     edges = [f"{series.begins + i * series.interval:.0f} s" for i in range(len(series.records) + 1)]
-    return Histogram(make_bars(series.records, edges), edges[0], edges[-1])
+    return Histogram(make_bars(series.records, list(pairwise(edges))), edges[0], edges[-1])

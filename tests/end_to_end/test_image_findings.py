@@ -119,7 +119,8 @@ def test_the_report_shows_the_images(converted: tuple[Path, str]) -> None:
     assert (groups.count("data:image/jpeg"), quality.count("data:image/jpeg")) == (6, 4)
     assert "in several splits" in groups
     assert "conflicting labels" in groups
-    assert "dark: luma_p99 below 81.6" in quality
+    assert '1 image <span class="tag">side below 32</span>' in quality
+    assert '1 image <span class="tag">luma_p99 below 81.6</span>' in quality
 
 
 def test_records_have_the_measures(converted: tuple[Path, str]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines.report import findings
 from recordmill.pipelines.report.findings import find_duplicates
+from recordmill.pipelines.report.statistics import class_tables
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.statistics import DuplicateStats, Leakage, NearDuplicates
 from recordmill.transforms.storage.dataset import Dataset
@@ -94,4 +95,15 @@ def test_notes_with_a_second_line_are_one_finding_each(tmp_path):
     texts = [f.text for f in findings.findings(leaky, (), [])]
     assert [text for text in texts if "similar" in text] == [
         "A and b share 1 group of similar images (1.jpg ~ 2.jpg)."
+    ]
+
+
+def test_missing_classes_are_those_of_the_summary(tmp_path):
+    splits = {"test": [[(1, 0)]], "train": [[(0, 1), (0, 2), (1, 3), (2, 4)]]}
+    manifest = dataset(tmp_path, splits).manifest
+    found = [f.text for f in findings.findings(manifest, (), class_tables(manifest))]
+    # The only cow can be in one split only.
+    assert [text for text in found if "classes" in text] == [
+        "Test lacks 1 of the 3 classes of 'label' (cat).",
+        "3 of the 3 classes of 'label' occur fewer than 10 times (cow 1, cat 2, dog 2).",
     ]

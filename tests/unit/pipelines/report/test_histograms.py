@@ -43,17 +43,17 @@ def test_sizes_have_the_largest_unit_that_fits(count, text):
 
 def test_bars_of_integers_hold_whole_numbers():
     found = histogram_of_values([0, 2, 2, 5], str)
-    assert [(bar.low, bar.high, bar.count) for bar in found.bars] == [
-        ("0", "1", 1),
-        ("1", "2", 0),
-        ("2", "3", 2),
-        ("3", "4", 0),
-        ("4", "5", 0),
-        ("5", "6", 1),
+    assert [(bar.range, bar.count) for bar in found.bars] == [
+        ("0", 1),
+        ("1", 0),
+        ("2", 2),
+        ("3", 0),
+        ("4", 0),
+        ("5", 1),
     ]
     assert (found.minimum, found.maximum) == ("0", "5")
     wide = histogram_of_values(list(range(40)), str)
-    assert [(bar.low, bar.high, bar.count) for bar in wide.bars[-2:]] == [
-        ("36", "39", 3),
-        ("39", "42", 1),
+    assert [(bar.range, bar.count) for bar in wide.bars[-2:]] == [
+        ("36 – 38", 3),
+        ("39 – 41", 1),
     ]
