@@ -264,6 +264,8 @@ def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
             job.target.clean_up()
             return published
         record = finished_record(job.context, None, error)
+        if job.target.is_taken(job.context):
+            return record
         try:
             write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
             job.target.keep_failed_output()

@@ -36,7 +36,7 @@ from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
 from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, commit_marker, read_lines
-from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.storage.files import exists, write_bytes
 
 _SHOWN_PROBLEMS = 5
 
@@ -65,7 +65,13 @@ def publish(
 
     Returns:
         The state in run.json: "published" or "failed".
+
+    Raises:
+        RecordmillError: if the files of the run were deleted, or taken over by another run.
     """
+    if state := _state_of_earlier_attempt(target, context):
+        return state
+    target.check_active(context)
     try:
         check_publishable(info, config, target)
     except RecordmillError as reason:
@@ -75,10 +81,26 @@ def publish(
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.keep_failed_output()
         return record.state
-    if target.is_published and context.record_in(target.final):
-        target.clean_up()  # an earlier attempt published, and died before the engine noticed
+    try:
+        return _commit(info, config, target, context, indexes, base, removed)
+    except FileNotFoundError:
+        target.check_active(context)
+        raise
+
+
+def _state_of_earlier_attempt(target: Target, context: RunContext) -> str | None:
+    """Returns the state of a run that an earlier attempt has ended; None if there was none.
+
+    It may have died before the engine noticed.
+    """
+    ended = context.record_in(target.final)
+    if ended and target.is_published:
+        if not target.is_taken(context):
+            target.clean_up()
         return PUBLISHED
-    return _commit(info, config, target, context, indexes, base, removed)
+    if ended and not exists(layout.join(target.work, layout.RUN)):
+        return ended.state  # the results of a failure were moved to the final folder
+    return None
 
 
 def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
@@ -223,6 +245,7 @@ def _commit(
     update = {"manifest_sha256": checksum}
     published = finished_record(context, info, None).model_copy(update=update)
     record = report(info, config, Dataset(target.work, document), published)
+    target.check_active(context)  # again: all above takes time
     # The manifest is written first: if the run is killed after it, the next run deletes the files
     # that it lists. TFDS takes the folder for a dataset as soon as it has dataset_info.json.
     last = {name: files.pop(name) for name in (layout.DATASET_INFO,) if name in files}

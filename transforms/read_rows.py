@@ -35,7 +35,7 @@ from recordmill.transforms.functional.sources.text_ranges import (
     is_large,
 )
 from recordmill.transforms.functional.values.typed import size_of_values
-from recordmill.transforms.storage.files import is_local
+from recordmill.transforms.storage.files import is_local, make_folders
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.workers.progress import advance
@@ -289,7 +289,7 @@ class StagedImages:
         self._path = path
         self._size = 0
         if is_local(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            make_folders(os.path.dirname(os.path.dirname(path)), layout.STAGING)
             self._stream: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed at the end
         else:  # an object in a store does not exist until it is closed
             mode = CompressionTypes.UNCOMPRESSED

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
 
 from recordmill.schemas import layout
@@ -29,7 +28,7 @@ from recordmill.transforms.elements import RowBatch, VerificationBatch
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.storage.drafts import Draft
-from recordmill.transforms.storage.files import make_folder
+from recordmill.transforms.storage.files import make_folders
 from recordmill.transforms.workers.metrics import counter
 
 # Rejects per reason that messages quote.
@@ -210,9 +209,9 @@ def _to_json(element: JsonLine) -> bytes:
 def _write_lines(grouped: tuple[int, Iterable[bytes]], directory: str, folder: str) -> str:
     """Writes the one file of lines and returns its path."""
     name = layout.lines_name(folder)
-    make_folder(layout.join(directory, layout.STAGING))
+    make_folders(directory, layout.STAGING, folder)
     draft = Draft(directory, name)
-    with FileSystems.create(draft.path) as stream:
+    with draft.open() as stream:
         for line in grouped[1]:
             stream.write(line)
     draft.commit(replaced={})  # the lines of a retried attempt may have another order

@@ -59,7 +59,7 @@ from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import (
     VersionTags,
     exists,
-    make_folder,
+    make_folders,
 )
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -192,8 +192,8 @@ def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> s
         }
     )
     # Create the folders only now, because deleting files also deletes empty folders.
-    for folder in (layout.STAGING, layout.RECORDS):
-        make_folder(layout.join(checkpoints.dataset, folder))
+    make_folders(checkpoints.dataset, layout.STAGING, layout.RECORDS)
+    make_folders(checkpoints.directory)
     return settings_fingerprint(config, plan.resolved, versions())
 
 

@@ -148,6 +148,8 @@ def _delete_run(target: Target) -> None:
             "Run its command again."
         )
     target.check_run()
+    if not is_local(target.final):  # which has no locks
+        target.take_over()
     if not final.is_published:
         final.check()
         final.discard()

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from recordmill.pipelines.console.printing import print_error
 from recordmill.pipelines.engines.runners import is_in_process
-from recordmill.transforms.storage.files import delete, is_local, make_folder
+from recordmill.transforms.storage.files import delete, is_local, make_folders
 from recordmill.transforms.workers.progress import (
     COUNTERS,
     ProgressCounters,
@@ -167,7 +167,7 @@ def poll_workers(folder: str, options: PipelineOptions) -> Iterator[Poll]:
         return
     folder = os.path.abspath(folder) if is_local(folder) else folder
     delete(folder)  # a killed run may have left it
-    make_folder(folder)
+    make_folders(folder)
     options.view_as(ProgressOptions).progress_folder = folder
     try:
         yield _WorkerFiles(folder)

@@ -28,9 +28,15 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 
-from recordmill.pipelines.run.run_record import RunContext, read_record, running_record
+from recordmill.pipelines.run.run_record import (
+    RUNNING,
+    RunContext,
+    RunRecord,
+    read_record,
+    running_record,
+)
 from recordmill.schemas import layout
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.layout import (
     Owned,
     first_foreign,
@@ -229,7 +235,7 @@ class Target:
                 else:
                     os.rename(self.final, self.work)
         elif self.work == self.final:
-            write_bytes(layout.join(self.final, layout.RUN), running_record(context).to_json())
+            self.begin(context)
             self._contents(self._dataset).discard()
         work = self._contents(self.work)
         present = set(work.names)
@@ -243,6 +249,50 @@ class Target:
         work.discard(keep={*marker, *chain.from_iterable(finished.values())})
         for folder in _STAGING_OF_0_1:
             discard(layout.join(self.run, folder), owned_in_staging)
+        if self.work != self.final:
+            self.begin(context)
+
+    def begin(self, context: RunContext) -> None:
+        """Marks the files as those of a run: any other run fails before it publishes them.
+
+        Args:
+            context: identity and start time of the run.
+        """
+        write_bytes(layout.join(self.work, layout.RUN), running_record(context).to_json())
+
+    def take_over(self) -> None:
+        """Marks the files of an unfinished run as those of another: if active, it will fail."""
+        record = running_record(RunContext.begin("")).to_json()
+        for folder in (self._dataset, *(() if self.is_published else (self.final,))):
+            if exists(layout.join(folder, layout.RUN)):
+                write_bytes(layout.join(folder, layout.RUN), record)
+
+    def check_active(self, context: RunContext) -> None:
+        """Rejects a run whose files were deleted, or taken over by another run.
+
+        Args:
+            context: identity and start time of the run.
+
+        Raises:
+            RecordmillError: if the files are not those of the run.
+        """
+        record = read_record(self.work)
+        if record is None or record.run_id != context.run_id:
+            what = "has been deleted" if record is None else "is that of another run"
+            raise RecordmillError(
+                f"{layout.join(self.work, layout.RUN)}: {what}, so nothing is published; expected "
+                f"run {context.run_id}. Let only one job at a time write or delete a version, and "
+                "run again."
+            )
+
+    def is_taken(self, context: RunContext) -> bool:
+        """Whether another run has begun to write the same version since.
+
+        Args:
+            context: identity and start time of the run.
+        """
+        records = map(read_record, (self.work, self._dataset))
+        return any(record and _is_other(record, context) for record in records)
 
     def clean_up_if_published(self) -> None:
         """Deletes the run's own folder if the run was killed after it had published.
@@ -378,6 +428,10 @@ def swap(one: str, other: str) -> bool:
         return False
     paths = os.fsencode(one), os.fsencode(other)
     return bool(renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
+
+
+def _is_other(record: RunRecord, context: RunContext) -> bool:
+    return record.state == RUNNING and record.run_id != context.run_id
 
 
 def _reject_foreign(directory: str, name: str, what: str = "is not part of a dataset") -> None:

@@ -22,6 +22,7 @@ from recordmill.pipelines.run.run_record import RunContext
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.rejects import Reason, Reject, RejectBudget
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
@@ -66,6 +67,7 @@ def run_publish(
 ) -> None:
     """Publishes in a pipeline and asserts the resulting state."""
     target = Target(str(folder), str(folder), f"{folder}.run")
+    target.begin(CONTEXT)
     if state == "published":
         (folder / ENTRY.file).touch()
     with direct_pipeline(repeat) as p:
@@ -206,3 +208,36 @@ def test_problems_state_record_and_byte(tmp_path: Path) -> None:
     run_publish(UNPUBLISHED["a problem"][0], config(), tmp_path, "failed")
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert "shard: record 7 at byte 99: broken" in run["message"]
+
+
+OTHER = RunContext("other", 0.0, "DirectRunner")
+
+
+def publish_here(target: Target) -> str:
+    settings = config(max_rejects=RejectBudget.parse("1"), report=False)
+    return publish(INFO, settings, target, CONTEXT, (), INDEXES)
+
+
+def test_a_run_whose_files_are_gone_or_taken_publishes_nothing(tmp_path: Path) -> None:
+    target = Target(str(tmp_path), str(tmp_path), f"{tmp_path}.run")
+    with pytest.raises(RecordmillError, match=r"run\.json: has been deleted, so nothing is publi"):
+        publish_here(target)
+    target.begin(OTHER)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(RecordmillError, match=r"run\.json: is that of another run, so nothing is"):
+        publish_here(target)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"run.json": before}
+
+
+def test_a_late_attempt_to_publish_leaves_the_files_of_the_next_run(tmp_path: Path) -> None:
+    final, run = tmp_path / "1.0.0", tmp_path / ".1.0.0.run"
+    target = Target(str(final), str(run / "dataset"), str(run))
+    target.begin(CONTEXT)
+    (run / "dataset" / ENTRY.file).touch()
+    assert publish_here(target) == "published"
+    assert not run.exists()
+    assert publish_here(target) == "published"  # a retry after it was published
+    target.begin(OTHER)  # which replaces the dataset
+    before = (run / "dataset/run.json").read_bytes()
+    assert publish_here(target) == "published"
+    assert (run / "dataset/run.json").read_bytes() == before

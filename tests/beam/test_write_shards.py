@@ -6,7 +6,7 @@ import gzip
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.statistics import ImageTally
+from recordmill.transforms import write_shards
 from recordmill.transforms.elements import OrderedRefs, Outcome, ShardId
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards
@@ -203,11 +204,31 @@ def test_an_attempt_that_ends_after_publication_leaves_no_checkpoint(
     (output / "_SUCCESS").touch()
     with direct_pipeline() as p:
         written(p, assigned, output)
-    assert not checkpoints.exists()
+    assert list(checkpoints.iterdir()) == []
     (output / "_SUCCESS").unlink()
     with direct_pipeline() as p:
         written(p, assigned, output)
     assert len(list(checkpoints.iterdir())) == len(EVERY_SHARD)
+
+
+def test_an_attempt_that_returns_after_a_local_run_has_published_creates_nothing(
+    assigned: list[Assigned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, build = tmp_path / ".1.0.0.run", write_shards.build_records
+    run.mkdir()
+
+    def publish_meanwhile(*arguments: Any) -> Iterator[Any]:
+        shutil.rmtree(run / "dataset" / ".staging")
+        (run / "dataset").rename(tmp_path / "1.0.0")
+        shutil.rmtree(run)
+        return build(*arguments)
+
+    monkeypatch.setattr(write_shards, "build_records", publish_meanwhile)
+    before = {path.name for path in tmp_path.iterdir()}
+    ended = pytest.raises(RecordmillError, match=r"not written, because the run's folder was ren")
+    with ended, direct_pipeline() as p:
+        written(p, assigned, run / "dataset")
+    assert {path.name for path in tmp_path.iterdir()} == before - {run.name} | {"1.0.0"}
 
 
 def test_all_shards_are_written_without_rows(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines import graph
+from recordmill.pipelines import graph, publish
 from tests.end_to_end import readers
 from tests.end_to_end.command import recordmill
 from tests.stores.conftest import FLAGS
@@ -78,3 +78,37 @@ def test_files_of_unfinished_runs_are_listed_and_purged(
     after = s3_store.download("leftovers/birds", tmp_path / "after")
     assert {path.name for path in after.iterdir()} == {"1.0.1"}
     assert traces(gallery, [key], after) == set()
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.1.0"], ids=["replaced", "new"])
+def test_a_run_whose_files_are_purged_while_it_is_active_publishes_nothing(
+    version: str,
+    s3_store: Store,
+    local: Path,
+    gallery: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stores have no locks: the purge cannot know that the run is active."""
+    folder = f"purged-{version}"
+    s3_store.upload(local, f"{folder}/birds/1.0.0")
+    where = f"{s3_store.root}/{folder}/birds"
+    (tmp_path / "keys.txt").write_text("images/0/a #000 ü.png")
+    flags = ("--keys", tmp_path / "keys.txt", "--version", "2.0.0", "--purge", *s3_store.flags)
+    check = publish.check_publishable
+
+    def purge_meanwhile(*arguments: object) -> None:
+        monkeypatch.setattr(publish, "check_publishable", check)
+        assert recordmill("forget", where, *flags).code == 0
+        check(*arguments)
+
+    monkeypatch.setattr(publish, "check_publishable", purge_meanwhile)
+    table = ("--input", gallery / "labels.csv", "--name", "birds", *FLAGS, *s3_store.flags)
+    replacing = ("--version", version, "--if_exists", "replace", "--no_report")
+    ended = recordmill("convert", "--output", f"{s3_store.root}/{folder}", *table, *replacing)
+    assert ended.code == 1, ended.err
+    assert "has been deleted, so nothing is published" in ended.err
+    names = s3_store.names(f"{folder}/")
+    assert {name.split("/")[2] for name in names if name.endswith("/_SUCCESS")} == {"2.0.0"}
+    others = [name.split("/")[-1] for name in names if not name.startswith(f"{folder}/birds/2.")]
+    assert set(others) <= {"run.json"}

@@ -7,6 +7,7 @@ unchanged shard is published under its new name, as a hard link where the file s
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -18,8 +19,6 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import WrittenShard
@@ -213,19 +212,14 @@ def publish_link(
     if copied and file_size(target) == found:
         return
     draft = Draft(directory, name)
-    _link(source, draft.path)
+    _link(source, draft)
     draft.commit({} if copied else replaced)
 
 
-def _link(source: str, target: str) -> None:
-    if is_local(source) and is_local(target):
-        try:
-            os.link(source, target)
-        except OSError:  # another file system, or one without hard links
-            shutil.copyfile(source, target)
-        return
-    with (
-        open_binary(source) as stream,
-        FileSystems.create(target, compression_type=CompressionTypes.UNCOMPRESSED) as copy,
-    ):
+def _link(source: str, draft: Draft) -> None:
+    if is_local(source) and is_local(draft.path):
+        with contextlib.suppress(OSError):  # another file system, or one without hard links
+            os.link(source, draft.path)
+            return
+    with open_binary(source) as stream, draft.open() as copy:
         shutil.copyfileobj(stream, copy)

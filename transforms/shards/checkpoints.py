@@ -30,6 +30,7 @@ from recordmill.schemas.dataset_info import Checkpoint, ImageFault
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.records.index import row_class
+from recordmill.transforms.storage.drafts import ended_run
 from recordmill.transforms.storage.files import (
     all_files_below,
     delete,
@@ -72,8 +73,15 @@ class Checkpoints:
         Args:
             checkpoint: the checkpoint.
             shard: the shard's file name.
+
+        Raises:
+            RecordmillError: if the run has ended.
         """
-        write_bytes(self._path(shard), checkpoint.model_dump_json().encode())
+        path = self._path(shard)
+        try:
+            write_bytes(path, checkpoint.model_dump_json().encode(), with_folders=False)
+        except FileNotFoundError as error:
+            raise ended_run(path) from error
 
     def read(self, shard: str) -> Checkpoint | None:
         """Returns the checkpoint of a shard, or None. One that is damaged matches no shard.

@@ -11,8 +11,6 @@ from typing import Any
 
 import google_crc32c
 from apache_beam.io.filebasedsink import FileBasedSink
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas.dataset_info import ImageFault, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
@@ -109,11 +107,9 @@ class ShardWriter:
         """
         self._sink, self._files, self._plan, self._old = sink, files, plan, old
         self._drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
-        shard, records = (draft.path for draft in self._drafts)
-        self._shard = MeteredFile(sink.open(shard))
-        self._records = MeteredFile(
-            FileSystems.create(records, compression_type=CompressionTypes.UNCOMPRESSED)
-        )
+        shard, records = self._drafts
+        self._shard = MeteredFile(shard.open(sink.compression_type))
+        self._records = MeteredFile(records.open())
         self._record_index = RecordIndex(
             self._records, files.split, files.index, plan.resolved, hashed
         )

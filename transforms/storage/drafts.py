@@ -8,6 +8,9 @@ Object stores cannot rename. There, a draft is a file on the worker's disk, uplo
 condition that the key is free (`If-None-Match: *`; on Google Cloud, generation 0) or holds the
 version to be replaced (`If-Match`). In file systems, a draft is renamed after a check that the name
 is free; between the check and the rename, only an attempt with the same bytes can take it.
+
+An attempt can outlive its run. On a local file system, a run publishes by renaming its folder: such
+an attempt finds no folder, creates none, and fails.
 """
 
 from __future__ import annotations
@@ -16,6 +19,10 @@ import mmap
 import os
 import tempfile
 import uuid
+from typing import BinaryIO, cast
+
+from apache_beam.io.filesystem import CompressedFile, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError
@@ -54,6 +61,26 @@ class Draft:
             folder = self._disk.name
         self.path = f"{folder}/{uuid.uuid4().hex}.partial"
 
+    def open(self, compression: str = CompressionTypes.UNCOMPRESSED) -> BinaryIO:
+        """Opens the file for writing.
+
+        Args:
+            compression: the compression, one of Beam's `CompressionTypes`.
+
+        Raises:
+            RecordmillError: if the folder of a local run was renamed or deleted.
+        """
+        if not is_local(self.path):
+            created = FileSystems.create(self.path, compression_type=compression)
+            return cast("BinaryIO", created)
+        try:
+            raw = open(self.path, "wb")  # noqa: SIM115 - Beam would create missing folders
+        except FileNotFoundError as error:
+            raise ended_run(self._final) from error
+        if compression == CompressionTypes.UNCOMPRESSED:
+            return raw
+        return cast("BinaryIO", CompressedFile(raw, compression_type=compression))
+
     @property
     def size(self) -> int:
         """The bytes written, once the file is closed."""
@@ -66,7 +93,8 @@ class Draft:
             replaced: the version of an earlier run that is to be replaced; None if there is none.
 
         Raises:
-            RecordmillError: if a file with other bytes has that name.
+            RecordmillError: if a file with other bytes has that name, or the folder of a local run
+                was renamed or deleted.
             OSError: if the file cannot be written.
         """
         try:
@@ -80,6 +108,10 @@ class Draft:
             self.is_late = True
             delete(self.path)
             return objects.version(self._object) if self._object else {}
+        except FileNotFoundError as error:
+            if self._object:
+                raise
+            raise ended_run(self._final) from error
         return {}
 
     def _put(self, path: objects.ObjectPath, replaced: Version | None) -> Version:
@@ -106,3 +138,15 @@ class Draft:
                 f"{self._final}: another attempt has written it with other bytes; expected "
                 f"sha256 {own}, got {other}. Run again: unfinished shards are written again."
             )
+
+
+def ended_run(path: str) -> RecordmillError:
+    """Returns the error for a file that cannot be written because its run has ended.
+
+    Args:
+        path: the file.
+    """
+    return RecordmillError(
+        f"{path}: not written, because the run's folder was renamed or deleted; expected the run "
+        "to be active. Run again if it has not published."
+    )

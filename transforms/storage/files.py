@@ -205,12 +205,13 @@ def _form_that_exists(path: str) -> str:
     return ""
 
 
-def write_bytes(path: str, data: bytes) -> None:
+def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
     """Writes a whole file, replacing an existing one; atomic on this machine.
 
     Args:
-        path: the file; missing folders are created.
+        path: the file.
         data: the content of the file.
+        with_folders: whether to create missing folders on this machine.
 
     Raises:
         OSError: if the file cannot be written, or the path is a device, a pipe or a folder.
@@ -224,7 +225,8 @@ def write_bytes(path: str, data: bytes) -> None:
         return
     if os.path.lexists(path) and not os.path.isfile(path):  # a root user could replace /dev/full
         raise OSError(errno.EINVAL, "is not a regular file", path)
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    if with_folders:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     # Unique, because two attempts at the same bundle may write concurrently.
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     try:
@@ -452,10 +454,9 @@ def move(source: str, target: str) -> None:
 
     Args:
         source: the path of the file.
-        target: the new path; missing folders are created.
+        target: the new path; on this machine, its folder exists.
     """
     if is_local(source):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(source, target)
     elif hdfs.is_hdfs(source):
         hdfs.move(source, target)
@@ -464,12 +465,23 @@ def move(source: str, target: str) -> None:
         delete(source)
 
 
-def make_folder(path: str) -> None:
-    """Creates a folder and its parents; does nothing in object stores."""
-    if is_local(path):
-        os.makedirs(path, exist_ok=True)
-    elif hdfs.is_hdfs(path):
-        hdfs.make_folder(path)
+def make_folders(directory: str, *names: str) -> None:
+    """Creates a folder and some folders in it; does nothing in object stores.
+
+    Args:
+        directory: the folder. On this machine, its parent exists: an attempt that is later than the
+            end of its run must not create the run's folder again.
+        names: the folders in it.
+
+    Raises:
+        FileNotFoundError: if the parent does not exist.
+    """
+    for path in (directory, *(f"{directory.rstrip('/')}/{name}" for name in names)):
+        if is_local(path):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+        elif hdfs.is_hdfs(path):
+            hdfs.make_folder(path)
 
 
 def _note(seen: VersionTags | None, uri: str, tag: str) -> None:

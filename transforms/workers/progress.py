@@ -156,8 +156,9 @@ class _Reporter:
             self._folder = current_options().view_as(ProgressOptions).progress_folder
             is_here = is_local(self._folder)
             self._due = time.monotonic() + (_SECONDS if is_here else _STORE_SECONDS)
-            if self._folder and (not is_here or os.path.isdir(self._folder)):
-                write_bytes(layout.join(self._folder, f"{_process()}.json"), _encoded(COUNTERS))
+            if self._folder:
+                path = layout.join(self._folder, f"{_process()}.json")
+                write_bytes(path, _encoded(COUNTERS), with_folders=False)
         except Exception:  # noqa: BLE001 - a progress bar must not fail a run
             self._due = time.monotonic() + _STORE_SECONDS
         finally:

@@ -268,7 +268,7 @@ def test_files_of_a_killed_run_of_release_0_1_0_are_recognized(tmp_path: Path) -
     chosen = lock_target(config(tmp_path), CONTEXT)
     assert chosen is not None
     chosen[1].release()
-    assert not (tmp_path / "birds/.1.0.0.run/dataset").exists()
+    assert set(everything(tmp_path / "birds/.1.0.0.run/dataset")) == {"run.json"}
 
 
 @pytest.mark.parametrize("missing", ["", SHARD, INDEX, CHECKPOINT])
@@ -285,7 +285,7 @@ def test_a_finished_shard_is_kept_if_both_files_and_its_checkpoint_exist(
     chosen[1].release()
     kept = set() if missing else {CHECKPOINT, f"dataset/{SHARD}", f"dataset/{INDEX}"}
     left = {name for name in everything(run) if not name.startswith("progress/")}
-    assert left == kept
+    assert left == {"dataset/run.json", *kept}
 
 
 @pytest.mark.parametrize("name", ["x", f"{SHARD}.txt", f"x/{SHARD}.json", "other.json"])

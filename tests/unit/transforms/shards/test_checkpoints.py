@@ -40,6 +40,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
     """The checkpoints of three finished shards."""
     found = Checkpoints(str(tmp_path / "run/checkpoints"), str(tmp_path / "dataset"), "birds")
     (tmp_path / "dataset/records").mkdir(parents=True)
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
     for shard, index in zip(SHARDS, INDEXES, strict=True):
         (tmp_path / "dataset" / shard).write_bytes(b"shard")
         (tmp_path / "dataset" / index).write_bytes(b"index")

@@ -5,9 +5,11 @@ In object stores: `tests/stores/test_objects.py`.
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
+from apache_beam.io.filesystem import CompressionTypes
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage.drafts import Draft
@@ -53,3 +55,29 @@ def test_what_an_earlier_run_has_left_is_replaced(tmp_path: Path) -> None:
     written(tmp_path, b"abc").commit()
     written(tmp_path, b"abd").commit(replaced={})
     assert files(tmp_path) == {"shard": b"abd"}
+
+
+def test_an_attempt_that_is_later_than_its_run_creates_no_folder(tmp_path: Path) -> None:
+    work, published = tmp_path / "run", tmp_path / "1.0.0"
+    (work / ".staging").mkdir(parents=True)
+    open_draft, draft = Draft(str(work), "records/shard"), Draft(str(work), "shard")
+    with open_draft.open() as stream:
+        work.rename(published)
+        (published / ".staging" / Path(open_draft.path).name).unlink()
+        stream.write(b"abc")
+    ended = r"shard: not written, because the run's folder was renamed or deleted; expected the run"
+    with pytest.raises(RecordmillError, match=ended):
+        open_draft.commit()
+    with pytest.raises(RecordmillError, match=ended):
+        draft.open()
+    assert files(tmp_path) == {}
+    assert not work.exists()
+
+
+def test_a_draft_is_compressed_as_beam_compresses(tmp_path: Path) -> None:
+    draft = Draft(str(tmp_path), "shard.gz")
+    (tmp_path / ".staging").mkdir()
+    with draft.open(CompressionTypes.GZIP) as stream:
+        stream.write(b"abc" * 100)
+    draft.commit()
+    assert gzip.decompress((tmp_path / "shard.gz").read_bytes()) == b"abc" * 100

@@ -25,7 +25,7 @@ def message_of(path: Path | str, input_format: str = "auto") -> str:
     ("name", "data", "input_format", "gzipped"),
     [
         ("a.csv", b"a\n1\n", "csv", False),
-        ("a.csv.gz", gzip.compress(b"a\n1\n"), "csv", True),
+        ("a.csv.gz", gzip.compress(b"a\n1\n", mtime=0), "csv", True),
         ("b.csv", b"PAR1", "parquet", False),
         ("c.tfrecord", b"", "tfrecord", False),  # a shard without records
     ],
