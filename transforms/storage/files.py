@@ -29,8 +29,10 @@ from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.local_files import (
+    SHORTER,
     existing_form,
     open_regular,
+    open_regular_range,
     read_regular,
 )
 from recordmill.transforms.storage.stores import beam, hdfs, objects, web
@@ -39,8 +41,6 @@ from recordmill.transforms.storage.stores.retries import TooLargeError
 
 # Size above which a downloaded table moves from memory to a temporary file.
 _SPOOLED_BYTES = 16 * 2**20
-
-_LOCAL_READ_BYTES = 256 * 2**10
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -108,15 +108,15 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
         start: the first byte.
         stop: the byte after the last.
     """
+    if is_local(path):
+        return open_regular_range(path, start, stop)
 
     def read(first: int, end: int) -> bytes:
         data = read_range(path, start + first, start + end)
         if len(data) < end - first:
-            raise EOFError("the file has become shorter since it was listed")
+            raise EOFError(SHORTER)
         return data
 
-    if is_local(path):
-        return objects.open_ranges(stop - start, read, _LOCAL_READ_BYTES)
     return objects.open_ranges(stop - start, read)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import ImageRef
@@ -28,6 +29,9 @@ _KINDS = {
     stat.S_IFBLK: "a block device",
 }
 _CACHED_FOLDERS = 65_536
+_RANGE_BUFFER_BYTES = 256 * 2**10
+
+SHORTER = "the file has become shorter since it was listed"
 
 
 class NotRegularError(OSError):
@@ -133,6 +137,61 @@ def open_regular(path: str) -> BinaryIO:
         ValueError: if the path has a null byte.
     """
     return open(path, "rb", opener=_open)
+
+
+def open_regular_range(path: str, start: int, stop: int) -> BinaryIO:
+    """Opens a byte range of a regular file for reading, seekable.
+
+    Args:
+        path: the file.
+        start: the first byte.
+        stop: the byte after the last.
+
+    Raises:
+        OSError: for the same reasons as `open_regular`.
+        ValueError: if the path has a null byte.
+    """
+    return cast("BinaryIO", io.BufferedReader(_Range(path, start, stop), _RANGE_BUFFER_BYTES))
+
+
+class _Range(io.RawIOBase):
+    """A byte range of a file; `EOFError` where the file has become shorter."""
+
+    def __init__(self, path: str, start: int, stop: int) -> None:
+        self._file = open(path, "rb", buffering=0, opener=_open)  # noqa: SIM115 - see `close`
+        self._start, self._size, self._position = start, stop - start, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        most = min(len(buffer), self._size - self._position)
+        if most <= 0:
+            return 0
+        self._file.seek(self._start + self._position)
+        rest = memoryview(buffer)[:most]
+        while rest:  # filled without a copy; a file system may return a part of what is asked for
+            number = self._file.readinto(rest)
+            if not number:
+                raise EOFError(SHORTER)
+            rest = rest[number:]
+        self._position += most
+        return most
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> tuple[bytes, str]:

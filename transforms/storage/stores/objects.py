@@ -276,17 +276,14 @@ def open_object(path: ObjectPath) -> BinaryIO:
     return open_ranges(size(path), lambda start, stop: get(path, start, stop))
 
 
-def open_ranges(
-    size: int, read: Callable[[int, int], bytes], request_bytes: int = _BUFFER_BYTES
-) -> BinaryIO:
+def open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
     """Opens a seekable file over range requests.
 
     Args:
         size: bytes of the file.
         read: returns the bytes of a range: (first byte, byte after the last).
-        request_bytes: the size of a request.
     """
-    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), request_bytes))
+    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
 
 
 class _BufferedRanges(io.BufferedReader):
