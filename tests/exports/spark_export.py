@@ -26,6 +26,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.extensions": ",".join(EXTENSIONS),
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.warehouse.dir": f"{folder}/warehouse",
     "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.ice.type": "hadoop",
     "spark.sql.catalog.ice.warehouse": f"{folder}/iceberg",
