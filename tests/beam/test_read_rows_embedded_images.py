@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.schemas import layout
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.read_rows import staged, staging_file
@@ -25,7 +26,7 @@ def location(path: str, start: int, stop: int, data: bytes) -> Location:
 
 
 def test_images_become_byte_ranges_and_other_elements_pass(tmp_path: Path) -> None:
-    path = str(tmp_path / "s" / "1.images")
+    path = str(tmp_path / layout.STAGING / "1.images")
     found = list(staged(iter(rows(b"first", b"", b"third")), path))
     assert found == [
         Row({}, "t.parquet", 1, image=location(path, 0, 5, b"first")),
