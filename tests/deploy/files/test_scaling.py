@@ -32,7 +32,7 @@ def test_the_page_has_the_tables_of_the_simulation(name):
     ("field", "shown", "scale"),
     [
         ("image_bytes", "110,537 bytes", 1),
-        ("shuffled_bytes", "| 339 bytes |", 1),
+        ("shuffled_bytes", "| 314 bytes |", 1),
         ("write_cpu", "| 1.32 ms |", 1e3),
         ("verify_cpu", "| 0.16 ms |", 1e3),
         ("row_cpu", "| 34 µs |", 1e6),
