@@ -16,13 +16,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines import convert as conversion
 from recordmill.pipelines import dry_run as trial
-from recordmill.pipelines.base_version import snapshots_of_base
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
 from recordmill.pipelines.forget import forget as removal
 from recordmill.pipelines.graph import Conversion
-from recordmill.pipelines.input_tables import probe_tables
 from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of, with_implied_options
@@ -261,8 +259,10 @@ def _prepared(
     # The splits that --num_shards may name are known when the input has been read.
     early = config_of({name: value for name, value in options.items() if name != "num_shards"})
     check_submission(early, beam)
-    config, tables = with_implied_options(options, probe_tables(early, snapshots_of_base(early)))
-    return config, conversion.prepare(config, beam, command, is_dry, tables)
+    inputs = conversion.open_inputs(early)
+    config, tables = with_implied_options(options, inputs.tables)
+    inputs = inputs._replace(tables=tables)
+    return config, conversion.prepare(config, beam, command, is_dry, inputs)
 
 
 @contextmanager

@@ -19,52 +19,46 @@ from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local
-from recordmill.transforms.storage.lakehouse.address import TableAddress
 
 
 def open_base(config: ConvertConfig) -> Base | None:
     """Returns the dataset given by `--base`; None if the option is not set.
 
     Raises:
-        UsageError: if it is not published, is damaged, or is incompatible with the other options.
+        UsageError: if it is not published, its manifest is damaged, or it is the dataset to write.
     """
     if config.base is None:
         return None
-    dataset = _dataset(config.base)
-    directory, manifest = dataset.directory, dataset.manifest
-    if _is_same(directory, config.directory):
-        raise UsageError(f"--base {directory}: is the dataset to be written. Raise --version.")
-    _check_manifest(directory, manifest)
-    if config.append:
-        _check_append(config, manifest)
-    _check_sequences(config, manifest)
-    _check_groups(config, manifest)
-    _check_classes(config, manifest)
-    base = base_of(dataset, keeps_records=config.append, on_conflict=config.on_conflict)
-    if config.append:
-        _check_index(base)
-    base_shard_lookup(base)  # a damaged base version fails here, not in a worker
-    return base
-
-
-def _dataset(directory: str) -> Dataset:
     try:
-        return Dataset.open(directory)
+        dataset = Dataset.open(config.base)
     except VerificationFailed as error:
         raise UsageError(f"--base {error}") from error
+    if _is_same(dataset.directory, config.directory):
+        raise UsageError(
+            f"--base {dataset.directory}: is the dataset to be written. Raise --version."
+        )
+    _check_manifest(dataset.directory, dataset.manifest)
+    return base_of(dataset, keeps_records=config.append, on_conflict=config.on_conflict)
 
 
-def snapshots_of_base(config: ConvertConfig) -> dict[str, int]:
-    """Returns the snapshots of lakehouse tables whose rows stay from `--base`, by table.
+def check_base(base: Base, config: ConvertConfig) -> None:
+    """Checks that a base version has valid indexes, and is compatible with the other options.
 
-    Without `--append`, there are none, and all rows are read.
+    Args:
+        base: the base version.
+        config: the options, with those that the input implies.
 
     Raises:
-        UsageError: if the base version is not published, or is damaged.
+        UsageError: if an index is damaged, or an option is incompatible.
     """
-    if config.base is None or not config.append or not any(map(TableAddress.parse, config.inputs)):
-        return {}
-    return {entry.table: entry.id for entry in _dataset(config.base).manifest.snapshots}
+    if base.keeps_records:
+        _check_append(config, base.manifest)
+    _check_sequences(config, base.manifest)
+    _check_groups(config, base.manifest)
+    _check_classes(config, base.manifest)
+    if base.keeps_records:
+        _check_index(base)
+    base_shard_lookup(base)  # a damaged base version fails here, not in a worker
 
 
 def base_of(dataset: Dataset, keeps_records: bool, on_conflict: OnConflict = "fail") -> Base:

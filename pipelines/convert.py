@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.base_version import open_base, snapshots_of_base
+from recordmill.pipelines.base_version import check_base, open_base
 from recordmill.pipelines.engines.runners import (
     is_in_process,
     job_page,
@@ -34,6 +35,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
+from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import SplitRanges
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
@@ -48,12 +50,35 @@ from recordmill.transforms.verification.verifier_process import verifier_process
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
 
 
+class Inputs(NamedTuple):
+    """What a conversion reads.
+
+    Attributes:
+        tables: the probed input.
+        base: the base version, or None.
+    """
+
+    tables: InputTables
+    base: Base | None
+
+
+def open_inputs(config: ConvertConfig) -> Inputs:
+    """Opens the base version, and probes the input, except for the rows that stay from the base.
+
+    Raises:
+        UsageError: if the base version is not published, or the input is not a table.
+    """
+    base = open_base(config)
+    snapshots = base.kept_snapshots if base else ()
+    return Inputs(probe_tables(config, {entry.table: entry.id for entry in snapshots}), base)
+
+
 def prepare(
     config: ConvertConfig,
     options: PipelineOptions,
     command: Sequence[str] = (),
     dry_run: bool = False,
-    tables: InputTables | None = None,
+    inputs: Inputs | None = None,
 ) -> Conversion | None:
     """Probes the input, resolves the schema, and locks the dataset.
 
@@ -62,7 +87,7 @@ def prepare(
         options: pipeline options of Beam.
         command: the command line, for run.json.
         dry_run: whether to leave the output folder unchanged.
-        tables: the probed input, or None to probe it.
+        inputs: the opened input, or None to open it.
 
     Returns:
         The conversion; None if the dataset is already published and is kept.
@@ -71,7 +96,7 @@ def prepare(
         UsageError: if the input is not a table, or lacks a column.
         DatasetExists: if the dataset is already published, or another run is writing it.
     """
-    tables = tables or probe_tables(config, snapshots_of_base(config))
+    tables, base = inputs or open_inputs(config)
     labels = probe_labels(config)
     both = with_labels(tables, labels, config.join_columns)
     where = tables.files[0].path
@@ -84,7 +109,7 @@ def prepare(
     if not tables.has_rows:
         raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
     binding = Binding.of(config, schema, tables.files)
-    analyzer = make_analyzer(config, schema, binding)
+    analyzer = make_analyzer(config, schema, binding, base)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
@@ -113,19 +138,23 @@ def _resolve(tables: InputTables, config: ConvertConfig, where: str) -> Schema:
         raise
 
 
-def make_analyzer(config: ConvertConfig, schema: Schema, binding: Binding) -> Analyzer:
-    """Returns the analyzer of the rows, which opens the base version.
+def make_analyzer(
+    config: ConvertConfig, schema: Schema, binding: Binding, base: Base | None
+) -> Analyzer:
+    """Returns the analyzer of the rows.
 
     Args:
         config: the options.
         schema: the resolved schema.
         binding: the column mapping.
+        base: the base version, or None.
 
     Raises:
         UsageError: if the base version is damaged, or is incompatible with the options.
     """
-    splits, base = SplitRanges.from_weights(config.weights), open_base(config)
+    splits = SplitRanges.from_weights(config.weights)
     if base:
+        check_base(base, config)
         binding = replace(binding, removed_keys=base.removed_keys)
     return Analyzer(config, schema, binding, splits, base)
 

@@ -15,6 +15,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
+from recordmill.pipelines.base_version import open_base
 from recordmill.pipelines.convert import make_analyzer
 from recordmill.pipelines.graph import Conversion, Reading, projection_of, write_dataset
 from recordmill.pipelines.input_tables import InputTables
@@ -240,7 +241,7 @@ class WriteDataset(beam.PTransform):
             config,
             InputTables((), (), True, {}, frozenset({config.column(self._schema.image.column)})),
             None,
-            make_analyzer(config, self._schema, binding),
+            make_analyzer(config, self._schema, binding, open_base(config)),
             context,
             *locked,
         )

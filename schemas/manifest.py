@@ -301,6 +301,11 @@ class Base:
         of_base = self.manifest.base
         return frozenset(of_base.removed_keys_sha256 if of_base else ())
 
+    @property
+    def kept_snapshots(self) -> tuple[TableSnapshot, ...]:
+        """The snapshots of the lakehouse tables whose rows stay; () if the input has all rows."""
+        return self.manifest.snapshots if self.keeps_records else ()
+
     def shards(self, split: str) -> tuple[ShardEntry, ...]:
         """Returns the shards of a split; () if there is no such split."""
         entry = self.manifest.splits.get(split)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from recordmill.transforms.storage.dataset import Dataset
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.end_to_end.increments import assert_is_one_conversion, manifest
@@ -115,6 +116,19 @@ def test_a_dry_run_states_what_is_read(table: Path, tmp_path: Path) -> None:
     assert f"delta:{table}: read as Delta table, version 2: rows added since version 1" in ended.out
     ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0", "--dry_run", "--json")
     assert json.loads(ended.out)["rows"] == 3
+
+
+def test_the_base_version_is_opened_once(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, 8, 9)
+    opened, open_dataset = list[str](), Dataset.open
+    monkeypatch.setattr(
+        Dataset, "open", lambda directory: opened.append(directory) or open_dataset(directory)
+    )
+    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    assert ended.code == 0, ended.err
+    assert [path for path in opened if path.endswith("1.0.0")] == [f"{tmp_path}/out/birds/1.0.0"]
 
 
 def test_a_table_that_gained_no_rows_is_stated(table: Path, tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recordmill.pipelines.base_version import open_base
+from recordmill.pipelines.base_version import check_base, open_base
 from recordmill.pipelines.run.run_record import RunContext, finished_record
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.yaml_files import preset
@@ -38,6 +38,14 @@ def config(folder: Path, **options: object) -> ConvertConfig:
     return ConvertConfig(
         inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, **options
     )
+
+
+def checked(asked: ConvertConfig) -> Base:
+    """Opens the base version of a conversion, and checks it."""
+    base = open_base(asked)
+    assert base is not None
+    check_base(base, asked)
+    return base
 
 
 def shard_entry(file: str, index_file: str, index_sha256: str) -> ShardEntry:
@@ -70,7 +78,7 @@ def published(folder: Path, **options: object) -> Path:
 
 
 def test_each_key_is_found_in_the_shard_of_its_index(tmp_path: Path) -> None:
-    base = open_base(config(tmp_path, version="1.1.0", base=str(published(tmp_path))))
+    base = checked(config(tmp_path, version="1.1.0", base=str(published(tmp_path))))
     found = {key: base_shard_lookup(base)(key) for key in "abcd"}
     assert found == {"a": ("test", 0), "b": ("test", 0), "c": ("train", 1), "d": None}
 
@@ -96,7 +104,7 @@ def test_an_index_that_differs_from_the_published_one_is_a_usage_error(
     damaged = dataset / layout.records_name("test", 0, 2)
     damage(damaged)
     with pytest.raises(UsageError, match="choose another --base, or omit it") as caught:
-        open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
+        checked(config(tmp_path, version="1.1.0", base=str(dataset)))
     assert str(damaged) in str(caught.value)
 
 
@@ -142,8 +150,7 @@ def test_fingerprints_are_those_of_the_run_that_published_the_manifest(tmp_path:
         record = finished_record(RunContext("id", 0.0, "DirectRunner"), None, None)
         update = {"fingerprints": known, "manifest_sha256": own}
         (dataset / layout.RUN).write_bytes(record.model_copy(update=update).to_json())
-        base = open_base(config(tmp_path, version="1.1.0", base=str(dataset)))
-        assert base is not None
+        base = checked(config(tmp_path, version="1.1.0", base=str(dataset)))
         assert base.fingerprints == expected
 
 
@@ -169,10 +176,10 @@ def test_new_rows_of_a_group_can_join_its_existing_rows(
 ) -> None:
     asked = config(tmp_path, version="1.1.0", base=str(published(tmp_path, **of_base)), **of_run)
     if remedy is None:
-        assert open_base(asked) is not None
+        checked(asked)
     else:
         with pytest.raises(UsageError, match=remedy):
-            open_base(asked)
+            checked(asked)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +212,10 @@ def test_an_increment_needs_the_options_of_its_base(
     dataset = published(tmp_path, **old)
     options = {**shards, **old, **new, "base": str(dataset), "append": True}
     with pytest.raises(UsageError, match=f"^--append: .*{expected}"):
-        open_base(config(tmp_path, version="1.1.0", **options))
+        checked(config(tmp_path, version="1.1.0", **options))
 
 
 def test_an_increment_needs_all_columns_of_the_indexes_of_its_base(tmp_path: Path) -> None:
     options = {"base": str(published(tmp_path)), "append": True}
     with pytest.raises(UsageError, match=r"^--append: --base .*records-test-00000.*is not a valid"):
-        open_base(config(tmp_path, version="1.1.0", **options))
+        checked(config(tmp_path, version="1.1.0", **options))

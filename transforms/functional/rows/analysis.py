@@ -437,7 +437,7 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
 
 def _source(analyzer: Analyzer, notes: Iterable[str]) -> SourceEntry:
     declared, base, read = analyzer.declared, analyzer.base, analyzer.snapshots
-    of_base = base.manifest.snapshots if base and base.keeps_records else ()
+    of_base = base.kept_snapshots if base else ()
     tables = {snapshot.table for snapshot in read}
     return SourceEntry(
         recognized=(*analyzer.recognized, *notes),
