@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
+from recordmill.transforms.storage.stores.bounded_file import BoundedFile
 from recordmill.transforms.storage.stores.retries import TooLargeError
 
 _KINDS = {
@@ -154,40 +155,23 @@ def open_regular_range(path: str, start: int, stop: int) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(_Range(path, start, stop), _RANGE_BUFFER_BYTES))
 
 
-class _Range(io.RawIOBase):
+class _Range(BoundedFile):
     """A byte range of a file; `EOFError` where the file has become shorter."""
 
     def __init__(self, path: str, start: int, stop: int) -> None:
+        super().__init__(stop - start)
         self._file = open(path, "rb", buffering=0, opener=_open)  # noqa: SIM115 - see `close`
-        self._start, self._size, self._position = start, stop - start, 0
+        self._first = start
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        most = min(len(buffer), self._size - self._position)
-        if most <= 0:
-            return 0
-        self._file.seek(self._start + self._position)
-        rest = memoryview(buffer)[:most]
+    def fill(self, buffer: memoryview, start: int) -> int:
+        self._file.seek(self._first + start)
+        rest = buffer
         while rest:  # filled without a copy; a file system may return a part of what is asked for
             number = self._file.readinto(rest)
             if not number:
                 raise EOFError(SHORTER)
             rest = rest[number:]
-        self._position += most
-        return most
+        return len(buffer)
 
     def close(self) -> None:
         self._file.close()

@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
+from recordmill.transforms.storage.stores.bounded_file import BoundedFile
 from recordmill.transforms.storage.stores.clients import (
     MANY_PAGES,
     ONCE,
@@ -296,39 +297,22 @@ class _BufferedRanges(io.BufferedReader):
         return self.read(size if size >= 0 else io.DEFAULT_BUFFER_SIZE)
 
 
-class _RangeFile(io.RawIOBase):
+class _RangeFile(BoundedFile):
     """A file whose reads are range requests."""
 
     def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
-        self._size, self._read, self._position = size, read, 0
+        super().__init__(size)
+        self._read = read
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._next(len(buffer))
+    def fill(self, buffer: memoryview, start: int) -> int:
+        data = self._read(start, start + len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
-        return self._next(self._size)
-
-    def _next(self, most: int) -> bytes:
-        end = min(self._position + most, self._size)
-        if end <= self._position:  # at the end of the file, without a request
+        if self._position >= self._size:
             return b""
-        data = self._read(self._position, end)
+        data = self._read(self._position, self._size)  # one request, and no copy of a large file
         self._position += len(data)
         return data
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.storage import files
+from recordmill.transforms.storage import files, local_files
 from recordmill.transforms.storage.files import read_bytes, write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.version_tags import ABSENT, file_version_tags
@@ -76,6 +78,21 @@ def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
         pytest.raises(EOFError, match=r"^the file has become shorter since it was listed$"),
     ):
         stream.read()
+
+
+class Parts(io.FileIO):
+    """A file of a file system that returns a part of what is asked for."""
+
+    def readinto(self, buffer: Any) -> int:
+        return super().readinto(memoryview(buffer)[:4])
+
+
+def test_partial_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"0123456789")
+    monkeypatch.setattr(local_files, "open", lambda path, *_, **__: Parts(path), raising=False)
+    with files.open_range(str(path), 1, 10) as stream:
+        assert stream.raw.read(9) == b"123456789"  # type: ignore[attr-defined]
 
 
 NFC, NFD = "\xe9", "e\u0301"
