@@ -8,13 +8,22 @@ from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import ChannelStatistics
+from recordmill.transforms.functional.images.decode import decode_reduced, reshape_raw
+from recordmill.transforms.functional.images.reduction import reduced
+from recordmill.transforms.functional.images.source_image import MAX_WORK, examine_in_process
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.records.framing import Frame, read_frames
-from recordmill.transforms.functional.rendering.drawing import is_cheap_to_draw, record_image
+from recordmill.transforms.functional.rendering.infer_features import (
+    Features,
+    image_key,
+    is_image,
+    raw_shape,
+)
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.cores import num_cores
@@ -38,7 +47,8 @@ def channel_statistics(dataset: Dataset) -> ChannelStatistics | None:
     """Returns the statistics of the first images of train, or else of the first split.
 
     Records are ordered by a salted hash of their keys, so the first ones are a fair sample. Of a
-    sequence, the first frame counts. Images that cannot be decoded are left out.
+    sequence, the first frame counts. Images that cannot be decoded are left out. Pixels
+    are those of `Dataset.load`: color profiles are ignored, and alpha is dropped.
 
     Args:
         dataset: the dataset, whose shards are complete.
@@ -50,13 +60,14 @@ def channel_statistics(dataset: Dataset) -> ChannelStatistics | None:
         return None
     cores = num_cores()
     with ThreadPoolExecutor(cores) as executor:  # decoding releases the GIL
-        found = map_ahead(_moments, _first_records(dataset), executor, 2 * cores)
-        moments = [both for both in found if both is not None]
-    if not moments:
+        found = map_ahead(_histograms, _first_records(dataset), executor, 2 * cores)
+        histograms = [channels for channels in found if channels is not None]
+    if not histograms:
         return None
-    mean, mean_of_squares = np.mean(moments, axis=0)
-    std = np.sqrt(np.maximum(mean_of_squares - mean**2, 0))
-    return ChannelStatistics(images=len(moments), mean=_rounded(mean), std=_rounded(std))
+    shares = np.mean(histograms, axis=0)
+    mean = shares @ _LEVELS
+    std = np.sqrt(np.maximum(shares @ _LEVELS**2 - mean**2, 0))
+    return ChannelStatistics(images=len(histograms), mean=_rounded(mean), std=_rounded(std))
 
 
 def _first_records(dataset: Dataset) -> Iterator[bytes]:
@@ -81,21 +92,33 @@ def _frames(path: str) -> Iterator[Frame]:
         yield from read_frames(stream)
 
 
-def _moments(record: bytes) -> npt.NDArray[np.float64] | None:
-    """Returns the means of the channels and of their squares, with shape (2, 3); None if damaged.
+def _histograms(record: bytes) -> npt.NDArray[np.float64] | None:
+    """Returns the share of the pixels with each level, (3, 256); None if there are no pixels.
 
     Args:
         record: a serialized example.
     """
-    features = read_first_frame(record)
     try:
-        if not is_cheap_to_draw(features):
-            return None
-        _, image = record_image(features, SIDE)
+        image = _pixels(read_first_frame(record))
     except (RecordError, ValueError):  # found by verification, if it decodes
         return None
-    counts = np.reshape(image.histogram(), (3, 256)) / (image.width * image.height)
-    return np.stack([counts @ _LEVELS, counts @ np.square(_LEVELS)])
+    if image is None:
+        return None
+    counts = np.array(image.histogram()).reshape(3, 256)
+    return counts / (image.width * image.height)
+
+
+def _pixels(features: Features) -> Image.Image | None:
+    """Returns an image in RGB, reduced; None if there is none, or decoding it may take long."""
+    key = image_key(features)
+    if key is None:
+        return None
+    data = features[key][0]
+    if is_image(data):
+        source = examine_in_process(data)
+        return decode_reduced(data, source, SIDE) if source and source.work <= MAX_WORK else None
+    raw = raw_shape(features, key)
+    return reduced(Image.fromarray(reshape_raw(data, raw.height, raw.width)), SIDE) if raw else None
 
 
 def _rounded(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:

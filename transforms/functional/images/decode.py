@@ -10,7 +10,13 @@ from PIL import Image
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import ImageAttribute, Schema
-from recordmill.transforms.functional.images.source_image import PLUGIN_ERRORS, open_image
+from recordmill.transforms.functional.images.reduction import load_reduced, reduced
+from recordmill.transforms.functional.images.source_image import (
+    PLUGIN_ERRORS,
+    SourceImage,
+    open_image,
+    opened,
+)
 
 CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
 _COLOR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # offset of the color type in a PNG, and its value
@@ -32,14 +38,26 @@ def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
     """
     try:
         with open_image(data, ("JPEG", "PNG")) as image:
-            decoded = _of_8_bits(image)
-            # Pillow opens 16-bit gray with alpha as RGBA; TensorFlow decodes it to two channels.
-            if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
-                decoded = decoded.convert("LA")
-            pixels = np.array(_in_mode(decoded, channels))  # a copy, which is writable
+            pixels = np.array(_in_channels(image, data, channels))  # a copy, which is writable
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
+    """Decodes a JPEG or PNG to RGB like `decode_stored`, averaged over blocks of pixels.
+
+    Args:
+        data: the encoded image.
+        source: its header.
+        side: the minimum of the longest side in pixels; smaller images keep their size.
+
+    Raises:
+        RecordError: if the image cannot be decoded.
+    """
+    with opened(data, source.family) as image:
+        load_reduced(image, source, side)
+        return reduced(_in_channels(image, data, 3), side)
 
 
 def decode_mask(data: bytes) -> np.ndarray:
@@ -79,6 +97,16 @@ def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.n
     return pixels[:, :, :1] if stored == 2 else _gray(pixels[:, :, :3])
 
 
+def _in_channels(image: Image.Image, data: bytes, channels: int) -> Image.Image:
+    decoded = _of_8_bits(image)
+    # Pillow opens 16-bit gray with alpha as RGBA; TensorFlow decodes it to two channels.
+    if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
+        decoded = decoded.convert("LA")
+    if channels == 0 or decoded.mode == _MODES[channels]:
+        return decoded
+    return decoded.convert(_MODES[channels])
+
+
 def _of_8_bits(image: Image.Image) -> Image.Image:
     if image.mode in ("1", "P", "PA"):
         has_alpha = image.mode == "PA" or "transparency" in image.info
@@ -87,10 +115,6 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
         # The high byte, like png_set_strip_16 in TensorFlow's decoder. `transcode` rounds instead.
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
-
-
-def _in_mode(image: Image.Image, channels: int) -> Image.Image:
-    return image if channels == 0 else image.convert(_MODES[channels])
 
 
 def _gray(pixels: np.ndarray) -> np.ndarray:

@@ -91,6 +91,11 @@ class SourceImage(NamedTuple):
     work: int = 0
     png: png.PngHeader | None = None
 
+    @property
+    def family(self) -> str:
+        """The key of PILLOW_FORMATS for the first image of the file."""
+        return "jpeg" if self.format == "mpo" else self.format
+
 
 def sniffed_format(data: bytes) -> str:
     """Returns the format of a file after checking that it is supported.

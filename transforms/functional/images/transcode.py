@@ -147,17 +147,13 @@ def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tup
         ("in colour", settings.color == "rgb" and gray),  # codespell:ignore colour
         ("in gray", settings.color == "gray" and not gray),
         ("resized", target_size(size, settings) != size),
-        (settings.format, settings.format not in ("keep", _family(source))),
+        (settings.format, settings.format not in ("keep", source.family)),
     )
 
 
 def _upright_size(source: SourceImage, settings: ImageSettings) -> tuple[int, int]:
     size = (source.width, source.height)
     return oriented_size(size, source.orientation) if settings.orientation == "apply" else size
-
-
-def _family(source: SourceImage) -> str:
-    return "jpeg" if source.format == "mpo" else source.format
 
 
 def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
@@ -200,7 +196,7 @@ def keep(
     if thumbnail is None:
         return None
     size = (source.width, source.height)
-    return _stored(data, _family(source), size, source.channels, source, "", thumbnail)
+    return _stored(data, source.family, size, source.channels, source, "", thumbnail)
 
 
 def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage | None:
@@ -249,9 +245,9 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
     if source.png:
         # Pillow fails on some damaged metadata although the pixels are intact: remove it first.
         data = png.keep_pixel_data(data, source.png)
-    elif _family(source) == "jpeg":
+    elif source.family == "jpeg":
         data = jpeg.keep_pixel_data(data)
-    with opened(data, _family(source)) as image:
+    with opened(data, source.family) as image:
         image.load()
         decoded = _oriented(pixels.canonical(image, source.bit_depth), source, settings)
         if settings.bit_depth == 8 or settings.format in ("jpeg", "raw"):
@@ -281,7 +277,7 @@ def _stored_format(source: SourceImage, decoded: Image.Image, settings: ImageSet
     if settings.format != "keep":
         return settings.format
     is_resized = "resized" in _changes(source, settings)
-    is_jpeg = _family(source) == "jpeg" and decoded.mode in ("L", "RGB")  # 8 bits
+    is_jpeg = source.family == "jpeg" and decoded.mode in ("L", "RGB")  # 8 bits
     return "jpeg" if is_resized and is_jpeg else "png"
 
 
@@ -341,7 +337,7 @@ def _check(data: bytes, source: SourceImage, decode: Decode) -> bytes | None:
     Raises:
         RecordError: truncated or corrupt if the coded data is damaged.
     """
-    image = open_with_pillow(data, _family(source))
+    image = open_with_pillow(data, source.family)
     if image is None or image.size != (source.width, source.height):
         return None
     with image:

@@ -19,8 +19,10 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels
 from recordmill.transforms.functional.images.pixels import canonical
+from recordmill.transforms.functional.images.reduction import load_reduced, reduced
 from recordmill.transforms.functional.images.source_image import (
     MAX_WORK,
+    SourceImage,
     examine,
     examine_in_process,
     opened,
@@ -31,7 +33,6 @@ from recordmill.transforms.functional.rendering.infer_features import (
     RAW_MODES,
     Features,
     image_key,
-    image_size,
     is_image,
     raw_shape,
 )
@@ -224,28 +225,24 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
         RecordError: if an image cannot be decoded.
         ValueError: if there is no image, or it has too many pixels.
     """
-    key, image = record_image(features, side)
-    image = thumbnail(image, side)
+    decoded, size = _record_image(features, side)
+    image = thumbnail(decoded, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
         image = draw_mask(image, features[MASK_KEY][0])
-    return draw_boxes(image, read_boxes(features, image_size(features, key), class_names))
+    return draw_boxes(image, read_boxes(features, size, class_names))
 
 
-def record_image(features: Features, side: int) -> tuple[str, Image.Image]:
-    """Returns the Example key of a record's image, and the image as `decode` does.
-
-    Args:
-        features: the features of the record.
-        side: the minimum of the longest side in pixels; smaller images keep their size.
-
-    Raises:
-        RecordError: if the image cannot be decoded.
-        ValueError: if there is no image, or it has too many pixels.
-    """
+def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
+    """Returns a record's image in RGB, reduced, and the size at which it is stored."""
     key = image_key(features)
     if key is None:
         raise ValueError("the record has no image")
-    return key, _decoded(features, key, side)
+    data = features[key][0]
+    if not is_image(data) and (raw := raw_shape(features, key)):
+        size = (raw.width, raw.height)
+        return _reduced(Image.frombytes(RAW_MODES[raw.channels], size, data), side), size
+    source = examine(data)
+    return _decode(data, source, side), (source.width, source.height)
 
 
 def is_cheap_to_draw(features: Features) -> bool:
@@ -259,47 +256,18 @@ def is_cheap_to_draw(features: Features) -> bool:
     return all(source is not None and source.work <= MAX_WORK for source in found)
 
 
-def _decoded(features: Features, key: str, side: int) -> Image.Image:
-    data = features[key][0]
-    if not is_image(data) and (raw := raw_shape(features, key)):
-        size = (raw.width, raw.height)
-        return _reduced(Image.frombytes(RAW_MODES[raw.channels], size, data), side)
-    return decode(data, side)
-
-
-def decode(data: bytes, side: int) -> Image.Image:
-    """Returns an encoded image in RGB, reduced as far as its longest side remains above a minimum.
-
-    Args:
-        data: the file.
-        side: the minimum in pixels; smaller images keep their size.
-
-    Raises:
-        RecordError: if it cannot be decoded.
-        ValueError: if it has too many pixels.
-    """
-    source = examine(data)
+def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
     if source.width * source.height > MAX_PIXELS:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
-    with opened(data, "jpeg" if source.format == "mpo" else source.format) as image:
-        # Decodes a JPEG at 1/2, 1/4 or 1/8 of its size, by DCT scaling; not one of the lossless
-        # process, which would corrupt the heap of Pillow 12.3.
-        if source.common:
-            factor = _factor(image, side)
-            image.draft(None, (max(1, image.width // factor), max(1, image.height // factor)))
-        image.load()
+    with opened(data, source.family) as image:
+        load_reduced(image, source, side)
         return _reduced(pixels.canonical(image, source.bit_depth), side)
 
 
 def _reduced(image: Image.Image, side: int) -> Image.Image:
     """Returns an image in RGB on white, reduced as far as its longest side remains above `side`."""
     plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
-    return plain.reduce(_factor(plain, side))
-
-
-def _factor(image: Image.Image, side: int) -> int:
-    """Returns the factor by which an image can be reduced; it averages whole blocks of pixels."""
-    return max(1, max(image.size) // side)
+    return reduced(plain, side)
 
 
 def thumbnail(image: Image.Image, side: int) -> Image.Image:
@@ -309,9 +277,9 @@ def thumbnail(image: Image.Image, side: int) -> Image.Image:
         image: an image in one of the modes of `pixels`.
         side: the longest side, in pixels.
     """
-    reduced = _reduced(image, side)
-    reduced.thumbnail((side, side))
-    return reduced
+    small = _reduced(image, side)
+    small.thumbnail((side, side))
+    return small
 
 
 def to_jpeg(image: Image.Image, quality: int) -> bytes:

@@ -17,7 +17,6 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 from recordmill.transforms.functional.images.source_image import (
     PILLOW_FORMATS,
-    examine,
     examine_in_process,
     sniffed_format,
 )
@@ -92,22 +91,6 @@ def raw_shape(features: Features, key: str) -> RawShape | None:
         channels = len(value) // (height * width)
     fits = 0 < height * width * channels == len(value) and channels in RAW_MODES
     return RawShape(height, width, channels) if fits else None
-
-
-def image_size(features: Features, key: str) -> tuple[int, int]:
-    """Returns the width and height of a record's image, from its header.
-
-    Args:
-        features: the features of the record.
-        key: the Example key of the image.
-
-    Raises:
-        RecordError: if the header is damaged.
-    """
-    if raw := raw_shape(features, key):
-        return raw.width, raw.height
-    source = examine(features[key][0])
-    return source.width, source.height
 
 
 def infer_features(records: Sequence[Features]) -> list[InferredFeature]:

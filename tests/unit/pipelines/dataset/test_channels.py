@@ -72,6 +72,18 @@ def test_blocks_of_pixels_are_averaged_in_large_images(tmp_path: Path) -> None:
     ]
 
 
+def test_images_count_as_training_reads_them(tmp_path: Path) -> None:
+    clear, profiled = io.BytesIO(), io.BytesIO()
+    Image.new("RGBA", (8, 8), (255, 0, 0, 0)).save(clear, "PNG")
+    photo = Image.new("RGB", (8, 8), (200, 60, 30))
+    photo.save(profiled, "PNG", icc_profile=images.SWAPPED)
+    made = dataset(tmp_path, [clear.getvalue(), profiled.getvalue(), plain(BLACK)])
+    found = channel_statistics(made)
+    assert found is not None
+    # (255 + 200) / 3 / 255, 60 / 3 / 255, 30 / 3 / 255: the color of clear pixels, no profile
+    assert found.mean == (0.5948, 0.0784, 0.0392)
+
+
 def test_the_sample_ends_in_the_first_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

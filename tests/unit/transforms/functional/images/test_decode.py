@@ -7,9 +7,16 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
-from recordmill.transforms.functional.images.decode import decode_stored, reshape_raw
-from tests.images import image, jpeg, pixels, png, png_16_bit
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.images.decode import (
+    decode_reduced,
+    decode_stored,
+    reshape_raw,
+)
+from recordmill.transforms.functional.images.source_image import examine
+from tests.images import SWAPPED, image, jpeg, pixels, png, png_16_bit
 
 
 def with_transparency(mode: str, color: object) -> bytes:
@@ -51,6 +58,34 @@ def test_a_jpeg_decodes_as_in_tensorflow_up_to_rounding(mode: str, channels: int
 def test_invalid_images_are_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be decoded"):
         decode_stored(data)
+
+
+@pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
+def test_a_reduced_image_has_the_averages_of_the_decoded_one(data: bytes) -> None:
+    whole = Image.fromarray(decode_stored(data))
+    assert decode_reduced(data, examine(data), 9).tobytes() == whole.tobytes()
+    assert decode_reduced(data, examine(data), 4).tobytes() == whole.reduce(2).tobytes()
+
+
+def test_a_reduced_jpeg_differs_by_rounding_and_ignores_its_color_profile() -> None:
+    file = io.BytesIO()
+    image(64, 48, 1).resize((640, 480)).save(file, "JPEG", quality=95, icc_profile=SWAPPED)
+    data = file.getvalue()
+    found = np.asarray(decode_reduced(data, examine(data), 160)).astype(int)
+    blocks = (
+        tf.io.decode_jpeg(data, dct_method="INTEGER_ACCURATE")
+        .numpy()
+        .reshape(120, 4, 160, 4, 3)
+        .mean(axis=(1, 3))
+    )
+    assert np.abs(found - blocks).max() <= 6
+    assert np.abs(found - blocks).mean() < 1
+
+
+def test_damage_is_found_in_a_reduced_image() -> None:
+    data = png(40, 30)
+    with pytest.raises(RecordError, match="truncated"):
+        decode_reduced(data[:-100], examine(data), 10)
 
 
 @pytest.mark.parametrize("stored", [1, 2, 3, 4])

@@ -26,12 +26,10 @@ from recordmill.transforms.functional.rendering.drawing import (
     fit_caption,
     make_caption,
     read_boxes,
-    record_image,
     thumbnail_of_damaged,
 )
 from recordmill.transforms.functional.rendering.infer_features import MASK_KEY, image_key
-from tests.corpus import lossless_jpeg
-from tests.images import SRGB, SWAPPED, image, image_bytes, jpeg, pixels, png, png_16_bit
+from tests.images import SRGB, SWAPPED, image, image_bytes, jpeg, png, png_16_bit
 
 GRAY = (127, 127, 127)
 
@@ -96,27 +94,6 @@ def test_a_small_image_keeps_its_size(data):
 
 def test_a_large_image_is_scaled_proportionally():
     assert draw_record({"image": [jpeg(400, 100)]}, 100).size == (100, 25)
-
-
-@pytest.mark.parametrize(
-    ("data", "size"),
-    [
-        (jpeg(500, 375), (250, 188)),  # decoded at 1/2, although its shorter side is below 2 * 224
-        (jpeg(449, 1), (225, 1)),
-        (jpeg(4040, 100), (253, 7)),  # decoded at 1/8, then reduced again
-        (png(500, 375), (250, 188)),
-        (png(447, 20), (447, 20)),
-        (png(40, 30), (40, 30)),
-    ],
-)
-def test_an_image_is_reduced_by_a_whole_factor(data, size):
-    assert record_image({"image": [data]}, 224)[1].size == size
-
-
-def test_a_lossless_jpeg_is_decoded_in_full():
-    samples = pixels(40, 32)
-    drawn = record_image({"image": [lossless_jpeg(samples)]}, 10)[1]
-    assert drawn.tobytes() == Image.fromarray(samples).reduce(4).tobytes()
 
 
 @pytest.mark.parametrize(("profile", "drawn"), [(SRGB, (200, 60, 30)), (SWAPPED, (60, 200, 30))])
