@@ -35,8 +35,9 @@ from recordmill.schemas.masking import masked, masked_source
 from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
 from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
-from recordmill.transforms.storage.dataset import Dataset, commit_marker, read_lines
+from recordmill.transforms.storage.dataset import Dataset, read_lines
 from recordmill.transforms.storage.files import exists, write_bytes
+from recordmill.transforms.storage.published import commit_marker
 
 _SHOWN_PROBLEMS = 5
 

@@ -15,8 +15,9 @@ from recordmill.pipelines.run.target import Contents
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.storage.dataset import Dataset, published_versions
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import delete, entries, exists, is_local
+from recordmill.transforms.storage.published import published_versions
 
 # The suffix of the folder of a run, which is beside the version that it writes.
 _RUN = ".run"

@@ -14,7 +14,8 @@ from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.functional.compare import Pair, RecordLocation
-from recordmill.transforms.storage.dataset import Dataset, published_versions
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import published_versions
 
 _SHOWN_TEXT = 60
 

@@ -20,7 +20,8 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import NO_COLUMN, Feature, Missing, Origin, Schema, Source
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.yaml_files import preset_names
-from recordmill.transforms.storage.dataset import Dataset, newest_version
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import newest_version
 
 _SHOWN_CLASSES = 24
 

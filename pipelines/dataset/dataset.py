@@ -20,6 +20,7 @@ from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.transforms.storage import dataset as storage
+from recordmill.transforms.storage.published import newest_version
 
 if TYPE_CHECKING:
     from typing import Concatenate, ParamSpec, TypeVar
@@ -134,7 +135,7 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     Raises:
         VerificationFailed: if no dataset is published there, or its manifest has been changed.
     """
-    return Dataset.open(storage.newest_version(path))
+    return Dataset.open(newest_version(path))
 
 
 def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:

@@ -35,7 +35,8 @@ from recordmill.transforms.functional.compare import (
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
-from recordmill.transforms.storage.dataset import Dataset, newest_version
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
 from recordmill.transforms.workers.cores import num_cores
 

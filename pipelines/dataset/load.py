@@ -19,7 +19,8 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
 from recordmill.transforms.functional.splits import RecordRange
-from recordmill.transforms.storage.dataset import Dataset, newest_version
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import uncompressed
 
 if TYPE_CHECKING:

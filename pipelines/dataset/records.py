@@ -21,7 +21,8 @@ from recordmill.pipelines.dataset.class_weights import NO_CLASS, balanced_weight
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.functional.records.example_reader import ExampleReader
-from recordmill.transforms.storage.dataset import Dataset, newest_version
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import newest_version
 
 
 class Records:

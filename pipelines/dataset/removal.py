@@ -13,7 +13,8 @@ from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.removal import Removal, ShardDigest
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.removal import Removed
-from recordmill.transforms.storage.dataset import Dataset, read_file
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import read_file
 from recordmill.transforms.verification.removed_records import find_removed
 from recordmill.transforms.workers.cores import num_cores
 

@@ -25,13 +25,9 @@ from recordmill.transforms.functional.duplicates import (
 )
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
-from recordmill.transforms.storage.dataset import (
-    Dataset,
-    current_folder,
-    newest_version,
-    read_lines,
-)
+from recordmill.transforms.storage.dataset import Dataset, read_lines
 from recordmill.transforms.storage.files import all_files_below
+from recordmill.transforms.storage.published import current_folder, newest_version
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import first_mismatched_record

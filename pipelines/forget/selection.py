@@ -16,7 +16,8 @@ from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.removal import RemovedRecords, digest_of_key
 from recordmill.transforms.functional.near_duplicates import MAX_DISTANCE, distances_to
 from recordmill.transforms.functional.records.removal import image_digests
-from recordmill.transforms.storage.dataset import Dataset, newest_version, published_versions
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import newest_version, published_versions
 
 # Concurrent reads of indexes: they wait for the file system or store, not for a core.
 _THREADS = 16

@@ -21,8 +21,9 @@ from recordmill.transforms.functional.records.framing import (
     masked_crc32c,
     read_frames,
 )
-from recordmill.transforms.storage.dataset import Dataset, RecordLocation, newest_version
+from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
+from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP
 
 _PATTERNS = ("*tfrecord*", "**/*tfrecord*")

@@ -50,7 +50,6 @@ from recordmill.schemas.layout import (
 )
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.shards.checkpoints import Checkpoints
-from recordmill.transforms.storage.dataset import find_manifest
 from recordmill.transforms.storage.files import (
     all_files_below,
     copy,
@@ -61,6 +60,7 @@ from recordmill.transforms.storage.files import (
     read_bytes,
     write_bytes,
 )
+from recordmill.transforms.storage.published import find_manifest
 
 DATASET = "dataset"
 _PROGRESS = "progress"

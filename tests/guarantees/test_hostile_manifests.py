@@ -18,7 +18,8 @@ from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.storage.dataset import Dataset, commit_marker
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.published import commit_marker
 from tests.unit.pipelines.run.test_target import INDEX, SHARD, VERIFIED, manifest, put_dataset
 
 DOCUMENT = json.loads(manifest(Path("out")))

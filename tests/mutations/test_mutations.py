@@ -20,7 +20,7 @@ import pytest
 
 from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.errors import VerificationFailed
-from recordmill.transforms.storage.dataset import commit_marker
+from recordmill.transforms.storage.published import commit_marker
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
 from tests.mutations.mutations import Neighbors, of_file

@@ -6,19 +6,16 @@ Beam is loaded only for object stores, so that readers of local datasets start f
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
 import io
 import json
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
@@ -43,12 +40,11 @@ from recordmill.transforms.functional.splits import (
     share_of,
 )
 from recordmill.transforms.storage.byte_ranges import ByteRange, read_ranges, unreadable
+from recordmill.transforms.storage.published import Read, content, read_file, read_manifest
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     compression_of,
     open_stored,
-    read_stored,
-    remote_files,
     uncompressed,
 )
 
@@ -58,8 +54,6 @@ if TYPE_CHECKING:
 # Rows of an index that are read at a time.
 _BATCH_ROWS = 65_536
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
-
 LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
 
 # Expected types of the columns that locate a record; they must not have nulls.
@@ -68,18 +62,6 @@ _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
 _NO_RECORDS = pa.table(
     {name: pa.array([], _TYPES.get(name, pa.string())) for name in LOCATION_COLUMNS}
 )
-
-
-def read_file(path: str) -> bytes | None:
-    """Returns the bytes of a file, or None if it does not exist.
-
-    Raises:
-        OSError: if the file cannot be read.
-    """
-    try:
-        return read_stored(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 class RecordLocation(NamedTuple):
@@ -154,9 +136,7 @@ class Dataset:
     is_committed: bool = False
 
     @classmethod
-    def open(
-        cls, directory: str | os.PathLike[str], read: Callable[[str], bytes | None] = read_file
-    ) -> Self:
+    def open(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
         """Opens a published dataset, and checks its manifest against the commit marker.
 
         Args:
@@ -175,9 +155,7 @@ class Dataset:
         return dataset
 
     @classmethod
-    def open_unchecked(
-        cls, directory: str | os.PathLike[str], read: Callable[[str], bytes | None] = read_file
-    ) -> Self:
+    def open_unchecked(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
         """Opens a dataset that has a commit marker, even one that does not match the manifest.
 
         Args:
@@ -188,30 +166,7 @@ class Dataset:
             VerificationFailed: if the commit marker is missing, or the manifest cannot be read.
         """
         folder = os.fspath(directory).rstrip("/") or "/"
-        # Written after all other files: without it, the folder is not a dataset.
-        marker = _content(layout.join(folder, layout.SUCCESS), read)
-        if marker is None:
-            versions = published_versions(folder)
-            has = f". It has the versions {', '.join(versions)}" if versions else ""
-            raise VerificationFailed(
-                f"{folder}: not a published dataset: it has no {layout.SUCCESS}; "
-                f"expected a folder DIR/NAME/VERSION that recordmill convert has published{has}"
-            )
-        path = layout.join(folder, layout.MANIFEST)
-        data = _content(path, read)
-        if data is None:
-            raise VerificationFailed(
-                f"{path}: is missing. Convert again, or restore it from a backup."
-            )
-        try:
-            manifest = _parse_manifest(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            location = " > ".join(str(part) for part in first["loc"]) or "the file"
-            what = f"is not a manifest that this version reads: at {location}: {first['msg']}"
-            raise VerificationFailed(f"{path}: {what}. Convert again.") from error
-        expected = commit_marker(data)
-        return cls(folder, manifest, expected.decode().strip(), marker == expected)
+        return cls(folder, *read_manifest(folder, read))
 
     def __repr__(self) -> str:
         splits = self.manifest.ordered_splits
@@ -479,7 +434,7 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     Raises:
         VerificationFailed: if it is missing, cannot be read, is not valid, or has another checksum.
     """
-    data = _content(path, read_file)
+    data = content(path)
     if data is None:
         raise VerificationFailed(f"{path}: is missing. Restore it from a backup.")
     # Parsed from the same bytes that are hashed: the file may be replaced between two reads.
@@ -505,105 +460,6 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
     return table
 
 
-def newest_version(
-    path: str | os.PathLike[str],
-    read: Callable[[str], bytes | None] = read_file,
-    list_published: Callable[[str], Iterable[str]] | None = None,
-) -> str:
-    """Returns the folder of the newest version in DIR/NAME; other paths, such as a version, as is.
-
-    Args:
-        path: the folder.
-        read: returns the content of a file, or None if it does not exist.
-        list_published: returns the names of the folders in a folder that have a commit marker.
-
-    Raises:
-        VerificationFailed: if the folder cannot be read.
-    """
-    folder = os.fspath(path)
-    if _content(layout.join(folder, layout.SUCCESS), read) is not None:
-        return folder
-    versions = published_versions(folder, list_published)
-    return layout.join(folder, versions[-1]) if versions else folder
-
-
-def published_versions(
-    folder: str, list_published: Callable[[str], Iterable[str]] | None = None
-) -> list[str]:
-    """Returns the versions that are published in a folder DIR/NAME, in the order of semver.
-
-    Args:
-        folder: the folder.
-        list_published: as for `newest_version`.
-
-    Raises:
-        VerificationFailed: if the folder cannot be read.
-    """
-    try:
-        names = (list_published or _list_published)(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise unreadable(folder, error) from error
-    versions = [name for name in names if _VERSION.fullmatch(name)]
-    return sorted(versions, key=lambda version: [int(number) for number in version.split(".")])
-
-
-def _list_published(folder: str) -> list[str]:
-    if layout.is_url(folder):
-        # One listing in place of a request per version.
-        markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
-        return [marker.partition("/")[0] for marker in markers]
-    names = os.listdir(folder)
-    return [name for name in names if os.path.isfile(layout.join(folder, name, layout.SUCCESS))]
-
-
-def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
-    """Returns the manifest in a folder, or None, and whether it is committed.
-
-    A committed manifest that cannot be parsed is from another version of recordmill.
-    """
-    data = read_file(layout.join(directory, layout.MANIFEST))
-    if data is None:
-        return None, False
-    is_committed = read_file(layout.join(directory, layout.SUCCESS)) == commit_marker(data)
-    with contextlib.suppress(ValidationError):
-        return _parse_manifest(data), is_committed
-    return None, is_committed
-
-
-def _parse_manifest(data: bytes) -> Manifest:
-    """Parses a manifest without garbage collection, which would scan up to a million objects.
-
-    Raises:
-        ValidationError: if it is not valid.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return Manifest.model_validate_json(data)
-    finally:
-        if collects:
-            gc.enable()
-
-
-def current_folder(directory: str) -> str:
-    """Returns the folder of a dataset, or the one that an interrupted run has moved it to.
-
-    Without atomic swaps, a run that replaces a dataset renames the old one first.
-    """
-    if layout.is_url(directory) or os.path.lexists(directory):
-        return directory
-    parent, version = os.path.split(os.path.abspath(directory))
-    replaced = layout.replaced_folder(layout.run_folder(parent, version))
-    return replaced if os.path.isdir(replaced) else directory
-
-
-def commit_marker(manifest: bytes) -> bytes:
-    """Returns the content of the commit marker: the manifest checksum and a line break."""
-    return hashlib.sha256(manifest).hexdigest().encode() + b"\n"
-
-
 def read_lines(directory: str, folder: str) -> Iterator[bytes]:
     """Yields the lines of a dataset's rejects or dropped rows, with their line breaks.
 
@@ -620,10 +476,3 @@ def read_lines(directory: str, folder: str) -> Iterator[bytes]:
         return
     with stream:
         yield from stream
-
-
-def _content(path: str, read: Callable[[str], bytes | None]) -> bytes | None:
-    try:
-        return read(path)
-    except OSError as error:
-        raise unreadable(path, error) from error

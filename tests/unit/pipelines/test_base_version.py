@@ -23,7 +23,7 @@ from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.shards import base_shards
 from recordmill.transforms.shards.base_shards import base_shard_lookup
-from recordmill.transforms.storage.dataset import commit_marker
+from recordmill.transforms.storage.published import commit_marker
 
 KEYS = {("test", 0): ["a", "b"], ("train", 0): [], ("train", 1): ["c"]}
 SCHEMA = preset("image_classification")

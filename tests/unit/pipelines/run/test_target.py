@@ -29,7 +29,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.reconcile_counts import digest_of_lines
-from recordmill.transforms.storage.dataset import commit_marker, current_folder
+from recordmill.transforms.storage.published import commit_marker, current_folder
 
 CONTEXT = RunContext("run", 0.0, "DirectRunner")
 SHARD = "birds-train.tfrecord-00000-of-00001"

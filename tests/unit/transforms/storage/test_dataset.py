@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import gzip
 import hashlib
 import os
-import struct
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,107 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.schemas import layout
-from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.manifest import Manifest, ShardEntry
-from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.row_counts import RowCounts, SplitCounts
-from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.records.framing import masked_crc32c
-from recordmill.transforms.storage.dataset import (
-    Dataset,
-    RecordLocation,
-    commit_marker,
-    current_folder,
-    find_manifest,
-    newest_version,
-    published_versions,
-    read_index,
-)
-
-SHARDS = {
-    ("test", 0): {"a.png": b"first"},
-    ("train", 0): {"b.png": b"", "c.png": b"x" * 300},
-    ("train", 1): {"d.png": b"last"},
-}
-SCHEMA = preset("image_classification")
-
-
-def framed(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    length += struct.pack("<I", masked_crc32c(length))
-    return length + data + struct.pack("<I", masked_crc32c(data))
-
-
-def index_of(split: str, shard: int, records: dict[str, bytes]) -> pa.Table:
-    lengths = [len(data) for data in records.values()]
-    return pa.table(
-        {
-            "key": list(records),
-            "split": [split] * len(records),
-            "shard": [shard] * len(records),
-            "index": list(range(len(records))),
-            "offset": [12 + sum(lengths[:n]) + 16 * n for n in range(len(records))],
-            "length": lengths,
-            "sha256": pa.array([None] * len(records), pa.string()),
-            "class": ["cat", "dog"][: len(records)],
-        }
-    )
-
-
-def write(path: Path, data: bytes) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return hashlib.sha256(data).hexdigest()
-
-
-def put(
-    folder: Path,
-    compression: str = "none",
-    content: dict[tuple[str, int], dict[str, bytes]] = SHARDS,
-) -> Path:
-    """Writes a dataset of three shards and returns its folder."""
-    shards = []
-    for (split, number), records in content.items():
-        name = layout.shard_name("birds", split, number, 2, compression)
-        index = layout.records_name(split, number, 2)
-        data = b"".join(map(framed, records.values()))
-        digest = write(folder / name, gzip.compress(data) if compression == "gzip" else data)
-        (folder / "records").mkdir(exist_ok=True)
-        pq.write_table(index_of(split, number, records), folder / index)
-        sha256 = hashlib.sha256((folder / index).read_bytes()).hexdigest()
-        entry = ShardEntry(
-            **{"file": name, "records": len(records), "bytes": len(data), "sha256": digest},
-            **{"payload": 0, "crc32c": 0, "index_file": index, "index_sha256": sha256},
-            images={},
-        )
-        shards.append(ShardVerification(split, number, entry, 0))
-    resolved = ResolvedSchema(SCHEMA, {"label": ("cat", "dog"), "image": ()})
-    splits = {
-        split: SplitCounts(rows=rows, records=rows, rejected=0, duplicates=0)
-        for split, rows in (("test", 1), ("train", 3))
-    }
-    plan, counts = Plan(resolved, {"test": 1, "train": 2}, 4), RowCounts.of(4, splits)
-    info = DatasetInfo(plan, counts, splits, tuple(shards), images={}, problems=())
-    config = ConvertConfig(
-        inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, compression=compression
-    )
-    manifest = manifest_of(info, config, {}).to_json()
-    write(folder / layout.MANIFEST, manifest)
-    write(folder / layout.SUCCESS, commit_marker(manifest))
-    return folder
+from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.storage.dataset import Dataset, RecordLocation, read_index
+from tests.unit.transforms.storage.birds import SHARDS, failing, index_of, put, write
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return put(tmp_path / "1.0.0")
-
-
-def failing(action: Callable[..., Any], *arguments: Any) -> str:
-    with pytest.raises(VerificationFailed) as caught:
-        action(*arguments)
-    return str(caught.value)
 
 
 def test_an_open_dataset_describes_its_files(folder: Path) -> None:
@@ -136,70 +40,6 @@ def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     assert dataset.manifest == Manifest.model_validate_json(data)
     assert dataset.manifest_sha256 == hashlib.sha256(data).hexdigest()
     assert Dataset.open(f"{folder}/") == dataset
-
-
-def test_the_newest_version_is_by_number_and_published(tmp_path: Path) -> None:
-    for version in ("1.9.0", "1.10.0", "2.0.0", "3.0.0-draft"):
-        put(tmp_path / version)
-    (tmp_path / "2.0.0" / "_SUCCESS").unlink()
-    assert published_versions(str(tmp_path)) == ["1.9.0", "1.10.0"]
-    assert newest_version(tmp_path) == newest_version(f"{tmp_path}/") == f"{tmp_path}/1.10.0"
-    assert newest_version(tmp_path / "1.9.0") == f"{tmp_path}/1.9.0"
-    assert newest_version(tmp_path / "none") == f"{tmp_path}/none"
-    assert newest_version(tmp_path / "1.9.0/_SUCCESS") == f"{tmp_path}/1.9.0/_SUCCESS"
-    assert failing(Dataset.open, tmp_path).endswith(
-        "recordmill convert has published. It has the versions 1.9.0, 1.10.0"
-    )
-
-
-def test_only_committed_datasets_are_opened(folder: Path) -> None:
-    (folder / "_SUCCESS").write_bytes(b"")
-    assert failing(Dataset.open, folder) == (
-        f"{folder}/manifest.json: does not match the checksum in _SUCCESS. "
-        "Convert again, or restore it from a backup."
-    )
-    assert not Dataset.open_unchecked(folder).is_committed
-    assert find_manifest(str(folder)) == (Dataset.open_unchecked(folder).manifest, False)
-    (folder / "_SUCCESS").unlink()
-    assert failing(Dataset.open, folder).startswith(
-        f"{folder}: not a published dataset: it has no _SUCCESS; expected "
-    )
-    (folder / "_SUCCESS").write_bytes(b"")
-    (folder / "manifest.json").unlink()
-    assert failing(Dataset.open, folder).startswith(f"{folder}/manifest.json: is missing. ")
-    assert find_manifest(str(folder)) == (None, False)
-
-
-@pytest.mark.parametrize("collects", [True, False])
-@pytest.mark.parametrize("is_valid", [True, False])
-def test_garbage_collection_is_restored(folder: Path, collects: bool, is_valid: bool) -> None:
-    if not is_valid:
-        (folder / layout.MANIFEST).write_text("{}")
-    try:
-        if not collects:
-            gc.disable()
-        with nullcontext() if is_valid else pytest.raises(VerificationFailed):
-            Dataset.open(folder)
-        assert gc.isenabled() is collects
-    finally:
-        gc.enable()
-
-
-def test_a_manifest_of_a_later_version_is_rejected(folder: Path) -> None:
-    later = (folder / "manifest.json").read_bytes().replace(b'_version": ', b'_version": 9', 1)
-    write(folder / "manifest.json", later)
-    write(folder / "_SUCCESS", commit_marker(later))
-    assert "is not a manifest that this version reads: at format_version" in failing(
-        Dataset.open, folder
-    )
-    assert find_manifest(str(folder)) == (None, True)
-
-
-def test_a_dataset_moved_by_an_interrupted_run_is_found(tmp_path: Path) -> None:
-    moved = put(tmp_path / "birds/.1.0.0.run/replaced")
-    assert current_folder(str(tmp_path / "birds/1.0.0")) == str(moved)
-    assert current_folder(str(moved)) == str(moved)
-    assert current_folder("s3://b/birds/1.0.0") == "s3://b/birds/1.0.0"
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
