@@ -22,7 +22,13 @@ from recordmill.pipelines.engines.runners import (
 )
 from recordmill.pipelines.first_rows import TABLES, first_rejects, first_rows_error
 from recordmill.pipelines.graph import Conversion, build, projection_of
-from recordmill.pipelines.input_tables import InputTables, probe_labels, probe_tables, with_labels
+from recordmill.pipelines.input_tables import (
+    InputTables,
+    check_join_columns,
+    probe_labels,
+    probe_tables,
+    with_labels,
+)
 from recordmill.pipelines.run.lock import abandoning, lock_target
 from recordmill.pipelines.run.run_record import (
     RunContext,
@@ -98,16 +104,13 @@ def prepare(
     """
     tables, base = inputs or open_inputs(config)
     labels = probe_labels(config)
-    both = with_labels(tables, labels, config.join_columns)
-    where = tables.files[0].path
-    schema = _resolve(both, config, where)
-    if labels is not None:
-        _check_sequence_join(schema, tables.columns, config)
-    images = config.column(schema.image.column) if schema.has_image else ""
-    embedded = images if images in tables.embedded else None
-    check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)
-    if not tables.has_rows:
-        raise UsageError(f"--input {tables.files[0].path}: has a header, but no rows. Add some.")
+    if not tables.has_rows and not config.append:
+        raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
+    both = with_labels(tables, labels)
+    if base and not tables.columns and not tables.has_rows:
+        schema = base.manifest.dataset_schema  # as of an empty JSONL file
+    else:
+        schema = _schema_of(tables, labels, config)
     binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding, base)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
@@ -115,6 +118,29 @@ def prepare(
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
     return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None
+
+
+def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:
+    """Returns the schema with the columns of the input and its labels.
+
+    Args:
+        tables: the probed input.
+        labels: the probed tables that are joined to it, or None.
+        config: the options.
+
+    Raises:
+        UsageError: if a column is missing, or has a type that is not supported.
+    """
+    if labels is not None and config.join_columns is not None:
+        check_join_columns(tables, labels, config.join_columns)
+    both = with_labels(tables, labels)
+    schema = _resolve(both, config, tables.files[0].path)
+    if labels is not None:
+        _check_sequence_join(schema, tables.columns, config)
+    images = config.column(schema.image.column) if schema.has_image else ""
+    embedded = images if images in tables.embedded else None
+    check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)
+    return schema
 
 
 def _resolve(tables: InputTables, config: ConvertConfig, where: str) -> Schema:

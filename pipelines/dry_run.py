@@ -20,7 +20,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
-from recordmill.pipelines.run.summary import id_notes, shard_notes, skipped_notes
+from recordmill.pipelines.run.summary import id_notes, no_rows_note, shard_notes, skipped_notes
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.layout import is_url, split_rank
@@ -91,10 +91,10 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
         config: its options.
 
     Raises:
-        UsageError: if the input has no rows.
+        UsageError: if the input has no rows, and no base version keeps its records.
         RejectBudgetExceeded: if too many rows would be rejected, or rows are lost.
     """
-    if not forecast.rows:
+    if not forecast.rows and forecast.base is None:
         raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
     if over := config.max_rejects.exceeded(forecast.reasons, forecast.rows):
         if Reason.LOST_ROWS.value in over:
@@ -278,6 +278,8 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
             f"base {base.version}: {base.records:,} records stay; {base.linked:,} of its shards "
             f"would be linked, {base.rewritten:,} rewritten; other numbers are of new rows"
         )
+        if not document["rows"]:
+            yield no_rows_note(base.version)
     yield from plan.source.recognized
     yield from skipped_notes(
         document["skipped"], document["skipped_names"], forecast.rows, config.sample
@@ -286,7 +288,8 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
     for feature, names in plan.resolved.classes.items():
         yield from id_notes(feature, names, plan.source)
     yield from _reject_lines(document)
-    yield from shard_notes({n: s["shard_records"] for n, s in document["splits"].items()})
+    if forecast.base is None:  # the records of a base version are not in these counts
+        yield from shard_notes({n: s["shard_records"] for n, s in document["splits"].items()})
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
     seconds = document["seconds"]
     time = "" if seconds is None else f"{seconds:,.0f} s and "
@@ -326,9 +329,9 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
         part += f": about {round(failed * rows / tried['rows']):,} of all"
     if tried["rows"]:
         yield f"tried {tried['rows']:,} rows{part}{': ' if images else ''}{images}"
-    elif not _assigned_rows(document):
+    elif document["rows"] and not _assigned_rows(document):
         yield "no image was tried: every row would be rejected before its image is read"
-    else:
+    elif document["rows"]:
         yield "no image was tried: a run first copies the embedded images to staging files"
     yield from map(_example_line, tried["rejected"][:_SHOWN_CLASSES])
 

@@ -56,7 +56,7 @@ def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
         config: the options.
         tables: the probed input.
     """
-    if not is_local(tables.files[0].path):
+    if not (tables.has_rows and is_local(tables.files[0].path)):
         return False
     suffix = config.image_suffix or ""
     try:

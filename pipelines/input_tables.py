@@ -41,8 +41,10 @@ class InputTables:
     """The probed input files of a run.
 
     Attributes:
-        files: the files in the order of the inputs; those of a pattern are sorted.
-        columns: the columns that all files have; for JSONL, those of the first rows.
+        files: the files in the order of the inputs; those of a pattern are sorted. A lakehouse
+            table without rows has none.
+        columns: the columns that all files have; for JSONL, those of the first rows. Without rows,
+            there may be none.
         has_rows: whether any file has a row.
         unsupported: types of the columns that cannot become features, by column.
         embedded: the columns that may contain image bytes.
@@ -120,13 +122,15 @@ def probe_labels(config: ConvertConfig) -> InputTables | None:
     """Lists and probes the files of `--labels`; returns None if the option is not set.
 
     Raises:
-        UsageError: if there is no file, or a file cannot be read in its format.
+        UsageError: if there is no file, if a file cannot be read in its format, or for a lakehouse
+            table without rows.
     """
-    return (
-        None
-        if config.labels is None
-        else _probe_all("--labels", (config.labels,), "auto", config, {})
-    )
+    if config.labels is None:
+        return None
+    labels = _probe_all("--labels", (config.labels,), "auto", config, {})
+    if not labels.files:
+        raise UsageError(f"--labels {config.labels}: has no rows. Add some.")
+    return labels
 
 
 def _probe_all(
@@ -149,8 +153,6 @@ def _probe_all(
         )
         # A folder with annotation files is listed as one path, and read as several files.
         parts = [(file, at) for one, at in zip(found, listed, strict=True) for file in one.files]
-        if not parts:
-            raise UsageError(f"{flag} {paths[0]}: no rows were added since --base. Add some.")
         shown = list(executor.map(lambda part: _probe(flag, *part), parts))
     probed = [
         _with_partition(file, probe, at) for (file, at), probe in zip(parts, shown, strict=True)
@@ -200,7 +202,9 @@ def _with_partition(file: TableFile, probe: Probe, found: ListedPath) -> tuple[T
     """Returns a file and its columns with those of its partition that it does not have itself."""
     stated = (*file.partition, *found.partition)
     partition = tuple(pair for pair in stated if pair[0] not in probe.columns)
-    names = tuple(dict.fromkeys(column for column, _ in partition))
+    # A file without rows that states no columns does not lack those of the others.
+    named = partition if probe.columns or probe.has_rows else ()
+    names = tuple(dict.fromkeys(column for column, _ in named))
     splits = tuple(value for column, value in partition if column == SPLIT and value)
     return (
         replace(file, partition=partition),
@@ -277,21 +281,19 @@ def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:
         return replace(file, header=tuple(map(str, range(len(header_of(stream, file))))))
 
 
-def with_labels(
-    tables: InputTables, labels: InputTables | None, join_columns: tuple[str, str] | None
-) -> InputTables:
-    """Returns the input with the columns that its rows have after the join.
+def check_join_columns(
+    tables: InputTables, labels: InputTables, join_columns: tuple[str, str]
+) -> None:
+    """Checks that the input and its labels have the columns that they are joined on.
 
     Args:
         tables: the input.
-        labels: the tables that are joined to it, or None.
+        labels: the tables that are joined to it.
         join_columns: the columns of both that they are joined on.
 
     Raises:
-        UsageError: if a side lacks the column that they are joined on.
+        UsageError: if a side lacks its column.
     """
-    if labels is None or join_columns is None:
-        return tables
     of_input, of_labels = join_columns
     remedies = (f"COLUMN={of_labels}", f"{of_input}=COLUMN")
     for side, column, remedy in zip((tables, labels), join_columns, remedies, strict=True):
@@ -301,6 +303,17 @@ def with_labels(
                 f"column {column!r}{did_you_mean(column, side.columns)}; it has: "
                 f"{', '.join(side.columns) or 'none'}. Name one of them: --join_on {remedy}."
             )
+
+
+def with_labels(tables: InputTables, labels: InputTables | None) -> InputTables:
+    """Returns the input with the columns that its rows have after the join.
+
+    Args:
+        tables: the input.
+        labels: the tables that are joined to it, or None.
+    """
+    if labels is None:
+        return tables
     return replace(
         tables,
         columns=tuple(dict.fromkeys((*tables.columns, *labels.columns))),

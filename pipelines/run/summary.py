@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from recordmill.pipelines.console.terminal import Terminal
@@ -65,7 +65,7 @@ def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, dire
     terminal.lines(f"  {line}" for line in record.reject_lines)
     terminal.lines(notes(manifest, record.skipped_names))
     if manifest.base:
-        terminal.line(_base_note(manifest.base, record))
+        terminal.lines(_base_notes(manifest, manifest.base, record))
     if record.shards_reused:
         what = f"{record.shards_reused:,} of {record.shards:,} shards"
         terminal.line(f"resumed: {what} were finished by an earlier run")
@@ -226,9 +226,22 @@ def number_notes(feature: str, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _base_note(base: BaseEntry, record: RunRecord) -> str:
+def no_rows_note(base: str) -> str:
+    """Returns a note on an increment without rows.
+
+    Args:
+        base: the base version.
+    """
+    return f"note: the input has no rows, so the records are those of {base}"
+
+
+def _base_notes(manifest: Manifest, base: BaseEntry, record: RunRecord) -> Iterator[str]:
     kept, new, gone = (sum(counts.values()) for counts in (base.kept, base.new, base.gone))
-    return (
+    is_same = not new + gone and manifest.config["append"]
+    # A row that is neither rejected nor dropped nor unchanged is one of a record that was kept.
+    if is_same and manifest.input.rows == manifest.input.converted:
+        yield no_rows_note(base.version)
+    yield (
         f"base {base.version}: {kept:,} records kept, {new:,} new, {gone:,} gone; "
         f"{base.shards_unchanged:,} of {record.shards:,} shards are unchanged "
         f"({record.shards_linked:,} not even read)"

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.end_to_end import readers
@@ -103,11 +105,119 @@ def test_the_same_day_again_changes_nothing(days: Path, tmp_path: Path) -> None:
         days / "2.csv", tmp_path, "--version", "1.2.0", "--base", base, "--append", *FLAGS
     )
     assert ended.code == 0, ended.err
+    assert "has no rows" not in ended.out
     again = tmp_path / "birds" / "1.2.0"
     assert readers.shard_bytes(again) == readers.shard_bytes(base)
     counts = manifest(again)["input"]
     assert (counts["rows"], counts["records"], counts["unchanged"]) == (38, 30, 8)
     assert "unchanged" not in manifest(base)["input"]
+
+
+def _parquet_without_rows() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({name: pa.array([], pa.string()) for name in ("image", "label")}), sink)
+    return bytes(sink.getvalue())
+
+
+QUIET_DAYS = {
+    "header.csv": b"image,label\n",
+    "empty.jsonl": b"",
+    "blank.jsonl": b"\n",
+    "no_rows.parquet": _parquet_without_rows(),
+}
+
+
+@pytest.mark.parametrize("name", QUIET_DAYS)
+def test_a_day_without_rows_publishes_the_records_of_its_base(
+    name: str, days: Path, tmp_path: Path
+) -> None:
+    base, day = days / "out/birds/1.1.0", tmp_path / name
+    day.write_bytes(QUIET_DAYS[name])
+    asked = ("--base", base, "--append", *FLAGS)
+    note = "note: the input has no rows, so the records are those of 1.1.0\n"
+    planned = convert(day, tmp_path, "--version", "1.1.1", *asked, "--dry_run")
+    assert (planned.code, note in planned.out) == (0, True), planned.err
+    assert "6 of its shards would be linked, 0 rewritten" in planned.out
+    ended = convert(day, tmp_path, "--version", "1.1.1", *asked)
+    assert (ended.code, note in ended.out) == (0, True), ended.err
+    assert "base 1.1.0: 22 records kept, 0 new, 0 gone; 6 of 6 shards are unchanged" in ended.out
+    quiet = tmp_path / "birds/1.1.1"
+    assert all(shard.samefile(base / shard.name) for shard in quiet.glob("*.tfrecord-*"))
+    assert recordmill("verify", quiet).code == 0
+    # The next day continues on it, as if there had been no quiet day.
+    ended = append(days / "2.csv", tmp_path, "1.2.0", "1.1.1")
+    assert ended.code == 0, ended.err
+    assert "has no rows" not in ended.out
+    assert_is_one_conversion(days / "full/birds/1.2.0", tmp_path / "birds/1.2.0")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--split_method", "exact"),
+        ("--split_method", "stratified"),
+        ("--group_column", "label"),
+        ("--sample", "50%"),
+        ("--classes", "classes.txt"),
+        ("--on_conflict", "update"),
+        ("--on_conflict", "keep"),
+        ("--schema", "tabular", "--key_column", "image"),
+        ("--labels", "labels.csv", "--join_on", "image"),
+        ("--near_duplicates", "report"),
+    ],
+    ids=" ".join,
+)
+def test_a_day_without_rows_succeeds_with_every_option(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path, "0.csv", range(8))
+    Path("classes.txt").write_text("d\nc\n")
+    Path("labels.csv").write_text("image,n\n" + "".join(f"{i}.jpg,{i}\n" for i in range(8)))
+    first = flags if flags[0] != "--on_conflict" else ()
+    published("0.csv", tmp_path, *FLAGS, *first)
+    Path("header.csv").write_text("image,label\n")
+    Path("empty.jsonl").write_bytes(b"")
+    for n, day in enumerate(("header.csv", "empty.jsonl"), start=1):
+        ended = append(day, tmp_path, f"1.{n}.0", f"1.{n - 1}.0", *flags)
+        assert ended.code == 0, ended.err
+        dataset = tmp_path / f"birds/1.{n}.0"
+        before = tmp_path / f"birds/1.{n - 1}.0"
+        assert readers.shard_bytes(dataset) == readers.shard_bytes(before)
+        assert recordmill("verify", dataset).code == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--base", "birds/1.0.0")], ids=["first", "whole table"])
+def test_a_conversion_of_all_rows_needs_rows(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    published(table(tmp_path, "0.csv", range(4)), tmp_path, *FLAGS)
+    for name, data in QUIET_DAYS.items():
+        Path(name).write_bytes(data)
+        ended = convert(name, tmp_path, *FLAGS, "--version", "1.1.0", *flags)
+        assert ended.code == 2
+        assert ended.err == f"recordmill: --input {name}: has no rows. Add some.\n"
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [
+        ("days/*.csv", "--input days/*.csv: no such file"),
+        ("empty.csv", "--input empty.csv: the file is empty; expected a table"),
+        ("error.csv", "no columns 'image', 'label'; it has: ERROR: connection refused"),
+    ],
+)
+def test_a_missing_or_failed_export_is_no_day_without_rows(
+    day: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    published(table(tmp_path, "0.csv", range(4)), tmp_path, *FLAGS)
+    Path("empty.csv").touch()
+    Path("error.csv").write_text("ERROR: connection refused\n")
+    ended = append(Path(day), tmp_path, "1.1.0", "1.0.0")
+    assert ended.code == 2
+    assert expected in ended.err
 
 
 def test_a_changed_row_fails_replaces_its_record_or_is_left_out(days: Path, tmp_path: Path) -> None:

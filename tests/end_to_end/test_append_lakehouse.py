@@ -131,13 +131,21 @@ def test_the_base_version_is_opened_once(
     assert [path for path in opened if path.endswith("1.0.0")] == [f"{tmp_path}/out/birds/1.0.0"]
 
 
-def test_a_table_that_gained_no_rows_is_stated(table: Path, tmp_path: Path) -> None:
+def test_a_table_that_gained_no_rows_gives_the_same_records(table: Path, tmp_path: Path) -> None:
     DeltaTable(str(table)).optimize.compact()
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
-    assert ended.code == 2
-    assert ended.err == (
-        f"recordmill: --input delta:{table}: no rows were added since --base. Add some.\n"
-    )
+    for flags in (("--dry_run",), ()):
+        ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0", *flags)
+        assert ended.code == 0, ended.err
+        assert "note: the input has no rows, so the records are those of 1.0.0\n" in ended.out
+    dataset = tmp_path / "out/birds/1.1.0"
+    assert counts(dataset) == (8, 0, 0)
+    assert [entry["id"] for entry in manifest(dataset)["source"]["snapshots"]] == [2]
+    write(table, 8, 11)
+    dataset = appended(f"delta:{table}", tmp_path / "out", "1.2.0", "1.1.0")
+    assert counts(dataset) == (11, 3, 0)
+
+
+def test_one_of_two_tables_gained_no_rows(table: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write(other, 20, 23)
     both = ("--input", f"delta:{other}")

@@ -40,8 +40,8 @@ USAGE_ERRORS = {
     "cannot be created: Not a directory, good.csv is a file. Choose a writable folder.",
     "convert --input empty.csv --output out --name birds": "--input empty.csv: the file is empty; "
     "expected a table",
-    "convert --input header.csv --output out --name birds": "--input header.csv: has a header, but "
-    "no rows. Add some.",
+    "convert --input header.csv --output out --name birds": "--input header.csv: has no rows. "
+    "Add some.",
     "convert --input folder --output out --name birds": "--input folder: the folder contains "
     "no image; expected a table, or images in folders named after their classes",
     f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no such preset or file "

@@ -34,6 +34,9 @@ from recordmill.transforms.storage.listing import is_folder
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 64
 
+# The formats in which an empty file is a table without rows.
+_WITHOUT_HEADER = ("jsonl", "tfrecord")
+
 
 def sources_of(
     path: str,
@@ -67,10 +70,7 @@ def sources_of(
 def _lakehouse_table(address: TableAddress, input_format: str, since: Mapping[str, int]) -> Layout:
     if input_format not in ("auto", "parquet"):
         raise address.error("a table has no other format. Remove --input_format.")
-    opened = (open_delta if address.kind == DELTA else open_iceberg)(address, since)
-    if not opened.files and not (opened.snapshot and opened.snapshot.table in since):
-        raise address.error("has no rows. Add some.")
-    return opened
+    return (open_delta if address.kind == DELTA else open_iceberg)(address, since)
 
 
 def _folder(path: str, input_format: str, has_labels: bool) -> Layout:
@@ -128,7 +128,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Layout:
         raise UsageError(f"{path}: {why}")
     if FORMATS[found].is_folder:
         raise UsageError(f"{path}: is a file; expected a folder of format {found}")
-    if not head and (found != "tfrecord" or path.endswith(".gz")):  # a shard can have no records
+    if not head and (found not in _WITHOUT_HEADER or path.endswith(".gz")):
         raise UsageError(f"{path}: the file is empty; expected a table")
     is_gzipped = head.startswith(_GZIP)
     if found == "coco" and has_images and not is_gzipped and not is_web(path):

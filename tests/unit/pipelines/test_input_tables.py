@@ -147,3 +147,12 @@ def test_options_of_csv_need_a_csv_table(hive: Path) -> None:
     assert message_of(hive, header="none") == (
         "--header: the input has no CSV or TSV table. Remove the option."
     )
+
+
+def test_an_empty_part_does_not_lack_the_columns_of_the_others(tmp_path: Path) -> None:
+    for day, data in ((1, b""), (2, b'{"image": "a.png"}\n')):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}/part.jsonl").write_bytes(data)
+    assert probe_tables(config(tmp_path)).columns == ("image", "day")
+    empty = probe_tables(config(tmp_path / "day=1"))
+    assert (empty.columns, empty.has_rows) == ((), False)

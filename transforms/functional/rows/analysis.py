@@ -342,11 +342,14 @@ def build_plan(
         UsageError: if there are rows but no columns.
     """
     config, schema = analyzer.config, analyzer.schema
-    features = {**analysis.columns.features(), **schema.features}
+    base, kept, inferred = analyzer.base, 0, analysis.columns.features()
+    # Without new rows, only the base version has the types of columns without a schema.
+    if base and base.keeps_records and schema.every_column and not analysis.rows:
+        inferred = base.manifest.dataset_schema.features
+    features = {**inferred, **schema.features}
     if not features and analysis.rows:
         raise UsageError(f"--input {config.inputs[0]}: the table has no columns. Add a column.")
     resolved = schema.model_copy(update={"features": features})
-    base, kept = analyzer.base, 0
     if base and base.keeps_records:
         resolved, kept = schema_of_base(resolved, base), base.manifest.input.records
     rows = rows_by_split(analysis.splits, ranges)

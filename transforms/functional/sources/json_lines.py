@@ -42,17 +42,17 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         file: the path and format of the file.
 
     Raises:
-        UsageError: if none of these rows is a JSON object.
+        UsageError: if there are rows, and none of the first ones is a JSON object.
     """
     reject_binary(stream, file)
-    first = islice(read_rows(stream, file.path, None), _HEAD_ROWS)
+    first = list(islice(read_rows(stream, file.path, None), _HEAD_ROWS))
     rows = [row for row in first if isinstance(row, Row)]
-    if not rows:
+    if first and not rows:
         raise UsageError(
             f"{file.path}: expected a JSON object per line, got none in the first rows"
         )
     names = {name for row in rows for name in column_names(row.values)}
-    return Probe(tuple(sorted(names)), has_rows=True)
+    return Probe(tuple(sorted(names)), has_rows=bool(rows))
 
 
 def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:

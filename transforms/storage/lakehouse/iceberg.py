@@ -74,8 +74,10 @@ def _layout(address: TableAddress, table: Any, since: Mapping[str, int]) -> Layo
     snapshot = table.current_snapshot()
     if address.snapshot is not None:
         snapshot = table.snapshot_by_id(address.snapshot)
+    if snapshot is None and address.snapshot is None:
+        return Layout((), "Iceberg table without a snapshot")
     if snapshot is None:
-        raise address.error(_no_snapshot(table, address))
+        raise address.error(_no_snapshot(table))
     id_, uuid = int(snapshot.snapshot_id), str(table.metadata.table_uuid)
     pinned = str(address._replace(snapshot=id_))
     entry = TableSnapshot(input=str(address), pinned=pinned, table=uuid, id=id_)
@@ -122,9 +124,7 @@ def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) ->
     )
 
 
-def _no_snapshot(table: Any, address: TableAddress) -> str:
-    if address.snapshot is None:
-        return "has no rows. Add some."
+def _no_snapshot(table: Any) -> str:
     known = ", ".join(str(snapshot.snapshot_id) for snapshot in table.snapshots()[-3:])
     return f"the table has no such snapshot; the last ones are {known or 'none'}"
 

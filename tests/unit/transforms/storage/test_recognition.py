@@ -28,6 +28,7 @@ def message_of(path: Path | str, input_format: str = "auto") -> str:
         ("a.csv.gz", gzip.compress(b"a\n1\n", mtime=0), "csv", True),
         ("b.csv", b"PAR1", "parquet", False),
         ("c.tfrecord", b"", "tfrecord", False),  # a shard without records
+        ("c.jsonl", b"", "jsonl", False),
     ],
 )
 def test_the_format_of_a_file_is_in_its_bytes_or_its_name(
@@ -47,10 +48,11 @@ def test_files_without_a_known_format_are_named(tmp_path: Path) -> None:
     assert message_of(tmp_path / "labels.foo") == (
         f"{tmp_path}/labels.foo: unknown format. Set --input_format."
     )
-    (tmp_path / "labels.csv").touch()
-    assert message_of(tmp_path / "labels.csv") == (
-        f"{tmp_path}/labels.csv: the file is empty; expected a table"
-    )
+    for name in ("labels.csv", "labels.parquet", "labels.jsonl.gz"):
+        (tmp_path / name).touch()
+        assert (
+            message_of(tmp_path / name) == f"{tmp_path}/{name}: the file is empty; expected a table"
+        )
 
 
 def test_files_and_folders_have_formats_of_their_own(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.features import Feature, Kind, Origin, Schema, Source
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
 from recordmill.schemas.records import Row
@@ -97,6 +97,20 @@ def test_a_plan_counts_the_records_that_stay():
         base = Base("b", "", manifest, {}, keeps_records)
         plan = build_plan(Analysis(rows=3), replace(asked, base=base), {})
         assert (plan.rows, plan.kept, plan.most_records) == (3, kept, 3 + kept)
+
+
+def test_without_rows_columns_without_a_schema_are_those_of_the_base_version():
+    features = {"n": Feature(kind=Kind.INT64, sources=(Source(origin=Origin.COLUMN, name="n"),))}
+    every = Schema(features={}, every_column=True)
+    old = every.model_copy(update={"features": features})
+    manifest = Manifest.model_construct(
+        classes={}, splits={}, input=RowCounts.of(0, {}), dataset_schema=old, source=None
+    )
+    base = Base("b", "", manifest, {}, keeps_records=True)
+    plan = build_plan(Analysis(), replace(analyzer(every), base=base), {})
+    assert plan.resolved.schema == old
+    with pytest.raises(UsageError, match="the table has no columns"):
+        build_plan(Analysis(rows=1), replace(analyzer(every), base=base), {})
 
 
 @pytest.mark.parametrize(

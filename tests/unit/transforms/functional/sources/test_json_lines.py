@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import Projection
-from recordmill.transforms.functional.sources.json_lines import parse_object, read_rows
+from recordmill.schemas.tables import Probe, Projection, TableFile
+from recordmill.transforms.functional.sources.json_lines import parse_object, probe, read_rows
 
 
 def read(data, columns=None):
@@ -83,6 +84,24 @@ def plain(outcome):
 )
 def test_rows(data, expected):
     assert read(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"b": 1}\n[1]\n{"a": {"c": 2}}\n', Probe(("a", "a.c", "b"), has_rows=True)),
+        (b"{}\n", Probe((), has_rows=True)),
+        (b"", Probe((), has_rows=False)),
+        (b"\n \n", Probe((), has_rows=False)),
+    ],
+)
+def test_the_names_in_the_first_rows_are_columns(data, expected):
+    assert probe(io.BufferedReader(io.BytesIO(data)), TableFile("t.jsonl", "jsonl")) == expected
+
+
+def test_a_table_without_objects_is_rejected():
+    with pytest.raises(UsageError, match=r"^t\.jsonl: expected a JSON object per line, got none"):
+        probe(io.BufferedReader(io.BytesIO(b"[1]\n")), TableFile("t.jsonl", "jsonl"))
 
 
 @pytest.mark.parametrize(
