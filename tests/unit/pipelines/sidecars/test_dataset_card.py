@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import DatasetCard
 
 from recordmill.pipelines.sidecars.dataset_card import dataset_card
-from recordmill.schemas.yaml_files import preset
+from recordmill.schemas.yaml_files import preset, preset_names
 from tests.unit.pipelines.sidecars.test_croissant import config_of, info_of
 
 CARD = """\
@@ -90,17 +90,23 @@ def test_the_complete_card() -> None:
     assert dataset_card(info, config).decode() == CARD
 
 
-@pytest.mark.parametrize(
-    ("name", "tasks"),
-    [
-        ("object_detection", ["object-detection"]),
-        ("segmentation", ["image-segmentation"]),
-        ("image_sequence", ["video-classification"]),
-        ("tabular", None),
-        ("captioning", None),
-    ],
-)
-def test_the_hub_reads_the_front_matter(name: str, tasks: list[str] | None) -> None:
+TASKS = {
+    "captioning": None,
+    "image_classification": ["image-classification"],
+    "image_sequence": ["video-classification"],
+    "landmark": ["image-classification"],
+    "multi_label": ["image-classification"],
+    "object_detection": ["object-detection"],
+    "segmentation": ["image-segmentation"],
+    "tabular": None,
+    "tf_slim": ["image-classification"],
+    "tf_tutorial": ["image-classification"],
+}
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_hub_reads_the_front_matter(name: str) -> None:
+    tasks = TASKS[name]
     schema = preset(name)
     card = DatasetCard(
         dataset_card(info_of(schema, {}), config_of(schema, license="My own")).decode()
