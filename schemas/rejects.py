@@ -81,7 +81,7 @@ REMEDIES = {
     Reason.WRONG_TYPE: "Fix the value, or change the kind of the feature in the schema.",
     Reason.UNKNOWN_LABEL: "Fix the label, or add it to --classes.",
     Reason.UNKNOWN_SPLIT: "Fix the value, or add the split to --splits.",
-    Reason.DUPLICATE_KEY: "Remove one of the rows, or choose another --key_column.",
+    Reason.DUPLICATE_KEY: "Remove one of the rows, or set --key_column to a column of ids.",
     Reason.UNMATCHED_JOIN: "Add a row to --labels, or check --join_on.",
     Reason.CHANGED_RECORD: "Fix the row, or choose --on_conflict update or keep.",
     Reason.REMOVED_KEY: "Remove the row, or pass --max_rejects removed_key=100%.",

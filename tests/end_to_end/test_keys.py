@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from pathlib import Path
 
@@ -146,3 +147,54 @@ def test_unusual_class_names_are_kept(tmp_path: Path) -> None:
     assert found == {f"k{i}": name for i, name in enumerate(labels)}
     builder, _ = readers.loaded(dataset, "train")
     assert builder.info.features["label"].names == sorted(labels)
+
+
+@pytest.fixture
+def coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Two COCO files, each beside an image `1.jpg`; returns the flags that name both."""
+    monkeypatch.chdir(tmp_path)
+    flags = ()
+    for id_, split in enumerate(("train", "val")):
+        file = Path("coco", split, "instances.json")
+        file.parent.mkdir(parents=True)
+        (file.parent / "1.jpg").write_bytes(jpeg(seed=id_))
+        document = {
+            "images": [{"id": id_, "file_name": "1.jpg"}],
+            "annotations": [{"id": 1, "image_id": id_, "category_id": 1, "bbox": [0, 0, 2, 2]}],
+            "categories": [{"id": 1, "name": "wren"}],
+        }
+        file.write_text(json.dumps(document))
+        flags += ("--input", str(file))
+    return flags
+
+
+def test_equal_file_names_of_two_coco_files_are_rejected_with_a_remedy(
+    coco: tuple[str, ...], tmp_path: Path
+) -> None:
+    schema = ("--schema", "object_detection")
+    ended = recordmill("convert", *coco, "--output", "out", "--name", "birds", *schema)
+    assert ended.code == 4
+    assert (
+        "coco/val/instances.json:1: duplicate_key: duplicate key, first seen at "
+        "coco/train/instances.json:1; only the first row is kept. Remove one of the rows, or set "
+        "--key_column to a column of ids.\n"
+    ) in ended.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--key_column", "id"), {"0", "1"}),
+        (("--input", "coco"), {"train/1.jpg", "val/1.jpg"}),
+    ],
+)
+def test_images_of_two_coco_files_have_keys_of_their_own_by_id_and_in_one_folder(
+    flags: tuple[str, ...], expected: set[str], coco: tuple[str, ...]
+) -> None:
+    given = flags if "--input" in flags else (*coco, *flags)
+    target = ("--output", "out", "--name", "birds", "--schema", "object_detection", "--no_report")
+    ended = recordmill("convert", *given, *target)
+    assert ended.code == 0, ended.err
+    dataset = Path("out/birds/1.0.0")
+    splits = [name for name in ("train", "val") if list(dataset.glob(f"birds-{name}.*"))]
+    assert {key for split in splits for key in readers.keys(dataset, split)} == expected
