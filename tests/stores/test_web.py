@@ -75,7 +75,7 @@ def test_a_text_table_is_read_in_byte_ranges_where_the_host_sends_them(
         assert in_ranges(ranged, 1000) == read_at_once(TABLE)
         assert files.ranged_size(whole) is None
         assert files.ranged_size(f"{site.url}/files/none.csv") is None
-        monkeypatch.setattr(files, "_SPOOLED_BYTES", 1000)
+        monkeypatch.setattr(web, "_SPOOLED_BYTES", 1000)
         monkeypatch.setattr(web, "download", None)
         with files.open_binary(ranged) as stream:
             assert stream.read() == TABLE

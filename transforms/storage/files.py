@@ -1,48 +1,29 @@
 """File operations for local files, object stores, HDFS and the web.
 
-Local files do not go through Beam's local file system, which interprets `a[1].jpg` as a pattern and
-takes about 100 µs per file. Object stores, HDFS and the web have modules of their own in `stores`.
-Beam's file systems do everything else.
+Each is an operation of the store of its path, see `store_of`. Here is what all stores have in
+common: reasons of rejects, version tags, Unicode forms and compression.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import glob
 import gzip
 import io
-import os
-import re
-import shutil
-import tempfile
 import unicodedata
-import uuid
 from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias, cast
 
-from apache_beam.io.filesystem import CompressionTypes, FileSystem
-from apache_beam.io.filesystems import FileSystems
-
-from recordmill.schemas.layout import is_url, is_web
+from recordmill.schemas.layout import is_url, is_web, join
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.storage.local_files import (
-    SHORTER,
-    existing_form,
-    open_regular,
-    open_regular_range,
-    read_regular,
-)
-from recordmill.transforms.storage.stores import beam, hdfs, objects, web
+from recordmill.transforms.storage.local_store import LOCAL
+from recordmill.transforms.storage.stores.hdfs import HDFS, is_hdfs
+from recordmill.transforms.storage.stores.objects import OBJECTS, parse
 from recordmill.transforms.storage.stores.options import max_image_bytes
-from recordmill.transforms.storage.stores.retries import TooLargeError
-
-# Size above which a downloaded table moves from memory to a temporary file.
-_SPOOLED_BYTES = 16 * 2**20
-
-_WILDCARD = re.compile(r"[*?\[]")
+from recordmill.transforms.storage.stores.store import BEAM, Store
+from recordmill.transforms.storage.stores.store import copy as copy
+from recordmill.transforms.storage.stores.web import WEB
 
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
@@ -56,6 +37,17 @@ def is_local(path: str) -> bool:
     return not is_url(path)
 
 
+def store_of(path: str) -> Store:
+    """Returns the store of a path."""
+    if is_local(path):  # first: the most frequent case, and the cheapest test
+        return LOCAL
+    if is_web(path):
+        return WEB
+    if is_hdfs(path):
+        return HDFS
+    return OBJECTS if parse(path) else BEAM
+
+
 def open_binary(path: str) -> BinaryIO:
     """Opens a file for seekable reads, without decompression.
 
@@ -63,18 +55,7 @@ def open_binary(path: str) -> BinaryIO:
         OSError: if the file cannot be opened; NotRegularError for a FIFO, a socket or a device.
         ValueError: if the path is not valid, or the extra of its file system is not installed.
     """
-    # All functions below test paths in the same order: local, web, HDFS, then object stores.
-    if is_local(path):
-        return open_regular(path)
-    if is_web(path):
-        size = ranged_size(path) or 0
-        return open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
-    if hdfs.is_hdfs(path):
-        return hdfs.open_file(path)
-    if where := objects.parse(path):
-        return objects.open_object(where)
-    raw = beam.request(lambda: _open_by_beam(path))
-    return cast("BinaryIO", io.BufferedReader(raw))
+    return store_of(path).open(path)
 
 
 def load(path: str) -> bytes:
@@ -83,10 +64,7 @@ def load(path: str) -> bytes:
     Raises:
         OSError: if it cannot be read.
     """
-    if where := None if is_local(path) else objects.parse(path):
-        return objects.get(where)
-    with open_binary(path) as stream:
-        return stream.read()
+    return store_of(path).load(path)
 
 
 def open_table(file: TableFile) -> BinaryIO:
@@ -108,16 +86,7 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
         start: the first byte.
         stop: the byte after the last.
     """
-    if is_local(path):
-        return open_regular_range(path, start, stop)
-
-    def read(first: int, end: int) -> bytes:
-        data = read_range(path, start + first, start + end)
-        if len(data) < end - first:
-            raise EOFError(SHORTER)
-        return data
-
-    return objects.open_ranges(stop - start, read)
+    return store_of(path).open_range(path, start, stop)
 
 
 def read_range(path: str, start: int, stop: int) -> bytes:
@@ -131,16 +100,9 @@ def read_range(path: str, start: int, stop: int) -> bytes:
     Raises:
         OSError: if it cannot be read; FileNotFoundError if it does not exist.
     """
-    size = stop - start
-    if is_local(path):
-        return read_regular(path, start, stop, size)[0]
-    if is_web(path):
-        return web.get(path, start, stop, size) if size else b""
-    if hdfs.is_hdfs(path):
-        return hdfs.get(path, start, stop)
-    if where := objects.parse(path):
-        return objects.get(where, start, stop) if size else b""
-    return beam.request(lambda: _read_stream(_open_by_beam(path), start, stop, size))
+    if start >= stop:  # stores reject an empty range
+        return b""
+    return store_of(path).read(path, start, stop, stop - start)[0]
 
 
 def read_bytes(
@@ -161,22 +123,11 @@ def read_bytes(
             exceeds `--max_image_bytes`.
     """
     try:
-        limit = max_image_bytes()
-        # Local files first: they are the most frequent case, and is_local is the cheapest test.
-        if is_local(uri):
-            data, tag = read_regular(existing_form(uri), start, stop, limit)
-            if seen is not None and uri in seen:  # staging files of the run have no recorded tag
-                _note(seen, uri, tag)
-            return data
-        if is_web(uri):
-            return web.get(uri, start, stop)
-        if hdfs.is_hdfs(uri):
-            return hdfs.get(uri, start, stop, limit)
-        if where := objects.parse(uri):
-            data, tag = objects.get_with_version_tag(where, start, stop, limit)
-            _note(seen, uri, tag)
-            return data
-        return beam.request(lambda: _read_stream(_open_by_beam(uri), start, stop, limit))
+        data, tag = store_of(uri).read(uri, start, stop, max_image_bytes())
+        # Local files whose tag was not recorded are staging files of the run, which need none.
+        if seen is not None and tag is not None and (uri in seen or not is_local(uri)):
+            seen[uri] = tag if seen.get(uri, tag) == tag else None
+        return data
     except MemoryError as error:
         raise RecordError(Reason.READ_ERROR, f"{masked_url(uri)}: no memory for it") from error
     except (OSError, ValueError) as error:
@@ -216,40 +167,7 @@ def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
     Raises:
         OSError: if the file cannot be written, or the path is a device, a pipe or a folder.
     """
-    if not is_local(path):
-        if where := objects.parse(path):
-            objects.put(where, data)
-        else:
-            put = hdfs.put if hdfs.is_hdfs(path) else beam.write
-            put(path, data)
-        return
-    if os.path.lexists(path) and not os.path.isfile(path):  # a root user could replace /dev/full
-        raise OSError(errno.EINVAL, "is not a regular file", path)
-    if with_folders:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    # Unique, because two attempts at the same bundle may write concurrently.
-    partial = f"{path}.{uuid.uuid4().hex}.partial"
-    try:
-        with open(partial, "wb") as stream:
-            stream.write(data)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
-def copy(sources: list[str], targets: list[str]) -> None:
-    """Copies files within an object store.
-
-    Args:
-        sources: the files.
-        targets: the path of each copy.
-
-    Raises:
-        OSError: if a file cannot be copied.
-    """
-    beam.copy(sources, targets)
+    store_of(path).write(path, data, with_folders)
 
 
 def delete(path: str) -> None:
@@ -258,17 +176,7 @@ def delete(path: str) -> None:
     Raises:
         OSError: if the path cannot be deleted.
     """
-    if hdfs.is_hdfs(path):
-        hdfs.delete(path)
-    elif not is_local(path):
-        # Object stores have no folders: a path can be an object, a prefix of others, or both.
-        below = [f"{path.rstrip('/')}/{name}" for name in files_below(path, "**")]
-        _delete_objects([*below, path] if _exists_itself(path) else below)
-    elif os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+    store_of(path).delete(path)
 
 
 def files_below(directory: str, pattern: str) -> list[str]:
@@ -281,12 +189,7 @@ def files_below(directory: str, pattern: str) -> list[str]:
     Raises:
         OSError: if the files cannot be listed.
     """
-    root = directory.rstrip("/") + "/"
-    if is_local(directory):
-        found = glob.glob(glob.escape(root) + pattern, recursive=True)
-        return sorted(path[len(root) :] for path in found if os.path.isfile(path))
-    matches = re.compile(FileSystem.translate_pattern(pattern)).match
-    return sorted(name for name in names_below(root) if matches(name))
+    return store_of(directory).files_below(directory, pattern)
 
 
 def all_files_below(directory: str) -> list[str]:
@@ -297,19 +200,7 @@ def all_files_below(directory: str) -> list[str]:
     Raises:
         OSError: if the files cannot be listed.
     """
-    if not is_local(directory):
-        return sorted(names_below(directory.rstrip("/") + "/"))
-    found = []
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
-        with contextlib.suppress(FileNotFoundError), os.scandir(f"{directory}/{folder}") as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(f"{folder}{entry.name}/")
-                else:
-                    found.append(f"{folder}{entry.name}")
-    return sorted(found)
+    return store_of(directory).all_files_below(directory)
 
 
 def delete_files(directory: str, names: list[str]) -> None:
@@ -322,27 +213,7 @@ def delete_files(directory: str, names: list[str]) -> None:
     Raises:
         OSError: if a file cannot be deleted.
     """
-    paths = [f"{directory.rstrip('/')}/{name}" for name in names]
-    if not is_local(directory) and not hdfs.is_hdfs(directory):
-        _delete_objects(paths)
-        return
-    for path in paths:
-        delete(path)
-    if hdfs.is_hdfs(directory):
-        if not any(hdfs.names_below(directory)):
-            hdfs.delete(directory)
-        return
-    for folder, *_ in os.walk(directory, topdown=False):
-        with contextlib.suppress(OSError):  # the folder is not empty
-            os.rmdir(folder)
-
-
-def _delete_objects(paths: list[str]) -> None:
-    found = [objects.parse(path) for path in paths]
-    if found and None not in found:
-        objects.delete(cast("list[objects.ObjectPath]", found))
-    else:
-        beam.delete(paths)
+    store_of(directory).delete_files([join(directory, name) for name in names], directory)
 
 
 def expand(pattern: str) -> list[str]:
@@ -351,15 +222,7 @@ def expand(pattern: str) -> list[str]:
     Raises:
         OSError: if the files cannot be listed.
     """
-    if is_local(pattern):
-        return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
-    if is_web(pattern) or _exists_itself(pattern):
-        return [pattern]
-    if not _WILDCARD.search(pattern):
-        return []
-    # Beam lists by the prefix before the first wildcard; obstore lists whole folders only.
-    matched = beam.request(lambda: FileSystems.match([pattern]))
-    return sorted(file.path for file in matched[0].metadata_list)
+    return store_of(pattern).expand(pattern)
 
 
 def names_below(root: str) -> Iterator[str]:
@@ -368,13 +231,7 @@ def names_below(root: str) -> Iterator[str]:
     Raises:
         OSError: if the files cannot be listed.
     """
-    if hdfs.is_hdfs(root):
-        return hdfs.names_below(root)
-    if where := objects.parse(root):
-        prefix = where.key.rstrip("/") + "/" if where.key else ""
-        return (key[len(prefix) :] for key in objects.keys_below(where))
-    matched = beam.request(lambda: FileSystems.match([root + "**"]))
-    return (file.path[len(root) :] for file in matched[0].metadata_list)
+    return store_of(root).names_below(root)
 
 
 def entries(folder: str) -> tuple[list[str], list[str]]:
@@ -385,24 +242,7 @@ def entries(folder: str) -> tuple[list[str], list[str]]:
     Raises:
         OSError: if the folder cannot be listed.
     """
-    if is_local(folder):
-        if not os.path.isdir(folder):
-            return [], []
-        with os.scandir(folder) as found:
-            kinds = [(entry.name, entry.is_dir()) for entry in found]
-        return [n for n, is_dir in kinds if is_dir], [n for n, is_dir in kinds if not is_dir]
-    if hdfs.is_hdfs(folder):
-        return hdfs.entries(folder)
-    if where := objects.parse(folder):
-        return objects.entries(where)
-    folders, files = dict[str, None](), list[str]()
-    for name in names_below(folder.rstrip("/") + "/"):
-        first, slash, _ = name.partition("/")
-        if slash:
-            folders[first] = None
-        else:
-            files.append(first)
-    return list(folders), files
+    return store_of(folder).entries(folder)
 
 
 def exists(path: str) -> bool:
@@ -411,42 +251,21 @@ def exists(path: str) -> bool:
     Raises:
         OSError: if the store does not answer.
     """
-    if is_local(path):
-        return os.path.exists(path)
-    if is_web(path):
-        return web.exists(path)
-    if hdfs.is_hdfs(path):
-        return hdfs.state(path) is not None
-    if where := objects.parse(path):
-        return objects.exists(where)
-    return bool(beam.request(lambda: FileSystems.exists(path)))
+    return store_of(path).exists(path)
 
 
 def file_size(uri: str) -> int | None:
     """Returns a file's size in bytes, or None if it is unknown."""
-    try:
-        if is_local(uri):
-            return os.stat(uri).st_size
-        if is_web(uri):
-            return web.size(uri)
-        if hdfs.is_hdfs(uri):
-            state = hdfs.state(uri)
-            return int(state["length"]) if state else None
-        if where := objects.parse(uri):
-            return objects.size(where)
-        return int(FileSystems.get_filesystem(uri).metadata(uri).size_in_bytes)
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(OSError, ValueError):
+        return store_of(uri).size(uri)
+    return None
 
 
 def ranged_size(path: str) -> int | None:
     """Returns a file's size in bytes; None if it is not known, or no byte range can be read."""
-    if not is_web(path):
-        return file_size(path)
-    try:
-        return web.ranged_size(path)
-    except OSError:
-        return None
+    with contextlib.suppress(OSError, ValueError):
+        return store_of(path).ranged_size(path)
+    return None
 
 
 def move(source: str, target: str) -> None:
@@ -456,13 +275,7 @@ def move(source: str, target: str) -> None:
         source: the path of the file.
         target: the new path; on this machine, its folder exists.
     """
-    if is_local(source):
-        os.replace(source, target)
-    elif hdfs.is_hdfs(source):
-        hdfs.move(source, target)
-    else:  # object stores cannot rename
-        copy([source], [target])
-        delete(source)
+    store_of(source).move(source, target)
 
 
 def make_folders(directory: str, *names: str) -> None:
@@ -476,47 +289,6 @@ def make_folders(directory: str, *names: str) -> None:
     Raises:
         FileNotFoundError: if the parent does not exist.
     """
-    for path in (directory, *(f"{directory.rstrip('/')}/{name}" for name in names)):
-        if is_local(path):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path)
-        elif hdfs.is_hdfs(path):
-            hdfs.make_folder(path)
-
-
-def _note(seen: VersionTags | None, uri: str, tag: str) -> None:
-    if seen is not None:
-        seen[uri] = tag if seen.get(uri, tag) == tag else None
-
-
-def _open_by_beam(path: str) -> BinaryIO:
-    raw = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-    return cast("BinaryIO", raw)
-
-
-def _read_stream(stream: BinaryIO, start: int | None, stop: int | None, limit: int) -> bytes:
-    with stream:
-        stream.seek(start or 0)
-        # One byte more than the limit, to distinguish a file at the limit from a larger one.
-        most = limit + 1 if stop is None else min(limit + 1, stop - (start or 0))
-        data = stream.read(most)
-    if len(data) > limit:
-        raise TooLargeError(limit)
-    return data
-
-
-def _downloaded(url: str) -> BinaryIO:
-    spooled = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="recordmill-")  # noqa: SIM115 - the caller closes it
-    web.download(url, cast("BinaryIO", spooled))
-    spooled.seek(0)
-    return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", spooled)))
-
-
-def _exists_itself(path: str) -> bool:
-    """Returns whether a remote path is a file, not a folder."""
-    if hdfs.is_hdfs(path):
-        state = hdfs.state(path)
-        return state is not None and state["type"] == "FILE"
-    if where := objects.parse(path):
-        return objects.is_object(where)
-    return bool(beam.request(lambda: FileSystems.exists(path)))
+    store = store_of(directory)
+    for path in (directory, *(join(directory, name) for name in names)):
+        store.make_folder(path)

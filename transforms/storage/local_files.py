@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
-from recordmill.transforms.storage.stores.bounded_file import BoundedFile
+from recordmill.transforms.storage.stores.range_files import SHORTER, BoundedFile
 from recordmill.transforms.storage.stores.retries import TooLargeError
 
 _KINDS = {
@@ -31,8 +31,6 @@ _KINDS = {
 }
 _CACHED_FOLDERS = 65_536
 _RANGE_BUFFER_BYTES = 256 * 2**10
-
-SHORTER = "the file has become shorter since it was listed"
 
 
 class NotRegularError(OSError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,9 +9,8 @@ from itertools import chain
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.storage.files import VersionTags, is_local
-from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form, version_tag
-from recordmill.transforms.storage.stores import objects
+from recordmill.transforms.storage.files import VersionTags, is_local, store_of
+from recordmill.transforms.storage.local_files import ImageRootGuard
 
 # Concurrent requests for version tags: they wait for the store, not for a core.
 _THREADS = 64
@@ -72,32 +70,13 @@ def _files_of(ref: ImageRef) -> tuple[str, ...]:
 
 
 def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:
-    try:
-        guard.check(uri)
-    except RecordError:
-        return None  # the reject depends on where links lead, which no tag of the file shows
-    return _local_version_tag(uri) if is_local(uri) else _object_version_tag(uri)
-
-
-def _local_version_tag(path: str) -> str | None:
-    if not path:
+    if not uri:
         return ""  # the schema has no image
     try:
-        state = os.stat(existing_form(path))
+        guard.check(uri)
+        return store_of(uri).version_tag(uri)
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
-    except (OSError, ValueError):
-        return None
-    return version_tag(state)
-
-
-def _object_version_tag(uri: str) -> str | None:
-    where = objects.parse(uri)
-    if where is None:
-        return None
-    try:
-        return objects.version_tag(where)
-    except FileNotFoundError:
-        return ABSENT
-    except OSError:
+    # Of a file outside of the root, the reject depends on where links lead, which no tag shows.
+    except (OSError, ValueError, RecordError):
         return None

@@ -1,16 +1,13 @@
-"""Writes, copies and deletes through Beam's file systems, with retries."""
+"""Calls of Beam's file systems, with retries."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from apache_beam.io.aws import s3io
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.transforms.storage.stores.options import current_options
 from recordmill.transforms.storage.stores.retries import (
@@ -23,9 +20,6 @@ from recordmill.transforms.storage.stores.retries import (
 
 T = TypeVar("T")
 
-# Maximum number of files in one call of Beam's file systems.
-_BATCH = 100
-
 # Errors of an invalid path, a missing extra or a bug, which a retry cannot fix.
 _PERMANENT = (
     TypeError,
@@ -37,59 +31,6 @@ _PERMANENT = (
 )
 
 _CODE = re.compile(r"\b(?:HTTP |status(?: code)?:? )(\d{3})\b")
-
-
-def write(path: str, data: bytes) -> None:
-    """Writes a whole file, replacing an existing one.
-
-    Args:
-        path: the file.
-        data: the content of the file.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
-
-    def attempt() -> None:
-        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
-            stream.write(data)
-
-    request(attempt)
-
-
-def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Copies files within a store, on the server side.
-
-    Args:
-        sources: the files.
-        targets: the path of each copy.
-
-    Raises:
-        OSError: if a file cannot be copied.
-    """
-    for start in range(0, len(sources), _BATCH):
-        _copy_batch(list(sources[start : start + _BATCH]), list(targets[start : start + _BATCH]))
-
-
-def _copy_batch(sources: list[str], targets: list[str]) -> None:
-    def attempt() -> None:
-        # The file systems of S3 and Azure return errors instead of raising them.
-        results = FileSystems.copy(sources, targets) or ()
-        for *_, error in results:
-            if error is not None:
-                raise error
-
-    request(attempt)
-
-
-def delete(paths: Sequence[str]) -> None:
-    """Deletes files; missing ones are not an error.
-
-    Raises:
-        OSError: if a file cannot be deleted.
-    """
-    for start in range(0, len(paths), _BATCH):
-        request(partial(FileSystems.delete, list(paths[start : start + _BATCH])))
 
 
 def request(call: Callable[[], T]) -> T:

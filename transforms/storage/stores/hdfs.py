@@ -9,16 +9,17 @@ from __future__ import annotations
 import posixpath
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.transforms.storage.stores.beam import request
-from recordmill.transforms.storage.stores.objects import open_ranges
 from recordmill.transforms.storage.stores.options import current_options
+from recordmill.transforms.storage.stores.range_files import open_ranges
 from recordmill.transforms.storage.stores.retries import TooLargeError, TooSlowError
+from recordmill.transforms.storage.stores.store import Store, TaggedBytes
 
 T = TypeVar("T")
 
@@ -36,135 +37,76 @@ def is_hdfs(uri: str) -> bool:
     return uri.startswith(_SCHEME)
 
 
-def get(
-    uri: str, start: int | None = None, stop: int | None = None, limit: int | None = None
-) -> bytes:
-    """Returns the bytes of a file, or a range of them, with one request.
+class _HdfsStore(Store):
+    def open(self, path: str) -> BinaryIO:
+        size = self.size(path)
+        if size is None:
+            raise FileNotFoundError("no such file")
+        return open_ranges(size, lambda start, stop: self.read(path, start, stop, stop - start)[0])
 
-    Args:
-        uri: the file.
-        start: the first byte; None for the whole file.
-        stop: the byte after the last.
-        limit: the maximum number of bytes.
-
-    Raises:
-        OSError: if the file cannot be read; FileNotFoundError if it does not exist;
-            TooLargeError above `limit` bytes.
-    """
-    if start is None or stop is None:
+    def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
         offset, length = 0, None
-    elif stop <= start:
-        return b""
-    else:
-        offset, length = start, stop - start
+        if start is not None and stop is not None:
+            offset, length = start, stop - start
+            if length <= 0:
+                return b"", None
 
-    def read(client: Any, path: str) -> bytes:
-        with client.read(path, offset=offset, length=length) as reader:
-            return _read(reader, limit)
+        def read(client: Any, path: str) -> bytes:
+            with client.read(path, offset=offset, length=length) as reader:
+                return _read(reader, limit)
 
-    return _request(uri, read)
+        return _request(path, read), None
 
+    def write(self, path: str, data: bytes, with_folders: bool) -> None:
+        _request(path, lambda client, path: client.write(path, data=data, overwrite=True))
 
-def put(uri: str, data: bytes) -> None:
-    """Writes a whole file, replacing an existing one.
+    def move(self, source: str, target: str) -> None:
+        self.delete(target)  # WebHDFS does not rename over an existing file
+        self.make_folder(target.rpartition("/")[0])
+        _request(source, lambda client, path: client.rename(path, _CLIENTS.of(target)[1]))
 
-    Args:
-        uri: the file.
-        data: the content of the file.
+    def delete(self, path: str) -> None:
+        _request(path, lambda client, path: client.delete(path, recursive=True))
 
-    Raises:
-        OSError: if the file cannot be written.
-    """
-    _request(uri, lambda client, path: client.write(path, data=data, overwrite=True))
+    def delete_files(self, paths: Sequence[str], directory: str) -> None:
+        for path in paths:
+            self.delete(path)
+        if not any(self.names_below(directory)):
+            self.delete(directory)
 
+    def make_folder(self, path: str) -> None:
+        _request(path, lambda client, path: client.makedirs(path))
 
-def make_folder(uri: str) -> None:
-    """Creates a folder and its parents; an existing one is not an error.
+    def names_below(self, root: str) -> Iterator[str]:
+        if _type(root) != "DIRECTORY":
+            return
+        waiting = [""]  # folders to list, relative to the first
+        while waiting:
+            folder = waiting.pop()
+            for name, is_folder in _request(root, partial(_entries, folder=folder)):
+                if is_folder:
+                    waiting.append(name)
+                else:
+                    yield name
 
-    Raises:
-        OSError: if the file cannot be created.
-    """
-    _request(uri, lambda client, path: client.makedirs(path))
+    def entries(self, folder: str) -> tuple[list[str], list[str]]:
+        if _type(folder) != "DIRECTORY":
+            return [], []
+        kinds = _request(folder, partial(_entries, folder=""))
+        return [n for n, is_dir in kinds if is_dir], [n for n, is_dir in kinds if not is_dir]
 
+    def exists(self, path: str) -> bool:
+        return _type(path) is not None
 
-def move(source: str, target: str) -> None:
-    """Renames a file, replacing an existing target.
+    def is_file(self, path: str) -> bool:
+        return _type(path) == "FILE"
 
-    Args:
-        source: the path of the file.
-        target: the new path.
-
-    Raises:
-        OSError: if the file cannot be renamed.
-    """
-    delete(target)  # WebHDFS does not rename over an existing file
-    make_folder(target.rpartition("/")[0])
-    _request(source, lambda client, path: client.rename(path, _CLIENTS.of(target)[1]))
-
-
-def delete(uri: str) -> None:
-    """Deletes a file, or a folder with everything in it.
-
-    Raises:
-        OSError: if the file cannot be deleted.
-    """
-    _request(uri, lambda client, path: client.delete(path, recursive=True))
-
-
-def state(uri: str) -> dict[str, Any] | None:
-    """Returns the WebHDFS status of a file or folder, with `type` and `length`, or None.
-
-    Raises:
-        OSError: if HDFS does not answer.
-    """
-    found: dict[str, Any] | None = _request(uri, _status)
-    return found
+    def size(self, path: str) -> int | None:
+        found = _request(path, _status)
+        return int(found["length"]) if found else None
 
 
-def names_below(uri: str) -> Iterator[str]:
-    """Yields the names of all files below a folder, relative to it.
-
-    Raises:
-        OSError: if the files cannot be listed.
-    """
-    found = state(uri)
-    if found is None or found["type"] != "DIRECTORY":
-        return
-    waiting = [""]  # folders to list, relative to the first
-    while waiting:
-        folder = waiting.pop()
-        for name, is_folder in _request(uri, partial(_entries, folder=folder)):
-            if is_folder:
-                waiting.append(name)
-            else:
-                yield name
-
-
-def entries(uri: str) -> tuple[list[str], list[str]]:
-    """Returns the names of the folders and of the files directly in a folder, if it exists.
-
-    Raises:
-        OSError: if the folder cannot be listed.
-    """
-    found = state(uri)
-    if found is None or found["type"] != "DIRECTORY":
-        return [], []
-    kinds = _request(uri, partial(_entries, folder=""))
-    return [n for n, is_folder in kinds if is_folder], [
-        n for n, is_folder in kinds if not is_folder
-    ]
-
-
-def open_file(uri: str) -> BinaryIO:
-    """Opens a file for seekable reads, in range requests of a few megabytes.
-
-    Raises:
-        OSError: if the file cannot be read; FileNotFoundError if it does not exist.
-    """
-    found = state(uri)
-    if found is None:
-        raise FileNotFoundError("no such file")
-    return open_ranges(int(found["length"]), lambda start, stop: get(uri, start, stop))
+HDFS = _HdfsStore()
 
 
 def _read(reader: Any, limit: int | None) -> bytes:
@@ -185,8 +127,15 @@ def _read(reader: Any, limit: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _status(client: Any, path: str) -> Any:
-    return client.status(path, strict=False)
+def _type(uri: str) -> str | None:
+    """Returns "FILE" or "DIRECTORY", or None if nothing has this path."""
+    found = _request(uri, _status)
+    return found["type"] if found else None
+
+
+def _status(client: Any, path: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = client.status(path, strict=False)
+    return found
 
 
 def _entries(client: Any, path: str, folder: str) -> list[tuple[str, bool]]:

@@ -9,7 +9,6 @@ with at least three requests, and cannot write on condition that the key is free
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import threading
@@ -22,7 +21,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
-from recordmill.transforms.storage.stores.bounded_file import BoundedFile
 from recordmill.transforms.storage.stores.clients import (
     MANY_PAGES,
     ONCE,
@@ -32,12 +30,14 @@ from recordmill.transforms.storage.stores.clients import (
     s3_store,
 )
 from recordmill.transforms.storage.stores.options import current_options
+from recordmill.transforms.storage.stores.range_files import open_ranges
 from recordmill.transforms.storage.stores.retries import (
     TooLargeError,
     TransientError,
     is_transient_status,
     persist,
 )
+from recordmill.transforms.storage.stores.store import Store, TaggedBytes
 
 T = TypeVar("T")
 
@@ -52,8 +52,6 @@ _TRANSIENT_CODES = ("RequestTimeout", "InternalError", "SlowDown", "OperationAbo
 
 # No further attempt starts after this; one attempt may take as long (`_client_options`).
 _MAX_SECONDS = 600.0
-
-_BUFFER_BYTES = 8 * 2**20
 
 # What identifies one version of an object: its ETag, and on Google Cloud its generation.
 Version: TypeAlias = dict[str, str]
@@ -96,20 +94,6 @@ def parse(uri: str) -> ObjectPath | None:
     return ObjectPath(match[1] or match[3], match[4] or "", match[2] or match[5], key)
 
 
-def get(path: ObjectPath, start: int | None = None, stop: int | None = None) -> bytes:
-    """Returns the bytes of an object, or a range of them, with one request.
-
-    Args:
-        path: the object.
-        start: the first byte; None for the whole file.
-        stop: the byte after the last.
-
-    Raises:
-        OSError: if the object cannot be read; FileNotFoundError if it does not exist.
-    """
-    return get_with_version_tag(path, start, stop)[0]
-
-
 def get_with_version_tag(
     path: ObjectPath, start: int | None = None, stop: int | None = None, limit: int | None = None
 ) -> tuple[bytes, str]:
@@ -140,15 +124,6 @@ def version_tag(path: ObjectPath) -> str:
         OSError: if the store does not answer; FileNotFoundError if the object does not exist.
     """
     return _request(path, lambda store: _version_tag(obstore.head(store, path.key)))
-
-
-def size(path: ObjectPath) -> int:
-    """Returns the size of an object in bytes.
-
-    Raises:
-        OSError: if the store does not answer; FileNotFoundError if the object does not exist.
-    """
-    return _request(path, lambda store: int(obstore.head(store, path.key)["size"]))
 
 
 def put(path: ObjectPath, data: Any, mode: Any = "overwrite") -> Version:
@@ -195,126 +170,92 @@ def version(path: ObjectPath) -> Version:
     return _request(path, lambda store: _version(obstore.head(store, path.key)))
 
 
-def delete(paths: Sequence[ObjectPath]) -> None:
-    """Deletes objects of one bucket, with as few requests as the store allows.
+class _ObjectStore(Store):
+    """The store of all paths that `parse` accepts."""
 
-    Raises:
-        OSError: if one cannot be deleted; a missing one is not an error.
-    """
+    def open(self, path: str) -> BinaryIO:
+        size = self.size(path)
+        return open_ranges(size, lambda start, stop: self.read(path, start, stop, stop - start)[0])
+
+    def load(self, path: str) -> bytes:
+        return get_with_version_tag(_parsed(path))[0]
+
+    def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
+        return get_with_version_tag(_parsed(path), start, stop, limit)
+
+    def version_tag(self, path: str) -> str:
+        return version_tag(_parsed(path))
+
+    def write(self, path: str, data: bytes, with_folders: bool) -> None:
+        put(_parsed(path), data)
+
+    def delete_files(self, paths: Sequence[str], directory: str) -> None:
+        found = [where for path in paths if (where := parse(path))]
+        if len(found) < len(paths):  # some keys are only valid for Beam's file systems
+            super().delete_files(paths, directory)
+        elif found:
+            _delete(found)
+
+    def names_below(self, root: str) -> Iterator[str]:
+        where = _parsed(root)
+        prefix = where.key.rstrip("/") + "/" if where.key else ""
+        client = _CLIENTS.of(where, retries=True)
+        with _translated_errors(where):
+            for page in obstore.list(client, prefix[:-1] or None):
+                yield from (meta["path"][len(prefix) :] for meta in page)
+
+    def entries(self, folder: str) -> tuple[list[str], list[str]]:
+        where = _parsed(folder)
+        client, prefix = _CLIENTS.of(where, retries=True), where.key.rstrip("/")
+        with _translated_errors(where):
+            found = obstore.list_with_delimiter(client, prefix or None)
+        keys = [key.rstrip("/") for key in found["common_prefixes"]]
+        files = [meta["path"] for meta in found["objects"] if meta["path"] != prefix]
+        folders, names = ([key.rpartition("/")[2] for key in group] for group in (keys, files))
+        return folders, names
+
+    def exists(self, path: str) -> bool:
+        return self.is_file(path) or next(self.names_below(path), None) is not None
+
+    def is_file(self, path: str) -> bool:
+        key = _parsed(path).key
+        if not key or key.endswith("/"):
+            return False
+        try:
+            return self.size(path) >= 0
+        except FileNotFoundError:
+            return False
+
+    def size(self, path: str) -> int:
+        where = _parsed(path)
+        return _request(where, lambda client: int(obstore.head(client, where.key)["size"]))
+
+
+OBJECTS = _ObjectStore()
+
+
+def _parsed(path: str) -> ObjectPath:
+    return cast("ObjectPath", parse(path))
+
+
+def _delete(paths: Sequence[ObjectPath]) -> None:
+    """Deletes objects of one bucket, if they exist, with as few requests as the store allows."""
     try:
         keys = [path.key for path in paths]
         _request(paths[0], lambda store: obstore.delete(store, keys))
     except FileNotFoundError:  # S3 ignores missing objects; other stores end the request
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
-                _request(path, partial(_delete, path))
+                _request(path, partial(obstore.delete, paths=path.key))
 
 
-def _delete(path: ObjectPath, store: Any) -> None:
-    obstore.delete(store, path.key)
-
-
-def is_object(path: ObjectPath) -> bool:
-    """Returns whether an object exists.
-
-    Raises:
-        OSError: if the store does not answer.
-    """
-    if not path.key or path.key.endswith("/"):
-        return False
+@contextlib.contextmanager
+def _translated_errors(path: ObjectPath) -> Iterator[None]:
+    """Translates errors of a listing, whose requests obstore retries itself."""
     try:
-        return size(path) >= 0
-    except FileNotFoundError:
-        return False
-
-
-def exists(path: ObjectPath) -> bool:
-    """Returns whether an object exists, or any object below it.
-
-    Raises:
-        OSError: if the store does not answer.
-    """
-    return is_object(path) or next(keys_below(path), None) is not None
-
-
-def keys_below(path: ObjectPath) -> Iterator[str]:
-    """Yields the keys of all objects below a folder, relative to the bucket.
-
-    Raises:
-        OSError: if the files cannot be listed.
-    """
-    store = _STORES.of(path, retries=True)
-    try:
-        for page in obstore.list(store, path.key.rstrip("/") or None):
-            yield from (meta["path"] for meta in page)
+        yield
     except (obstore.exceptions.BaseError, OSError) as error:
         raise OSError(str(_translate_error(error, path))) from error
-
-
-def entries(path: ObjectPath) -> tuple[list[str], list[str]]:
-    """Returns the names of the folders and of the objects directly in a folder.
-
-    Raises:
-        OSError: if the folder cannot be listed.
-    """
-    store, prefix = _STORES.of(path, retries=True), path.key.rstrip("/")
-    try:
-        found = obstore.list_with_delimiter(store, prefix or None)
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise OSError(str(_translate_error(error, path))) from error
-    keys = [key.rstrip("/") for key in found["common_prefixes"]]
-    files = [meta["path"] for meta in found["objects"] if meta["path"] != prefix]
-    folders, names = ([key.rpartition("/")[2] for key in group] for group in (keys, files))
-    return folders, names
-
-
-def open_object(path: ObjectPath) -> BinaryIO:
-    """Opens an object for seekable reads, in range requests of a few megabytes.
-
-    Raises:
-        OSError: if the object cannot be read; FileNotFoundError if it does not exist.
-    """
-    return open_ranges(size(path), lambda start, stop: get(path, start, stop))
-
-
-def open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
-    """Opens a seekable file over range requests.
-
-    Args:
-        size: bytes of the file.
-        read: returns the bytes of a range: (first byte, byte after the last).
-    """
-    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
-
-
-class _BufferedRanges(io.BufferedReader):
-    """A buffer that is filled by each request.
-
-    `TextIOWrapper` calls `read1`, which would send a request for the 8 KiB that it asks for.
-    """
-
-    def read1(self, size: int = -1, /) -> bytes:
-        return self.read(size if size >= 0 else io.DEFAULT_BUFFER_SIZE)
-
-
-class _RangeFile(BoundedFile):
-    """A file whose reads are range requests."""
-
-    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
-        super().__init__(size)
-        self._read = read
-
-    def fill(self, buffer: memoryview, start: int) -> int:
-        data = self._read(start, start + len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        if self._position >= self._size:
-            return b""
-        data = self._read(self._position, self._size)  # one request, and no copy of a large file
-        self._position += len(data)
-        return data
 
 
 def _content(result: Any, limit: int | None) -> tuple[bytes, str]:
@@ -334,7 +275,7 @@ def _version(meta: Any) -> Version:
 
 def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
     """Returns the result of a request, with retries of transient errors."""
-    store = _STORES.of(path)
+    store = _CLIENTS.of(path)
 
     def attempt() -> T:
         try:
@@ -389,7 +330,7 @@ def _cause(text: str) -> str:
     return f"{what}: {deepest[-1]}" if deepest and deepest[-1] not in what else what
 
 
-class _Store:
+class _Client:
     """The client of one bucket, created by the first thread that needs it.
 
     Other threads wait for it, because creating a client may request the bucket's region.
@@ -399,20 +340,20 @@ class _Store:
         self._lock = threading.Lock()
         self._client: Any = None
 
-    def client(self, make: Callable[[], Any]) -> Any:
+    def get(self, make: Callable[[], Any]) -> Any:
         with self._lock:
             if self._client is None:
                 self._client = make()
             return self._client
 
 
-class _Stores:
+class _Clients:
     """The clients of this process, one per bucket, created again when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._options: PipelineOptions | None = None
-        self._stores: dict[tuple[str, str, str, bool], _Store] = {}
+        self._clients: dict[tuple[str, str, str, bool], _Client] = {}
         self._process: int | None = None  # in which the first client was created
 
     def of(self, path: ObjectPath, retries: bool = False) -> Any:
@@ -428,11 +369,11 @@ class _Stores:
         with self._lock:
             self._process = os.getpid()
             if options is not self._options:
-                self._options, self._stores = options, {}
+                self._options, self._clients = options, {}
             name = (path.scheme, path.account, path.bucket, retries)
-            store = self._stores.setdefault(name, _Store())
+            client = self._clients.setdefault(name, _Client())
         # Outside of the lock, so that threads wait only for the client of their own bucket.
-        return store.client(lambda: _make(path, options, MANY_PAGES if retries else ONCE))
+        return client.get(lambda: _make(path, options, MANY_PAGES if retries else ONCE))
 
 
 def library_settings(root: str) -> dict[str, str]:
@@ -478,4 +419,4 @@ def _extra_of(path: ObjectPath) -> Iterator[None]:
         raise OSError(f"{needs} ({error})") from error
 
 
-_STORES = _Stores()
+_CLIENTS = _Clients()

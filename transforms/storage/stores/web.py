@@ -6,19 +6,20 @@ go to a checked address, so neither redirects nor DNS rebinding can reach a priv
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import math
 import re
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from email.utils import mktime_tz, parsedate_tz
 from functools import cached_property
 from importlib import metadata
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote, urljoin
 
 import urllib3
@@ -43,6 +44,7 @@ from recordmill.transforms.storage.stores.retries import (
     is_transient_status,
     persist,
 )
+from recordmill.transforms.storage.stores.store import Store, TaggedBytes
 
 _MAX_REDIRECTS = 5
 
@@ -64,6 +66,9 @@ _SHORT_SECONDS = 1.0
 _SHOWN_CHARACTERS = 100
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/(?:([0-9]{1,18})|\*)")
+
+# Size above which a downloaded table moves from memory to a temporary file.
+_SPOOLED_BYTES = 16 * 2**20
 
 _CONNECT_SECONDS = 10.0
 _CHUNK_BYTES = 2**18
@@ -169,39 +174,43 @@ def download(url: str, target: BinaryIO) -> None:
     persist(attempt, _MAX_TABLE_SECONDS)
 
 
-def exists(url: str) -> bool:
-    """Returns whether a file on the web exists.
+class _WebStore(Store):
+    def open(self, path: str) -> BinaryIO:
+        size = 0
+        with contextlib.suppress(OSError):  # reported by the download
+            size = self.ranged_size(path) or 0
+        return self.open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
 
-    Raises:
-        OSError: if the host does not answer.
-    """
-    try:
-        size(url)
-    except FileNotFoundError:
-        return False
-    return True
+    def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
+        return get(path, start, stop, limit), None
+
+    def expand(self, pattern: str) -> list[str]:
+        return [pattern]
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.size(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def size(self, path: str) -> int | None:
+        web, deadline = _WEB_CLIENTS.current(), time.monotonic() + _MAX_SIZE_SECONDS
+        return persist(lambda: web.length(path, deadline), _MAX_SIZE_SECONDS)
+
+    def ranged_size(self, path: str) -> int | None:
+        web, deadline = _WEB_CLIENTS.current(), time.monotonic() + _MAX_SIZE_SECONDS
+        return persist(lambda: web.ranged_length(path, deadline), _MAX_SIZE_SECONDS)
 
 
-def size(url: str) -> int | None:
-    """Returns the size of a file on the web in bytes, or None if its host does not state it.
-
-    Raises:
-        OSError: if the host does not answer; FileNotFoundError if the file does not exist.
-    """
-    web = _WEB_CLIENTS.current()
-    deadline = time.monotonic() + _MAX_SIZE_SECONDS
-    return persist(lambda: web.length(url, deadline), _MAX_SIZE_SECONDS)
+WEB = _WebStore()
 
 
-def ranged_size(url: str) -> int | None:
-    """Returns the size of a file on the web in bytes, or None if its host ignores byte ranges.
-
-    Raises:
-        OSError: if the host does not answer; FileNotFoundError if the file does not exist.
-    """
-    web = _WEB_CLIENTS.current()
-    deadline = time.monotonic() + _MAX_SIZE_SECONDS
-    return persist(lambda: web.ranged_length(url, deadline), _MAX_SIZE_SECONDS)
+def _downloaded(url: str) -> BinaryIO:
+    spooled = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="recordmill-")  # noqa: SIM115 - the caller closes it
+    download(url, cast("BinaryIO", spooled))
+    spooled.seek(0)
+    return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", spooled)))
 
 
 class Web:
@@ -453,7 +462,7 @@ def _body(
             return
 
 
-@contextmanager
+@contextlib.contextmanager
 def _translated_errors() -> Iterator[None]:
     """Translates errors of urllib3 to OSError, with plain messages."""
     try:

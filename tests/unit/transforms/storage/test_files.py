@@ -1,4 +1,4 @@
-"""Local files are written atomically, also by concurrent writers."""
+"""The store of a path, byte ranges, Unicode forms, and messages of files that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,49 +13,35 @@ import pytest
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.storage import files, local_files
-from recordmill.transforms.storage.files import read_bytes, write_bytes
+from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.local_store import LOCAL
+from recordmill.transforms.storage.stores import objects
+from recordmill.transforms.storage.stores.hdfs import HDFS
+from recordmill.transforms.storage.stores.objects import OBJECTS
+from recordmill.transforms.storage.stores.store import BEAM, Store
+from recordmill.transforms.storage.stores.web import WEB
 from recordmill.transforms.storage.version_tags import ABSENT, file_version_tags
 
 
-def test_concurrent_writes_of_one_file_both_succeed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, replace = tmp_path / "train-00000.json", os.replace
-
-    def replace_late(source: str, target: str) -> None:
-        monkeypatch.setattr(files.os, "replace", replace)
-        write_bytes(str(path), b"the other attempt")
-        replace(source, target)
-
-    monkeypatch.setattr(files.os, "replace", replace_late)
-    write_bytes(str(path), b"this attempt")
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {path.name: b"this attempt"}
-
-
-@pytest.mark.parametrize("before", [None, b"before"])
-def test_a_failed_write_keeps_the_existing_file(
-    before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.json"
-    if before:
-        path.write_bytes(before)
-
-    def fail(source: str, target: str) -> None:
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), target)
-
-    monkeypatch.setattr(files.os, "replace", fail)
-    with pytest.raises(PermissionError):
-        write_bytes(str(path), b"after")
-    assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
-
-
-def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    with pytest.raises(OSError, match="is not a regular file"):
-        write_bytes(str(path), b"after")
-    assert [p.is_fifo() for p in tmp_path.iterdir()] == [True]
+@pytest.mark.parametrize(
+    ("path", "store"),
+    [
+        ("/data/1.jpg", LOCAL),
+        ("a:b/1.jpg", LOCAL),
+        ("", LOCAL),
+        ("https://birds.example/1.jpg", WEB),
+        ("http://birds.example/1.jpg", WEB),
+        ("hdfs://birds/1.jpg", HDFS),
+        ("s3://birds/1.jpg", OBJECTS),
+        ("gs://birds", OBJECTS),
+        ("azfs://account/birds/1.jpg", OBJECTS),
+        ("s3://birds/../1.jpg", BEAM),  # obstore rejects the key
+        ("other://birds/1.jpg", BEAM),
+    ],
+)
+def test_each_path_has_a_store(path: str, store: Store) -> None:
+    assert files.store_of(path) is store
 
 
 def test_byte_ranges_are_read(tmp_path: Path) -> None:
@@ -126,7 +112,7 @@ def test_objects_have_to_be_named_exactly(monkeypatch: pytest.MonkeyPatch) -> No
     def get(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such object")
 
-    monkeypatch.setattr(files.objects, "get_with_version_tag", get)
+    monkeypatch.setattr(objects, "get_with_version_tag", get)
     monkeypatch.setattr(files, "exists", lambda path: path == f"s3://birds/{NFD}.jpg")
     with pytest.raises(RecordError) as error:
         read_bytes(f"s3://birds/{NFC}.jpg")

@@ -24,9 +24,10 @@ from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.read_rows import staged, staging_file
 from recordmill.transforms.shards.build_examples import Fetched, fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
-from recordmill.transforms.storage import files
+from recordmill.transforms.storage import local_store
 from recordmill.transforms.storage.files import VersionTags
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
@@ -83,7 +84,7 @@ def test_a_file_replaced_within_one_clock_tick_is_detected(
     def coarse(path: str) -> SimpleNamespace:
         return SimpleNamespace(st_size=3, st_mtime_ns=1, st_ctime_ns=1, st_ino=os.stat(path).st_ino)
 
-    monkeypatch.setattr(files, "os", SimpleNamespace(stat=coarse))
+    monkeypatch.setattr(local_store, "os", SimpleNamespace(stat=coarse))
     path, other = tmp_path / "1.bmp", tmp_path / "2.bmp"
     path.write_bytes(b"old")
     other.write_bytes(b"new")
@@ -112,8 +113,8 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
             mask.write_bytes(b"another mask")
         return b"image", tags["now"]
 
-    monkeypatch.setattr(files.objects, "get_with_version_tag", get)
-    monkeypatch.setattr(files.objects, "version_tag", lambda _: tags["now"])
+    monkeypatch.setattr(objects, "get_with_version_tag", get)
+    monkeypatch.setattr(objects, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
     first = file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)

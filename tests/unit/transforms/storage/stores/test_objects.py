@@ -206,7 +206,7 @@ def test_a_slow_client_does_not_block_other_buckets(
 
     monkeypatch.setattr(objects, "_make", make)
     use_options(PipelineOptions([]))  # or each thread begins with options of its own
-    stores = objects._Stores()
+    stores = objects._Clients()
     slow, quick = (ObjectPath("s3", "", name, "k") for name in ("slow", "quick"))
     with ThreadPoolExecutor(2) as executor:
         waiting = [executor.submit(stores.of, slow) for _ in range(2)]
@@ -222,7 +222,7 @@ def test_an_object_above_the_limit_is_not_read(
 ) -> None:
     store = obstore.store.MemoryStore()
     obstore.put(store, "k", bytes(1000))
-    monkeypatch.setattr(objects._STORES, "of", lambda *_: store)
+    monkeypatch.setattr(objects._CLIENTS, "of", lambda *_: store)
     path = ObjectPath("s3", "", "b", "k")
     assert objects.get_with_version_tag(path, limit=1000)[0] == bytes(1000)
     assert objects.get_with_version_tag(path, 1, 11, limit=10)[0] == bytes(10)
@@ -237,11 +237,11 @@ def test_entries_of_a_folder_are_listed_without_those_below(
     store = obstore.store.MemoryStore()
     for key in ("pets/train/cat/1.jpg", "pets/val/2.jpg", "pets/a b.txt", "petshop/3.jpg", "top"):
         obstore.put(store, key, b"x")
-    monkeypatch.setattr(objects._STORES, "of", lambda *_, **__: store)
+    monkeypatch.setattr(objects._CLIENTS, "of", lambda *_, **__: store)
     for key in ("pets", "pets/"):
-        assert objects.entries(ObjectPath("s3", "", "b", key)) == (["train", "val"], ["a b.txt"])
-    assert objects.entries(ObjectPath("s3", "", "b", "")) == (["pets", "petshop"], ["top"])
-    assert objects.entries(ObjectPath("s3", "", "b", "pe")) == ([], [])
+        assert objects.OBJECTS.entries(f"s3://b/{key}") == (["train", "val"], ["a b.txt"])
+    assert objects.OBJECTS.entries("s3://b") == (["pets", "petshop"], ["top"])
+    assert objects.OBJECTS.entries("s3://b/pe") == ([], [])
 
 
 def test_hdfs_reads_have_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,11 +98,11 @@ SLOW = {
 @pytest.mark.parametrize("what", SLOW)
 def test_slow_responses_end_at_the_deadline(what: str) -> None:
     with host(SLOW[what], pause=0.02) as slow:
-        for read in (web.get, web.size, lambda url: web.download(url, io.BytesIO())):
+        for read in (web.get, web.WEB.size, lambda url: web.download(url, io.BytesIO())):
             began = time.monotonic()
             with suppress(TooSlowError):
                 read(slow.url)
-                assert read is web.size  # which needs no body
+                assert read == web.WEB.size  # which needs no body
             assert time.monotonic() - began < 10 * SECONDS
 
 
@@ -256,7 +256,7 @@ def test_malformed_responses_are_short_errors(what: str) -> None:
 
 def test_an_oversized_content_length_is_ignored() -> None:
     with host(lambda: iter([OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n"])) as odd:
-        assert web.size(odd.url) is None
+        assert web.WEB.size(odd.url) is None
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_the_size_for_range_requests_is_known_if_the_host_sends_ranges(
     answer: bytes, size: int | None
 ) -> None:
     with host(lambda: iter([b"HTTP/1.1 " + answer])) as quick:
-        assert web.ranged_size(quick.url) == size
+        assert web.WEB.ranged_size(quick.url) == size
 
 
 def test_ranges_of_tables_can_exceed_the_image_limit() -> None:

@@ -1,10 +1,15 @@
-"""A seekable, read-only raw file of a known size, over any source of bytes."""
+"""Seekable files of a known size: byte ranges of local files, and files read by requests."""
 
 from __future__ import annotations
 
 import io
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO, cast
+
+SHORTER = "the file has become shorter since it was listed"
+
+_BUFFER_BYTES = 8 * 2**20
 
 
 class BoundedFile(io.RawIOBase):
@@ -56,3 +61,43 @@ class BoundedFile(io.RawIOBase):
         Returns:
             The number of bytes read.
         """
+
+
+def open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
+    """Opens a seekable file over range requests.
+
+    Args:
+        size: bytes of the file.
+        read: returns the bytes of a range: (first byte, byte after the last).
+    """
+    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
+
+
+class _BufferedRanges(io.BufferedReader):
+    """A buffer that is filled by each request.
+
+    `TextIOWrapper` calls `read1`, which would send a request for the 8 KiB that it asks for.
+    """
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size if size >= 0 else io.DEFAULT_BUFFER_SIZE)
+
+
+class _RangeFile(BoundedFile):
+    """A file whose reads are range requests."""
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
+        super().__init__(size)
+        self._read = read
+
+    def fill(self, buffer: memoryview, start: int) -> int:
+        data = self._read(start, start + len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        if self._position >= self._size:
+            return b""
+        data = self._read(self._position, self._size)  # one request, and no copy of a large file
+        self._position += len(data)
+        return data

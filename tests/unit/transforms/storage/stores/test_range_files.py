@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from recordmill.transforms.storage.stores.bounded_file import BoundedFile
+from recordmill.transforms.storage.stores.range_files import BoundedFile
 
 DATA = b"0123456789"
 

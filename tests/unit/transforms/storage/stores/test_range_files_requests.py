@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from recordmill.transforms.storage.stores.objects import open_ranges
+from recordmill.transforms.storage.stores.range_files import open_ranges
 
 DATA = bytes(range(256)) * 40_000  # 10 MB
 REQUEST = 8 * 2**20
