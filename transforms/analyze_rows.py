@@ -18,9 +18,6 @@ from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
     Analysis,
     Analyzer,
-    build_plan,
-    check_shard_counts,
-    needs_sizes,
     row_positions,
     sampled_rows,
 )
@@ -33,6 +30,11 @@ from recordmill.transforms.functional.rows.placement import (
     first_ranks,
     split_of,
     starts_in_bucket,
+)
+from recordmill.transforms.functional.rows.planning import (
+    build_plan,
+    check_shard_counts,
+    needs_sizes,
 )
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
 from recordmill.transforms.shards.base_shards import base_shard_lookup

@@ -20,15 +20,11 @@ from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.schemas.yaml_files import parse_schema, preset
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
-from recordmill.transforms.functional.rows.analysis import (
-    Analysis,
-    Analyzer,
-    build_plan,
-    row_positions,
-)
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, row_positions
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import broken_identity, identity_of
 from recordmill.transforms.functional.rows.placement import split_of
+from recordmill.transforms.functional.rows.planning import build_plan
 from recordmill.transforms.functional.rows.references import bind, broken_frame
 from recordmill.transforms.functional.rows.sequences import in_one_split, spans_splits_reject
 
