@@ -118,11 +118,10 @@ def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, b
     # Written after all other files: without it, the folder is not a dataset.
     marker = content(layout.join(folder, layout.SUCCESS), read)
     if marker is None:
-        versions = published_versions(folder)
-        has = f". It has the versions {', '.join(versions)}" if versions else ""
         raise VerificationFailed(
-            f"{folder}: not a published dataset: it has no {layout.SUCCESS}; "
-            f"expected a folder DIR/NAME/VERSION that recordmill convert has published{has}"
+            f"{folder}: not a published dataset: it has no {layout.SUCCESS}; expected a folder "
+            "DIR/NAME/VERSION that recordmill convert has published"
+            f"{_hint_at_versions(folder)}"
         )
     path = layout.join(folder, layout.MANIFEST)
     data = content(path, read)
@@ -137,6 +136,16 @@ def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, b
         raise VerificationFailed(f"{path}: {what}. Convert again.") from error
     expected = commit_marker(data)
     return manifest, expected.decode().strip(), marker == expected
+
+
+def _hint_at_versions(folder: str) -> str:
+    """Returns the end of a message with the versions in a folder, or beside a missing version."""
+    if versions := published_versions(folder):
+        return f". It has the versions {', '.join(versions)}"
+    if not _VERSION.fullmatch(os.path.basename(folder)):
+        return ""  # the folder above may be a whole bucket
+    others = published_versions(layout.versions_folder(folder))
+    return f". The newest published version is {others[-1]}" if others else ""
 
 
 def find_manifest(directory: str) -> tuple[Manifest | None, bool]:

@@ -39,6 +39,11 @@ def test_the_newest_version_is_by_number_and_published(tmp_path: Path) -> None:
     assert failing(Dataset.open, tmp_path).endswith(
         "recordmill convert has published. It has the versions 1.9.0, 1.10.0"
     )
+    for missing in ("1.11.0", "2.0.0"):
+        assert failing(Dataset.open, tmp_path / missing).endswith(
+            "recordmill convert has published. The newest published version is 1.10.0"
+        )
+    assert failing(Dataset.open, tmp_path / "none").endswith("recordmill convert has published")
 
 
 def test_only_committed_datasets_are_opened(folder: Path) -> None:
