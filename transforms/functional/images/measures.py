@@ -152,9 +152,10 @@ def _sharpness(pixels: Bytes, counts: Integers) -> Floats:
     wide = pixels.astype(np.int16)
     rows = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
     edges = 9 * wide[:, 1:-1, 1:-1] - (rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:])
+    # The sums of 62 x 62 squares of 8 bits fit in 32 bits, which takes half the time of 64.
     flat = edges.clip(0, 255).reshape(len(pixels), (_SIDE - 2) ** 2).astype(np.int32)
-    squares = np.einsum("ij,ij->i", flat, flat, dtype=np.int64)
-    score = _score(_std(flat.sum(axis=1, dtype=np.int64), squares, flat.shape[1]))
+    sums, squares = flat.sum(axis=1, dtype=np.int32), np.einsum("ij,ij->i", flat, flat)
+    score = _score(_std(sums.astype(np.int64), squares.astype(np.int64), flat.shape[1]))
     spread = _score(_std(counts.sum(axis=1), (counts**2).sum(axis=1), counts.shape[1]))
     added = np.where(spread > _CONCENTRATED, spread, 0.0)
     # Rounded, because the exponentials of two C libraries differ in their last digits.
