@@ -21,6 +21,7 @@ from recordmill.schemas.rejects import RecordError, Reject, reject_line
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import identity_of, reject_row
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.shards.build_examples import read_image
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS
@@ -90,7 +91,7 @@ def _rows(files: Sequence[TableFile], projection: Projection) -> Iterator[Row | 
         source = FORMATS[file.format]
         for split in source.split(file):
             if isinstance(split, SourceSplit):
-                found = source.read(split, projection)
+                found = one_by_one(source.read(split, projection))
                 yield from (row for row in found if isinstance(row, (Row, Reject)))
 
 

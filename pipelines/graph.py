@@ -30,10 +30,11 @@ from recordmill.transforms.duplicates import (
     FindDuplicateImages,
     FindGroupLeaks,
 )
-from recordmill.transforms.elements import AssignedRows, RowBatch
+from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.columns import needed_columns
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.sampling import Sampler
 from recordmill.transforms.image_findings import FindImageIssues
 from recordmill.transforms.join_labels import JoinLabels

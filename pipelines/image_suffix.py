@@ -17,6 +17,7 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.image_paths import resolve_path
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.storage.files import exists, is_local
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form
@@ -90,7 +91,7 @@ def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
     splits = (s for s in FORMATS[file.format].split(file) if isinstance(s, SourceSplit))
     projection, guard = Projection((column,)), ImageRootGuard(config.guard)
     rows = chain.from_iterable(FORMATS[file.format].read(s, projection) for s in splits)
-    for row in islice(rows, _ROWS):
+    for row in islice(one_by_one(rows), _ROWS):
         value = row.values.get(column) if isinstance(row, Row) else None
         if isinstance(value, str | int) and str(value):
             address = resolve_path(str(value), file.path, config.image_root)

@@ -25,6 +25,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
     schema_name,
     schema_yaml,
 )
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources.batches import BYTES, PATH
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS
@@ -87,7 +88,7 @@ def _rows(tables: InputTables) -> Iterator[Row]:
         source = FORMATS[file.format]
         for split in source.split(file):
             if isinstance(split, SourceSplit):
-                for found in source.read(split, projection):
+                for found in one_by_one(source.read(split, projection)):
                     if isinstance(found, Row):
                         yield _with_images(found, tables.embedded)
                     elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:

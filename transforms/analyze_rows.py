@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan, SplitRanges
-from recordmill.transforms.elements import RowBatch, displayed
+from recordmill.transforms.elements import displayed
 from recordmill.transforms.find_splits import FindSplits
 from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
@@ -36,6 +36,7 @@ from recordmill.transforms.functional.rows.planning import (
     check_shard_counts,
     needs_sizes,
 )
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -31,14 +32,14 @@ from recordmill.transforms.elements import (
 from recordmill.transforms.functional.rows.placement import (
     first_of_key,
     order_of,
+    orders_of,
     shard_at,
     shard_of,
-    split_of,
+    splits_of,
     stays_in_base,
 )
 from recordmill.transforms.functional.rows.sequences import in_one_split
 from recordmill.transforms.functional.rows.strata import class_positions, label_set_of_values
-from recordmill.transforms.functional.rows.stratification import LabelSet
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.workers.progress import advance
 
@@ -170,43 +171,6 @@ class AssignShards(beam.PTransform):
         return Assignment(rows, counts)
 
 
-def assign(
-    ref: ImageRef,
-    order: bytes,
-    plan: Plan,
-    ranges: SplitRanges,
-    seed: int,
-    base: Base | None = None,
-    stratum: LabelSet | None = None,
-) -> ShardId:
-    """Returns the split and shard of a reference: its own split, or that of its group or key.
-
-    With a base version, new rows are assigned to shards numbered after those of the base; or to all
-    shards, if the base version keeps its records.
-
-    Args:
-        ref: the reference.
-        order: the order hash of its record's key.
-        plan: the number of shards of each split.
-        ranges: the hash ranges of the splits.
-        seed: the seed of the assignment.
-        base: the base version; None if there is none.
-        stratum: the labels of the row, if splits are stratified.
-
-    Raises:
-        RecordmillError: if the analyze pass saw no row of that split.
-    """
-    split = ref.split or split_of(ref.entity, ranges, seed, stratum)
-    first = base.first_new_shard(split) if base else 0
-    if plan.shards.get(split, 0) <= first:
-        raise RecordmillError(
-            f"{ref.source}: split {split!r} is new: the table changed while it was read"
-        )
-    if split in plan.starts:
-        return split, first + shard_at(order, plan.starts[split])
-    return split, first + shard_of(order, plan.shards[split] - first)
-
-
 def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
     (split, _), refs = assigned
     return split, len(refs)
@@ -215,18 +179,67 @@ def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
 def _assign(
     refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
 ) -> Iterable[AssignedRows]:
+    """Returns references by shard, each with its order hash.
+
+    With a base version, new rows are assigned to shards numbered after those of the base; or to all
+    shards, if the base version keeps its records.
+
+    Args:
+        refs: the references.
+        plan: the number of shards of each split.
+        ranges: the hash ranges of the splits, unless the plan has them.
+        seed: the seed of the assignment.
+        base: the base version; None if there is none.
+
+    Raises:
+        RecordmillError: if the analyze pass saw no row of a split.
+    """
     advance("assigned", len(refs))
-    find, ranges = base_shard_lookup(base), plan.ranges or ranges
-    classes = class_positions(plan.resolved.schema) if ranges.strata else None
-    found = defaultdict[ShardId, OrderedRefs](OrderedRefs)
-    for ref in refs:
-        shard = find(ref.record_key)
+    find, found = base_shard_lookup(base), defaultdict[ShardId, OrderedRefs](OrderedRefs)
+    orders = orders_of([ref.record_key for ref in refs], seed)
+    splits = _splits_of_refs(refs, plan, plan.ranges or ranges, seed)
+    number_of = {split: _shard_numbers(split, plan, base) for split in set(splits)}
+    for ref, split, order in zip(refs, splits, orders, strict=True):
+        known, number = find(ref.record_key) if base else None, number_of[split]
         # The shard of a known key decides what happens to a row that states another split.
-        if base and shard and (base.keeps_records or stays_in_base(shard, ref.split)):
-            order = order_of(ref.record_key, base.seed)
+        if base and known and (base.keeps_records or stays_in_base(known, ref.split)):
+            found[known].append((order_of(ref.record_key, base.seed), ref))
+        elif number is None:
+            raise RecordmillError(
+                f"{ref.source}: split {split!r} is new: the table changed while it was read"
+            )
         else:
-            order = order_of(ref.record_key, seed)
-            stratum = label_set_of_values(ref.values, classes) if classes is not None else None
-            shard = assign(ref, order, plan, ranges, seed, base, stratum)
-        found[shard].append((order, ref))
+            found[split, number(order)].append((order, ref))
     return found.items()
+
+
+def _splits_of_refs(refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int) -> Sequence[str]:
+    """Returns the split of each reference: its own one, or that of its group or key."""
+    classes = class_positions(plan.resolved.schema) if ranges.strata else None
+    strata = (
+        repeat(None) if classes is None else [label_set_of_values(r.values, classes) for r in refs]
+    )
+    return splits_of(
+        [ref.split for ref in refs], (ref.entity for ref in refs), ranges, seed, strata
+    )
+
+
+def _shard_numbers(split: str, plan: Plan, base: Base | None) -> Callable[[bytes], int] | None:
+    """Returns a function from an order hash to the number of the shard of a new row.
+
+    Args:
+        split: the split of the rows.
+        plan: the number of shards of each split.
+        base: the base version, whose shards come first; None if there is none.
+
+    Returns:
+        The function; None if no shard of the split is planned for new rows.
+    """
+    first = base.first_new_shard(split) if base else 0
+    count = plan.shards.get(split, 0) - first
+    if count <= 0:
+        return None
+    if split in plan.starts:
+        starts = plan.starts[split]
+        return lambda order: first + shard_at(order, starts)
+    return lambda order: first + shard_of(order, count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from apache_beam import coders
@@ -17,15 +18,12 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 # A split and the number of a shard within it.
 ShardId: TypeAlias = tuple[str, int]
 
 # Batches are classes, because Beam chooses coders by class.
-
-
-class RowBatch(list[Row]):
-    """Rows with the same columns of untyped text; never empty."""
 
 
 class RefBatch(list[ImageRef]):
@@ -82,16 +80,14 @@ class CompressedBatchCoder(BatchCoder):
 class OrderedRefsCoder(BatchCoder):
     """Encodes references in about a hundred bytes each, identically on every runner."""
 
-    _values = coders.FastPrimitivesCoder()
-
     def encode(self, value: OrderedRefs) -> bytes:
-        """Returns the orders, and the values of each field; once if they are the same."""
-        columns = [_once(column) for column in zip(*(ref for _, ref in value), strict=True)]
-        return bytes(self._values.encode(([order for order, _ in value], columns)))
+        """Returns the orders, and the values of each field."""
+        orders, refs = zip(*value, strict=True) if value else ((), ())
+        return encode_columns(orders, *zip(*refs, strict=True))
 
     def decode(self, encoded: bytes) -> OrderedRefs:
         """Returns the references with the encoded fields."""
-        orders, columns = self._values.decode(encoded)
+        orders, *columns = _VALUES.decode(encoded)
         if columns:
             columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
         number = len(orders)
@@ -100,9 +96,20 @@ class OrderedRefsCoder(BatchCoder):
 
 
 _FILE = ImageRef._fields.index("file")
+_VALUES = coders.FastPrimitivesCoder()
 
 
-def _once(column: tuple[Any, ...]) -> tuple[Any, ...]:
+def encode_columns(first: Sequence[Any], *others: Sequence[Any]) -> bytes:
+    """Returns columns of primitive values as bytes, identically on every runner.
+
+    Args:
+        first: a column, which gives the number of rows.
+        others: more columns; one whose values are the same is encoded as a single value.
+    """
+    return bytes(_VALUES.encode([first, *map(_once, others)]))
+
+
+def _once(column: Sequence[Any]) -> Sequence[Any]:
     # Only of types whose equal values are the same: 0.0 equals -0.0, and 1 equals True.
     first = column[0]
     same = isinstance(first, str | bytes | None) and column.count(first) == len(column)
@@ -112,15 +119,13 @@ def _once(column: tuple[Any, ...]) -> tuple[Any, ...]:
 class ImageRefCoder(coders.Coder):
     """Encodes a single reference for the shuffles by key and by image."""
 
-    _values = coders.FastPrimitivesCoder()
-
     def encode(self, value: ImageRef) -> bytes:
         """Returns the encoded fields of a reference."""
-        return bytes(self._values.encode(tuple(value)))
+        return bytes(_VALUES.encode(tuple(value)))
 
     def decode(self, encoded: bytes) -> ImageRef:
         """Returns the reference with the encoded fields."""
-        key, file, *others = self._values.decode(encoded)
+        key, file, *others = _VALUES.decode(encoded)
         return ImageRef(key, sys.intern(file), *others)  # all rows of a table share one string
 
     def is_deterministic(self) -> bool:

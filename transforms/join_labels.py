@@ -12,7 +12,8 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from recordmill.schemas.records import Items, Row, SkippedInput, Unmatched
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.transforms.elements import REJECTS, RowBatch, rejected
+from recordmill.transforms.elements import REJECTS, rejected
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
 from recordmill.transforms.read_rows import ReadOutcome
 
@@ -104,7 +105,7 @@ def _join(
     for row in sides[_ROWS]:
         matched = True
         if labels:
-            yield RowBatch([join_row(row, labels)])
+            yield RowBatch.of([join_row(row, labels)])
         else:
             reject = unmatched_reject(row, value, column, image_column)
             yield rejected(reject)

@@ -12,10 +12,10 @@ from apache_beam.pvalue import PCollection
 
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import SkippedInput, Unmatched
-from recordmill.transforms.elements import RowBatch
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import files_of
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.storage.formats import FileTree
 
 UNUSED = "images that no row names"

@@ -21,10 +21,17 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.elements import REJECTS, Outcome, RefBatch, RowBatch, rejected
+from recordmill.transforms.elements import REJECTS, Outcome, RefBatch, rejected
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import reject_row
 from recordmill.transforms.functional.rows.references import bind_rows, broken_frame, by_halves
+from recordmill.transforms.functional.rows.row_batch import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    RowBatch,
+    batches_of,
+    one_by_one,
+)
 from recordmill.transforms.functional.rows.sampling import Sampler
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.functional.sources.text_ranges import (
@@ -42,10 +49,6 @@ from recordmill.transforms.workers.progress import advance
 
 # The output of skipped inputs.
 SKIPPED = "skipped"
-
-# Limits of a batch of rows: an element costs a runner some 10 µs, and is in memory as a whole.
-_BATCH_ROWS = 1024
-_BATCH_BYTES = 2**20
 
 # Bytes of SHA-256 by which a fingerprint identifies a staged image.
 _HASH_BYTES = 16
@@ -206,39 +209,38 @@ def _read_tagged(
     projection = replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
     rows = FORMATS[split.file.format].read(split, projection)
     # Sampled before they are staged: images of other rows are not copied.
-    sampled = sampler.select(rows) if sampler else rows
+    sampled = sampler.select(one_by_one(rows)) if sampler else rows
     for found in tagged_batches(staged(sampled, staging_file(staging))):
         if counted:
-            advance("read", len(found) if isinstance(found, list) else 1)
+            advance("read", len(found) if isinstance(found, RowBatch) else 1)
         yield found
 
 
 def tagged_batches(
-    rows: Iterable[Row | Reject | SkippedInput],
+    rows: Iterable[RowBatch | Row | Reject | SkippedInput],
 ) -> Iterator[RowBatch | TaggedOutput]:
     """Yields rows in batches, and other elements as the outputs `REJECTS` and `SKIPPED`."""
     for found in batched_rows(rows):
-        yield found if isinstance(found, list) else _tagged(found)
+        yield found if isinstance(found, RowBatch) else _tagged(found)
 
 
 def batched_rows(
-    rows: Iterable[Row | Reject | SkippedInput],
+    rows: Iterable[RowBatch | Row | Reject | SkippedInput],
 ) -> Iterator[RowBatch | Reject | SkippedInput]:
     """Yields rows in batches of a limited number and size, and other elements as they are."""
-    batch, size = RowBatch(), 0
+    batch, size = list[Row](), 0
     for row in rows:
         if not isinstance(row, Row):
             yield row
             continue
-        full = len(batch) == _BATCH_ROWS or size >= _BATCH_BYTES
+        full = len(batch) == BATCH_ROWS or size >= BATCH_BYTES
         if full or (batch and row.is_text != batch[0].is_text):
-            yield batch
-            batch, size = RowBatch(), 0
+            yield from batches_of(batch)
+            batch, size = [], 0
         batch.append(row)
         values = row.values.values()
         size += sum(map(len, values)) if row.is_text is True else size_of_values(values)
-    if batch:
-        yield batch
+    yield from batches_of(batch)
 
 
 def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
@@ -248,8 +250,8 @@ def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
 
 
 def staged(
-    rows: Iterator[Row | Embedded | Reject | SkippedInput], path: str
-) -> Iterator[Row | Reject | SkippedInput]:
+    rows: Iterator[RowBatch | Row | Embedded | Reject | SkippedInput], path: str
+) -> Iterator[RowBatch | Row | Reject | SkippedInput]:
     """Yields rows with references in place of embedded images; holds one image in memory.
 
     The staging file is complete after the last row.
@@ -358,9 +360,9 @@ class _ReadDict(beam.DoFn):
             yield rejected(found)
         elif isinstance(found, Embedded):
             self._images = self._images or StagedImages(staging_file(self._staging))
-            yield RowBatch([found.row._replace(image=self._images.add(found.data))])
+            yield RowBatch.of([found.row._replace(image=self._images.add(found.data))])
         else:
-            yield RowBatch([found])
+            yield RowBatch.of([found])
 
     def finish_bundle(self) -> None:
         if self._images is not None:

@@ -24,9 +24,10 @@ from recordmill.schemas.statistics import (
     ImageFindings,
     SplitTally,
 )
-from recordmill.transforms.elements import RowBatch, VerificationBatch
+from recordmill.transforms.elements import VerificationBatch
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import make_folders
 from recordmill.transforms.workers.metrics import counter

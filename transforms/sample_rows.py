@@ -12,8 +12,9 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.elements import REJECTS, RowBatch
+from recordmill.transforms.elements import REJECTS
 from recordmill.transforms.functional.rows.placement import Positions
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.sampling import Sampler, first_positions
 from recordmill.transforms.read_rows import SKIPPED, ReadOutcome, tagged_batches
 

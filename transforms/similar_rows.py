@@ -18,7 +18,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.duplicates import AssignedRow, Deduplicated, KeepOne
-from recordmill.transforms.elements import AssignedRows, OrderedRefs, RowBatch, displayed
+from recordmill.transforms.elements import AssignedRows, OrderedRefs, displayed
 from recordmill.transforms.functional.near_duplicates import (
     Bucket,
     Groups,
@@ -38,6 +38,7 @@ from recordmill.transforms.functional.rows.clusters import (
     splits_of_groups,
     with_clusters,
 )
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
@@ -188,7 +189,8 @@ class KeepTogether(beam.PTransform):
 def _with_clusters(rows: RowBatch, clusters: Clusters, analyzer: Analyzer) -> RowBatch:
     if not len(clusters.groups.members):
         return rows
-    return RowBatch(with_clusters(rows, clusters, analyzer, base_shard_lookup(analyzer.base)))
+    found = with_clusters(rows, clusters, analyzer, base_shard_lookup(analyzer.base))
+    return RowBatch.of(list(found))
 
 
 @dataclass(eq=False)

@@ -34,9 +34,10 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.statistics import Duplicate, DuplicateStats
 from recordmill.transforms.duplicates import Deduplicated
-from recordmill.transforms.elements import AssignedRows, OrderedRefs, RowBatch
+from recordmill.transforms.elements import AssignedRows, OrderedRefs
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.read_rows import ReadOutcome
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import exists

@@ -29,6 +29,7 @@ from recordmill.transforms.find_splits import (
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import split_of
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 WEIGHTS = {"train": "0.7", "validation": "0.2", "test": "0.1"}
@@ -61,7 +62,7 @@ def _keep(plans: list[Plan]) -> None:
 def found_plan(settings: ConvertConfig, rows: Iterable[Row]) -> Plan:
     """Returns the plan of an analyze pass over rows in bundles of batches."""
     every = list(rows)
-    batches = [every[start::7] for start in range(7)]
+    batches = [RowBatch.of(every[start::7]) for start in range(min(7, len(every)))]
     with direct_pipeline() as p:
         plan = p | beam.Create(batches) | beam.Reshuffle() | AnalyzeRows(analyzer(settings))
         assert_that(plan, _keep)

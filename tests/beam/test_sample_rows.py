@@ -17,8 +17,8 @@ from recordmill.schemas import layout
 from recordmill.schemas.records import Row, SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, TableFile
-from recordmill.transforms.elements import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.sampling import OUTSIDE, Sampler
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.sample_rows import FindSample, FirstPositionsFn, SampleRows
@@ -43,7 +43,7 @@ def only(expected: int) -> Callable[[list[Any]], None]:
 @pytest.mark.parametrize(("rows", "expected"), [(1, 1), (100, 100), (1_000, 320)])
 def test_a_number_of_rows_is_met_with_those_that_cannot_be_read(rows: int, expected: int) -> None:
     with direct_pipeline() as p:
-        batches = [RowBatch(ROWS[i : i + 50]) for i in range(0, 300, 50)]
+        batches = [RowBatch.of(ROWS[i : i + 50]) for i in range(0, 300, 50)]
         read = ReadOutcome(
             p | "Rows" >> beam.Create(batches) | beam.Reshuffle(),
             p | "Rejects" >> beam.Create(REJECTS),

@@ -22,6 +22,7 @@ from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFi
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import (
     arrow,
     coco,
@@ -92,9 +93,11 @@ def csv_ranges(data: bytes) -> None:
     found = [
         row
         for split in splits
-        for row in delimited.read(_stream(data[split.start : split.stop]), split, Projection())
+        for row in one_by_one(
+            delimited.read(_stream(data[split.start : split.stop]), split, Projection())
+        )
     ]
-    assert found == list(delimited.read(_stream(data), SourceSplit(file), Projection()))
+    assert found == list(one_by_one(delimited.read(_stream(data), SourceSplit(file), Projection())))
 
 
 def _check_message(message: str) -> None:

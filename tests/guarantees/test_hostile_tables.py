@@ -20,6 +20,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.rows.row_batch import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import arrow, delimited, json_lines, parquet, tfrecord
 
 CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))
@@ -62,13 +63,13 @@ def endless(head: bytes, body: bytes, times: int, tail: bytes) -> io.BufferedRea
     return io.BufferedReader(Endless(head, body, times, tail))
 
 
-def outcomes(found: Iterator[Row | Reject]) -> list[tuple[int, str]]:
+def outcomes(found: Iterator[RowBatch | Row | Reject]) -> list[tuple[int, str]]:
     """Returns (line, image or reason) of each row."""
     return [
         (row.line, row.values["image"])
         if isinstance(row, Row)
         else (int(row.source.rpartition(":")[2]), f"{row.reason.value}: {row.detail}")
-        for row in found
+        for row in one_by_one(found)
     ]
 
 
@@ -120,9 +121,11 @@ def test_many_columns_take_linear_time() -> None:
     header = ",".join(["image", *names]).encode() + b"\n"
     began = time.perf_counter()
     found = delimited.probe(stream(header + b"a.jpg\n"), CSV)
-    (row,) = delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection(("image",)))
+    (row,) = one_by_one(
+        delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection(("image",)))
+    )
     assert (len(found.columns), row.values) == (200_001, {"image": "a.jpg"})
-    (row,) = delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection())
+    (row,) = one_by_one(delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection()))
     assert row.values == {"image": "a.jpg"}
     with pytest.raises(UsageError, match="column 'c7' occurs twice"):
         delimited.probe(stream(header.strip() + b",c7\n"), CSV)

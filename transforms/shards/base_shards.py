@@ -24,7 +24,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
-from recordmill.transforms.functional.rows.placement import BaseShard, BaseShardLookup
+from recordmill.transforms.functional.rows.placement import BaseShard, BaseShardLookup, not_in_base
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.drafts import Draft
@@ -79,16 +79,12 @@ def base_shard_lookup(base: Base | None) -> BaseShardLookup:
         UsageError: if an index of the base version is missing, or is not the published one.
     """
     if base is None:
-        return _no_shard
+        return not_in_base
     with _lock:  # all threads of a worker wait for one read
         if base.manifest_sha256 not in _by_manifest:
             _by_manifest.clear()
             _by_manifest[base.manifest_sha256] = _read(base)
         return _by_manifest[base.manifest_sha256].find
-
-
-def _no_shard(key: str) -> BaseShard | None:
-    return None
 
 
 def _read(base: Base) -> _Keys:

@@ -29,6 +29,8 @@ from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, ImageFault
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
+from recordmill.transforms.elements import encode_columns
+from recordmill.transforms.functional.read_ahead import batched
 from recordmill.transforms.functional.records.index import row_class
 from recordmill.transforms.storage.drafts import ended_run
 from recordmill.transforms.storage.files import (
@@ -48,6 +50,9 @@ from recordmill.transforms.storage.shard_files import (
 from recordmill.transforms.storage.stores import objects
 
 _SUFFIX = ".json"
+
+# References of a shard that are encoded together.
+_BATCH_ROWS = 1024
 
 # A placeholder for an unreadable checkpoint: it matches no shard, so the shard is written again.
 _DAMAGED = Checkpoint.model_construct(fingerprint="", versions=({}, {}))  # type: ignore[call-arg]
@@ -221,7 +226,7 @@ class Fingerprint:
     @cached_property
     def digest(self) -> str:
         """The hex digest, which checkpoints store."""
-        return self._digest(self._rows)
+        return self._digest(self.refs)
 
     def without(self, faults: Sequence[ImageFault]) -> str:
         """Returns the digest without the rejected rows, which the manifest stores.
@@ -232,25 +237,20 @@ class Fingerprint:
         if not faults:
             return self.digest
         rejected = {fault.position for fault in faults}
-        return self._digest(row for i, row in enumerate(self._rows) if i not in rejected)
+        return self._digest(row for i, row in enumerate(self.refs) if i not in rejected)
 
-    @cached_property
-    def _rows(self) -> list[bytes]:
-        """The encoded rows, cached because `digest` and `without` both hash them."""
-        return [self._row(ref, version_tag) for ref, version_tag in self.refs]
+    def _digest(self, rows: Iterable[tuple[ImageRef, str]]) -> str:
+        digest = hashlib.sha256(f"{self.settings}\0{self.split}\0{self.index}\0".encode())
+        for some in batched(rows, _BATCH_ROWS):
+            digest.update(self._encoded(some))
+        return digest.hexdigest()
 
-    def _row(self, ref: ImageRef, version_tag: str) -> bytes:
+    def _encoded(self, rows: Sequence[tuple[ImageRef, str]]) -> bytes:
         # Neither the source location nor the split, group and cluster change a record's bytes; the
         # shard's split is part of the digest itself.
-        key, _, _, uri, start, stop, values, _, _, *others, _ = ref
-        if ref.staged:  # staged by this run under a new name; the field is the hash of its bytes
-            uri, start, stop = "", None, None
-        hashed = (key, "", 0, uri, start, stop, values, "", "", *others)
-        text = repr((hashed, version_tag, row_class(values, self.resolved)))
-        return text.encode("utf-8", "backslashreplace")
-
-    def _digest(self, rows: Iterable[bytes]) -> str:
-        digest = hashlib.sha256(f"{self.settings}\0{self.split}\0{self.index}\0".encode())
-        for row in rows:
-            digest.update(row)
-        return digest.hexdigest()
+        refs, tags = zip(*rows, strict=True)
+        keys, _, _, _, _, _, values, _, _, *others, _ = zip(*refs, strict=True)
+        # Images that this run has staged under new names are known by the hash of their bytes.
+        images = ["" if ref.staged else (ref.uri, ref.start, ref.stop) for ref in refs]
+        classes = [row_class(row, self.resolved) for row in values]
+        return encode_columns(keys, images, values, *others, tags, classes)

@@ -18,6 +18,7 @@ from recordmill.schemas.layout import join
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.sources import (
     arrow,
     class_folder,
@@ -165,7 +166,7 @@ def readable(name: str) -> str:
 
 
 # The elements that a reader yields.
-Read: TypeAlias = Row | Embedded | Reject | SkippedInput
+Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
 
 
 class Format(Protocol):

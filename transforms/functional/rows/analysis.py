@@ -23,6 +23,7 @@ from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.rows.identities import (
+    Identities,
     Identity,
     broken_identity,
     identities_of,
@@ -33,11 +34,14 @@ from recordmill.transforms.functional.rows.labels import (
 from recordmill.transforms.functional.rows.placement import (
     ORDER_BYTES,
     BaseShardLookup,
+    not_in_base,
     order_of,
-    split_of,
+    orders_of,
+    splits_of,
     stays_in_base,
 )
 from recordmill.transforms.functional.rows.references import by_halves
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.plain import distinct
 from recordmill.transforms.functional.values.typed import (
     is_missing,
@@ -59,10 +63,6 @@ UNASSIGNED = ""
 
 # Limit for the columns of tables without a schema; rows of JSON can all have their own.
 MAX_COLUMNS = 100_000
-
-
-def _not_in_base(key: str) -> None:
-    """Returns None for every key, as if there were no base version."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Analysis:
     _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, compare=False)
 
     def add(
-        self, rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = _not_in_base
+        self, rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
     ) -> None:
         """Adds rows; values that cannot be read are ignored, and rejected when the row is bound.
 
@@ -152,19 +152,9 @@ class Analysis:
         if analyzer.schema.every_column:
             self.columns.add(rows)
         # `bind_rows` rejects the rows without an identity.
-        identified = list(_identified(rows, analyzer))
-        self._add_labels([row for row, _ in identified], analyzer)
-        for row, identity in identified:
-            assigned = _split_and_order(identity, analyzer, find)
-            if assigned is None:
-                continue
-            split, order = assigned
-            self.splits[split] += 1
-            # Frames are sampled one by one, although a sequence has only one order hash.
-            if identity.sequence:
-                order = order_of(f"{identity.sequence}\0{identity.key}", analyzer.config.seed)
-            if order <= self._last_order:
-                self._add_sample(order, identity, row.values)
+        for part, identities in _identified(rows, analyzer):
+            self._add_labels(part, analyzer)
+            self._add_positions(part, identities, analyzer, find)
         self._check_limits()
 
     def merge(self, other: Analysis) -> None:
@@ -196,14 +186,29 @@ class Analysis:
                 "Use a schema that lists the columns to keep."
             )
 
-    def _add_labels(self, rows: Sequence[Row], analyzer: Analyzer) -> None:
-        if analyzer.config.class_names is not None or not rows:
+    def _add_labels(self, rows: RowBatch, analyzer: Analyzer) -> None:
+        if analyzer.config.class_names is not None:
             return
         for name, feature in analyzer.label_features.items():
             column = analyzer.binding.table_column(feature.source.name)
             labels = self.labels.setdefault(name, LabelSet())
-            for value in distinct([row.values.get(column) for row in rows]):
-                labels.add(labels_in(value, feature, rows[0].untyped(column)), name)
+            for value in distinct(rows.column(column)):
+                labels.add(labels_in(value, feature, rows.untyped(column)), name)
+
+    def _add_positions(
+        self, rows: RowBatch, identities: Identities, analyzer: Analyzer, find: BaseShardLookup
+    ) -> None:
+        """Counts the splits of rows, and adds the first ones by order to the sample."""
+        found = _splits_and_orders(identities, analyzer, find)
+        self.splits.update(split for split, _ in filter(None, found))
+        orders = {i: assigned[1] for i, assigned in enumerate(found) if assigned}
+        if analyzer.schema.sequence:
+            # Frames are sampled one by one, although a sequence has only one order hash.
+            names = [f"{one.sequence}\0{one.key}" for one in identities]
+            orders = {i: order_of(names[i], analyzer.config.seed) for i in orders}
+        first = [(i, order) for i, order in orders.items() if order <= self._last_order]
+        for i, order in first:
+            self._add_sample(order, identities[i], rows[i].values)
 
     def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
         if identity.start is None or identity.stop is None:
@@ -234,7 +239,7 @@ class RowPosition(NamedTuple):
 
 
 def row_positions(
-    rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = _not_in_base
+    rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
 ) -> Iterator[RowPosition]:
     """Yields the location of each row that has a key, and is not in a base shard.
 
@@ -243,9 +248,11 @@ def row_positions(
         analyzer: the settings.
         find: returns the base shard that holds a key.
     """
-    for row, identity in _identified(rows, analyzer):
-        if assigned := _split_and_order(identity, analyzer, find):
-            yield RowPosition(*assigned, row, identity.entity)
+    for part, identities in _identified(rows, analyzer):
+        found = _splits_and_orders(identities, analyzer, find)
+        for row, assigned, entity in zip(part, found, identities.entities, strict=True):
+            if assigned:
+                yield RowPosition(*assigned, row, entity)
 
 
 class UnassignedRow(NamedTuple):
@@ -263,7 +270,7 @@ class UnassignedRow(NamedTuple):
 
 
 def unassigned_rows(
-    rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = _not_in_base
+    rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
 ) -> Iterator[UnassignedRow]:
     """Yields the rows that have a key, and do not state their split.
 
@@ -272,17 +279,19 @@ def unassigned_rows(
         analyzer: the settings.
         find: returns the base shard that holds a key.
     """
-    for row, identity in _identified(rows, analyzer):
-        if not identity.split:
+    for row, identity in rows_with_identity(rows, analyzer.binding):
+        if identity is not None and not identity.split:
             shard = find(identity.record)
             yield UnassignedRow(row, identity.entity, shard[0] if shard else "")
 
 
-def _identified(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[Row, Identity]]:
-    """Yields each row that has an identity."""
-    for row, identity in rows_with_identity(rows, analyzer.binding):
-        if identity is not None:
-            yield row, identity
+def _identified(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[RowBatch, Identities]]:
+    """Yields the rows that have an identity."""
+    for part, found in by_halves(identities_of, RowBatch.of(rows), analyzer.binding):
+        if not isinstance(found, RecordError):
+            yield part, found
+        elif broken := broken_identity(part[0], analyzer.binding):
+            yield part, Identities.of([broken])
 
 
 def rows_with_identity(
@@ -294,23 +303,25 @@ def rows_with_identity(
         rows: the rows.
         binding: the column mapping.
     """
-    for part, found in by_halves(identities_of, rows, binding):
+    for part, found in by_halves(identities_of, RowBatch.of(rows), binding):
         if isinstance(found, RecordError):
             yield part[0], broken_identity(part[0], binding)
         else:
             yield from zip(part, found, strict=True)
 
 
-def _split_and_order(
-    identity: Identity, analyzer: Analyzer, find: BaseShardLookup
-) -> tuple[str, bytes] | None:
-    if stays_in_base(find(identity.record), identity.split):
-        return None
-    seed = analyzer.config.seed
-    split = identity.split
-    if not split and analyzer.config.split_method == "hash":
-        split = split_of(identity.entity, analyzer.ranges, seed)
-    return split or UNASSIGNED, order_of(identity.record, seed)
+def _splits_and_orders(
+    identities: Identities, analyzer: Analyzer, find: BaseShardLookup
+) -> list[tuple[str, bytes] | None]:
+    """Returns the split and the order hash of rows; None for those that stay in a base shard."""
+    seed, ranges, splits = analyzer.config.seed, analyzer.ranges, identities.splits
+    if analyzer.config.split_method == "hash":
+        splits = splits_of(splits, identities.entities, ranges, seed)
+    found = zip(splits, orders_of(identities.records, seed), strict=True)
+    if find is not_in_base:
+        return list(found)
+    stated = zip(identities.records, identities.splits, found, strict=True)
+    return [None if stays_in_base(find(key), split) else one for key, split, one in stated]
 
 
 def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:

@@ -10,8 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from recordmill.schemas.config import ConvertConfig
@@ -21,6 +20,7 @@ from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.plain import distinct, plain_type
 from recordmill.transforms.functional.values.typed import looks_boolean, looks_integer, looks_number
 
@@ -324,16 +324,19 @@ class ColumnKinds:
         Args:
             rows: rows with the same columns of untyped text, one at least.
         """
-        self.rows += len(rows)
-        for column in dict.fromkeys(chain.from_iterable(row.values for row in rows)):
-            values = [row.values.get(column) for row in rows]
-            if Items in set(map(type, values)):
+        batch = RowBatch.of(rows)
+        self.rows += len(batch)
+        for column in batch.names:
+            values = batch.column(column)
+            types = set(map(type, values))
+            if Items in types:
                 values = list(map(_single, values))
-            self._add_column(column, values, rows[0].untyped(column))
+            if not types.isdisjoint((Items, NoneType)):
+                values = [value for value in values if value is not None]
+            self._add_column(column, values, batch.untyped(column))
 
     def _add_column(self, column: str, values: Sequence[Any], untyped: bool) -> None:
         types = self.seen.setdefault(column, set())
-        values = [value for value in values if value is not None]
         self.filled[column] += len(values)
         if untyped and values:
             self.untyped.add(column)

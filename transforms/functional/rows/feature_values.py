@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 from recordmill.schemas.features import Feature, Missing, Origin
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import FeatureValue, Row
+from recordmill.schemas.records import FeatureValue
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rows.labels import class_id, label_text
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.plain import distinct, plain_column
 from recordmill.transforms.functional.values.typed import (
     CONVERTERS,
@@ -25,9 +26,7 @@ from recordmill.transforms.functional.values.typed import (
 _WITHOUT_COLUMN = (Origin.KEY, Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEGMENTATION)
 
 # Returns the values of a feature, of rows, their keys, and the keys of their records.
-ValueReader: TypeAlias = Callable[
-    [Sequence[Row], Sequence[str], Sequence[str]], Sequence[FeatureValue]
-]
+ValueReader: TypeAlias = Callable[[RowBatch, Sequence[str], Sequence[str]], Sequence[FeatureValue]]
 
 
 def value_readers(
@@ -53,7 +52,7 @@ def value_readers(
 
 
 def _no_values(
-    rows: Sequence[Row], keys: Sequence[str], records: Sequence[str]
+    rows: RowBatch, keys: Sequence[str], records: Sequence[str]
 ) -> Sequence[FeatureValue]:
     return [None] * len(rows)
 
@@ -79,14 +78,12 @@ def _column_reader(
         feature.shape is None and feature.source.origin is Origin.COLUMN and not feature.classes
     )
 
-    def read(
-        rows: Sequence[Row], keys: Sequence[str], records: Sequence[str]
-    ) -> Sequence[FeatureValue]:
-        values, is_text = [row.values.get(column) for row in rows], rows[0].untyped(column)
+    def read(rows: RowBatch, keys: Sequence[str], records: Sequence[str]) -> Sequence[FeatureValue]:
+        values, is_text = rows.column(column), rows.untyped(column)
         if names_image:
             values = [
-                key if value is None and row.image is not None else value
-                for row, key, value in zip(rows, keys, values, strict=True)
+                key if value is None and image is not None else value
+                for image, key, value in zip(rows.images, keys, values, strict=True)
             ]  # the key of an embedded image without a path
             if image_suffix:
                 values = [str(v) if isinstance(v, int) else v for v in values]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recordmill.schemas.features import Origin
@@ -15,6 +16,7 @@ from recordmill.schemas.removal import digest_of_key
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.cells import single_cell, text_cell
 from recordmill.transforms.functional.rows.image_paths import resolve_path, with_suffix
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.plain import are_plain_keys
 from recordmill.transforms.functional.values.typed import short_repr
 
@@ -57,6 +59,67 @@ class Identity(NamedTuple):
         return self.cluster or self.group or self.record
 
 
+@dataclass(frozen=True)
+class Identities(Sequence[Identity]):
+    """The identities of rows, as columns.
+
+    Attributes:
+        keys: the field `key` of each row, and so on; see `Identity`.
+        uris: the addresses of images.
+        splits: the stated splits.
+        groups: the groups.
+        starts: the offsets of images.
+        stops: the offsets after images.
+        sequences: the keys of sequences.
+        staged: the hashes of staged images.
+        clusters: the names of clusters.
+    """
+
+    keys: Sequence[str]
+    uris: Sequence[str]
+    splits: Sequence[str]
+    groups: Sequence[str]
+    starts: Sequence[int | None]
+    stops: Sequence[int | None]
+    sequences: Sequence[str]
+    staged: Sequence[bytes]
+    clusters: Sequence[str]
+
+    @classmethod
+    def of(cls, identities: Sequence[Identity]) -> Identities:
+        """Returns the columns of identities, one at least."""
+        return cls(*zip(*identities, strict=True))
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The key of the record of each row."""
+        return _first_of(self.sequences, self.keys)
+
+    @property
+    def entities(self) -> Sequence[str]:
+        """The unit of each row that must be in one split."""
+        return _first_of(self.clusters, _first_of(self.groups, self.records))
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        return len(self.keys)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns the identity of a row."""
+        return Identity._make(column[index] for column in vars(self).values())
+
+    def __iter__(self) -> Iterator[Identity]:
+        """Yields the identities."""
+        return map(Identity._make, zip(*vars(self).values(), strict=True))
+
+
+def _first_of(texts: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Returns each text, or the other one where it is empty."""
+    if not any(texts):
+        return others
+    return [text or other for text, other in zip(texts, others, strict=True)]
+
+
 def identity_of(row: Row, binding: Binding) -> Identity:
     """Returns the identity of a single row.
 
@@ -67,10 +130,11 @@ def identity_of(row: Row, binding: Binding) -> Identity:
     Raises:
         RecordError: as `identities_of` does.
     """
-    return identities_of([row], binding)[0]
+    (identity,) = identities_of([row], binding)
+    return identity
 
 
-def identities_of(rows: Sequence[Row], binding: Binding) -> list[Identity]:
+def identities_of(rows: Sequence[Row], binding: Binding) -> Identities:
     """Returns the identities of rows.
 
     Args:
@@ -80,7 +144,8 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> list[Identity]:
     Raises:
         RecordError: if a row has no path, key or group, an unknown split, or a removed key.
     """
-    schema, none = binding.resolved.schema, [""] * len(rows)
+    rows = RowBatch.of(rows)
+    schema, none = binding.resolved.schema, ("",) * len(rows)
     paths = [_image_path(row, binding) for row in rows] if schema.has_image else none
     images = _images(rows, binding, paths) if schema.has_image else [_NO_IMAGE] * len(rows)
     keys = _keys(rows, binding, paths)
@@ -88,22 +153,10 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> list[Identity]:
     groups = [_group(row, binding) for row in rows] if binding.group_column else none
     sequences = [_sequence(row, binding) for row in rows] if schema.sequence else none
     _check_removed([*keys, *sequences], binding.removed_keys)
-    return [
-        Identity(
-            key,
-            image.uri,
-            split or row.cluster.split,
-            group,
-            image.start,
-            image.stop,
-            sequence,
-            image.staged,
-            row.cluster.name,
-        )
-        for row, key, image, split, group, sequence in zip(
-            rows, keys, images, splits, groups, sequences, strict=True
-        )
-    ]
+    uris, starts, stops, staged = zip(*images, strict=True)
+    clusters, fixed = zip(*rows.clusters, strict=True)
+    stated = _first_of(splits, fixed)
+    return Identities(keys, uris, stated, groups, starts, stops, sequences, staged, clusters)
 
 
 def record_key(row: Row, binding: Binding) -> str:
@@ -118,7 +171,7 @@ def record_key(row: Row, binding: Binding) -> str:
     """
     if sequence := _sequence(row, binding):
         return sequence
-    (key,) = _keys([row], binding, [_image_path(row, binding)])
+    (key,) = _keys(RowBatch.of([row]), binding, [_image_path(row, binding)])
     return key
 
 
@@ -158,7 +211,7 @@ def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
         image = _image(row, binding, path)
         # The file of a staged image is deleted at the end of the run: report the table instead.
         image = Location(row.file) if image.staged else image
-        (key,) = _keys([row], binding, [path])
+        (key,) = _keys(RowBatch.of([row]), binding, [path])
     except RecordError:
         pass  # `error` already reports the invalid path or key
     why = (error.reason, error.detail)
@@ -222,7 +275,7 @@ def _image(row: Row, binding: Binding, path: str) -> Location:
     return Location(resolve_path(path, row.file, binding.image_root))
 
 
-def _images(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> list[Location]:
+def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Location]:
     images = [_image(row, binding, path) for row, path in zip(rows, paths, strict=True)]
     for image in images:
         # Staged images are outside the image root, but the run itself wrote them.
@@ -231,7 +284,7 @@ def _images(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> list
     return images
 
 
-def _keys(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> Sequence[str]:
+def _keys(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> Sequence[str]:
     column = binding.key_column
     if column is None:
         prefixes = binding.key_prefixes
@@ -241,7 +294,7 @@ def _keys(rows: Sequence[Row], binding: Binding, paths: Sequence[str]) -> Sequen
         return [
             prefixes.get(row.file, "") + path if path else _key(row, binding) for row, path in named
         ]
-    values = [row.values.get(column) for row in rows]
+    values = rows.column(column)
     if are_plain_keys(values):
         return values
     return [text_cell(row, column, numbers=True) for row in rows]

@@ -8,10 +8,11 @@ records does not depend on the number of shards. A change here changes every dat
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +39,11 @@ Positions: TypeAlias = npt.NDArray[np.uint64]
 
 # Returns the base shard of a key; None if the base version does not have the key.
 BaseShardLookup: TypeAlias = Callable[[str], "BaseShard | None"]
+
+
+def not_in_base(key: str) -> BaseShard | None:
+    """Returns None for every key: the lookup without a base version."""
+    return None
 
 
 def split_position(entity: str, seed: int) -> int:
@@ -79,6 +85,30 @@ def split_of(entity: str, ranges: SplitRanges, seed: int, stratum: Hashable = No
     return ranges.names[bisect_right(ranges.strata.get(stratum, ranges.bounds), position)]
 
 
+def splits_of(
+    stated: Sequence[str],
+    entities: Iterable[str],
+    ranges: SplitRanges,
+    seed: int,
+    strata: Iterable[Hashable] = repeat(None),
+) -> Sequence[str]:
+    """Returns the splits of rows: as they state, or else by `split_of`.
+
+    Args:
+        stated: the split that each row states, or "".
+        entities: the unit of each row that must be in one split.
+        ranges: the splits.
+        seed: the seed of the run.
+        strata: the labels of each row, if splits are stratified.
+    """
+    if len(ranges.names) == 1:
+        return [split or ranges.names[0] for split in stated]
+    return [
+        split or split_of(entity, ranges, seed, stratum)
+        for split, entity, stratum in zip(stated, entities, strata, strict=False)
+    ]
+
+
 def order_of(key: str, seed: int) -> bytes:
     """Returns the order hash of a record, by which the records of a split are sorted.
 
@@ -86,7 +116,18 @@ def order_of(key: str, seed: int) -> bytes:
         key: the key of the record.
         seed: the seed of the run.
     """
-    return _digest(seed, "order", key)[:ORDER_BYTES]
+    return orders_of([key], seed)[0]
+
+
+def orders_of(keys: Iterable[str], seed: int) -> list[bytes]:
+    """Returns the order hashes of records.
+
+    Args:
+        keys: the keys of the records.
+        seed: the seed of the run.
+    """
+    salt = _salt(seed, "order")
+    return [sha256(salt + key.encode()).digest()[:ORDER_BYTES] for key in keys]
 
 
 def shard_of(order: bytes, num_shards: int) -> int:
@@ -185,7 +226,11 @@ def stays_in_base(shard: BaseShard | None, split: str) -> bool:
 
 
 def _digest(seed: int, purpose: str, text: str) -> bytes:
-    return hashlib.sha256(f"{seed}\0{purpose}\0{text}".encode()).digest()
+    return sha256(_salt(seed, purpose) + text.encode()).digest()
+
+
+def _salt(seed: int, purpose: str) -> bytes:
+    return f"{seed}\0{purpose}\0".encode()
 
 
 def sort_references(

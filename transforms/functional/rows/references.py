@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TypeVar
@@ -19,13 +19,14 @@ from recordmill.transforms.functional.rows.identities import (
     reject_row,
 )
 from recordmill.transforms.functional.rows.image_paths import resolve_path
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 _T = TypeVar("_T")
 
 
 def by_halves(
-    function: Callable[[Sequence[Row], Binding], _T], rows: Sequence[Row], binding: Binding
-) -> Iterator[tuple[Sequence[Row], _T | RecordError]]:
+    function: Callable[[RowBatch, Binding], _T], rows: RowBatch, binding: Binding
+) -> Iterator[tuple[RowBatch, _T | RecordError]]:
     """Yields the result of a function for all rows, or if it fails, for halves of them.
 
     So a function can work on columns in tight loops, and a row that it rejects is still found: the
@@ -71,30 +72,19 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> list[ImageRef]:
     Raises:
         RecordError: if a value is missing, of the wrong type, or an unknown label or split.
     """
-    identities = identities_of(rows, binding)
-    keys = [identity.key for identity in identities]
-    is_framed = binding.resolved.schema.sequence is not None
-    records = [identity.record for identity in identities] if is_framed else keys
+    rows = RowBatch.of(rows)
+    found = identities_of(rows, binding)
     # [values of a feature] is transposed to one tuple of values per row.
-    columns = [read(rows, keys, records) for read in binding.readers]
-    values = zip(*columns, strict=True) if columns else repeat((), len(rows))
-    refs = [
-        ImageRef(
-            key=identity.key,
-            file=row.file,
-            line=row.line,
-            uri=identity.uri,
-            start=identity.start,
-            stop=identity.stop,
-            values=value,
-            split=identity.split,
-            group=identity.group,
-            frame=_frame(row, binding, identity.sequence) if identity.sequence else None,
-            staged=identity.staged,
-            cluster=identity.cluster,
-        )
-        for row, identity, value in zip(rows, identities, values, strict=True)
-    ]
+    columns = [read(rows, found.keys, found.records) for read in binding.readers]
+    none, empty = (None,) * len(rows), ("",) * len(rows)
+    # In the order of the fields of `ImageRef`; annotations are added below.
+    fields = (
+        *(found.keys, rows.files, rows.lines, found.uris, found.starts, found.stops),
+        zip(*columns, strict=True) if columns else repeat((), len(rows)),
+        *(found.splits, found.groups, none, empty, none),
+        *(_frames(rows, binding, found.sequences), found.staged, found.clusters),
+    )
+    refs = list(map(ImageRef._make, zip(*fields, strict=True)))
     if not binding.has_annotations:
         return refs
     return [
@@ -145,6 +135,14 @@ def _resolve_mask(path: str, table: str, binding: Binding) -> str:
     uri = resolve_path(path, table, binding.image_root)
     binding.check_image(uri)
     return uri
+
+
+def _frames(
+    rows: RowBatch, binding: Binding, sequences: Sequence[str]
+) -> Iterable[tuple[str, str, str, str] | None]:
+    if binding.resolved.schema.sequence is None:
+        return repeat(None, len(rows))
+    return [_frame(row, binding, key) for row, key in zip(rows, sequences, strict=True)]
 
 
 def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:

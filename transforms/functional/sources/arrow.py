@@ -18,6 +18,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
 from recordmill.transforms.functional.sources.nested_columns import select, selected
@@ -58,8 +59,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Embedded | Reject]:
-    """Yields each row in order, and after damage a `lost_rows` reject.
+) -> Iterator[RowBatch | Row | Embedded | Reject]:
+    """Yields the rows in order, and after damage a `lost_rows` reject.
 
     Args:
         stream: the decompressed file.
@@ -73,9 +74,9 @@ def read(
                 _check_values(batch)
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     part = batch.slice(start, BATCH_ROWS)
-                    for row in _rows(part, line, split, projection, table.mapped):
-                        yield row
-                        line += 1
+                    for found in _rows(part, line, split, projection, table.mapped):
+                        yield found
+                        line += len(found) if isinstance(found, RowBatch) else 1
             _check_end(table)
     except _DAMAGE as error:
         detail = f"the rest of the table cannot be read: {error}"
@@ -170,14 +171,13 @@ def _rows(
     split: SourceSplit,
     projection: Projection,
     mapped: pa.Buffer | None,
-) -> Iterator[Row | Embedded]:
+) -> Iterator[RowBatch | Row | Embedded]:
     """Yields the rows of a batch, the first of which has the number `line`."""
     path, names, image = split.file.path, batch.schema.names, projection.image
     # Without embedded images, the image column contains paths, if there is one.
     if image not in names or not batches.is_embedded(batch.schema.field(image).type):
         kept = selected(batch.schema, projection.columns)
-        for number, values in enumerate(rows_of(select(batch, kept)), start=line):
-            yield Row(values, path, number)
+        yield from batches.row_batches(select(batch, kept), path, line)
         return
     column = batch.column(names.index(image))
     images, paths = batches.bytes_of(column), batches.paths_of(column)

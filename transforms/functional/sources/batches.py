@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.tables import DeclaredClasses
+from recordmill.transforms.functional.rows import row_batch
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 BATCH_ROWS = 4096
 BATCH_BYTES = 4 * 2**20
@@ -70,12 +72,33 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     if not names:
         yield from ({} for _ in range(batch.num_rows))
         return
-    size = sum(map(_size, batch.columns))
-    step = max(1, min(BATCH_ROWS, batch.num_rows * BATCH_BYTES // max(1, size)))
-    for start in range(0, batch.num_rows, step):
-        columns = [_values(column) for column in batch.slice(start, step).columns]
-        for values in zip(*columns, strict=True):
+    for part in _parts(batch, BATCH_ROWS, BATCH_BYTES):
+        for values in zip(*map(_values, part.columns), strict=True):
             yield dict(zip(names, values, strict=True))
+
+
+def row_batches(batch: pa.RecordBatch, file: str, first: int) -> Iterator[RowBatch]:
+    """Yields the rows of a batch.
+
+    Args:
+        batch: the rows.
+        file: the path of their table.
+        first: the number of the first row.
+    """
+    line = first
+    for part in _parts(batch, row_batch.BATCH_ROWS, row_batch.BATCH_BYTES):
+        count = part.num_rows
+        columns = dict(zip(part.schema.names, map(_values, part.columns), strict=True))
+        yield RowBatch(columns, [file] * count, range(line, line + count))
+        line += count
+
+
+def _parts(batch: pa.RecordBatch, rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Yields a batch in parts of a limited number of rows, and of about a number of bytes."""
+    bytes_ = sum(map(_size, batch.columns))
+    step = max(1, min(rows, batch.num_rows * size // max(1, bytes_)))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def joined_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

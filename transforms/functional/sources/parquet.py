@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +23,13 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
     joined_batches,
+    row_batches,
     rows_of,
 )
 from recordmill.transforms.functional.sources.data_files import DataFileView, deleted_lines
@@ -43,7 +45,7 @@ _BUFFER_BYTES = 2**20
 # Limit of rejects for the rows after damage; a damaged footer can state any number of rows.
 MAX_DAMAGED_ROWS = 10_000_000
 
-_RowType = TypeVar("_RowType", bound="Row | Embedded")
+_Rows: TypeAlias = RowBatch | Row | Embedded
 
 # Batch size for columns of variable size: Arrow copies a dictionary value for every row that
 # references it. Small batches cost a few µs more per row than batches of thousands of rows.
@@ -199,7 +201,7 @@ def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
 
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Embedded | Reject]:
+) -> Iterator[RowBatch | Row | Embedded | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage.
 
     Args:
@@ -231,20 +233,19 @@ def _opened(stream: BinaryIO, file: TableFile) -> Any:
 
 def _read_values(
     parquet: Any, split: SourceSplit, columns: Sequence[str] | None
-) -> Iterator[Row | Reject]:
-    """Yields the rows of a row group in order, and a reject for each row after damage."""
+) -> Iterator[_Rows | Reject]:
+    """Yields the rows of a row group in batches, and a reject for each row after damage."""
     kept = selected(parquet.schema_arrow, columns)
 
-    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
-        for number, values in enumerate(rows_of(select(batch, kept)), start=line):
-            yield Row(values, split.file.path, number)
+    def rows(batch: pa.RecordBatch, line: int) -> Iterator[RowBatch]:
+        return row_batches(select(batch, kept), split.file.path, line)
 
     return _read_batches(parquet, split, [column.prefix for column in kept], rows)
 
 
 def _read_images(
     parquet: Any, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Embedded | Reject]:
+) -> Iterator[_Rows | Reject]:
     """Yields the rows of a row group with their images, or with the mean image size."""
     group, path, image = split.row_group or 0, split.file.path, projection.image
     # The analyze pass does not read images: their mean size is enough to plan shards.
@@ -284,16 +285,16 @@ def _read_batches(
     parquet: Any,
     split: SourceSplit,
     columns: list[str],
-    rows: Callable[[pa.RecordBatch, int], Iterator[_RowType]],
+    rows: Callable[[pa.RecordBatch, int], Iterator[_Rows]],
     max_rows: int = BATCH_ROWS,
-) -> Iterator[_RowType | Reject]:
+) -> Iterator[_Rows | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage.
 
     Args:
         parquet: the open file.
         split: the row group.
         columns: the columns to read.
-        rows: converts a batch to rows, given the number of its first row.
+        rows: converts a batch to rows, or batches of rows, given the number of its first row.
         max_rows: the maximum number of rows in a batch.
     """
     group, file, line = split.row_group or 0, split.file, split.first
@@ -304,15 +305,31 @@ def _read_batches(
     try:
         batches = read_batches(parquet, batch_rows, columns, [group])
         for batch in joined_batches(batches):
-            for row in rows(batch, line):
-                if not deleted or line not in deleted:
-                    yield row
-                line += 1
+            for found in rows(batch, line):
+                yield from _live(found, line, deleted)
+                line += len(found) if isinstance(found, RowBatch) else 1
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         damage = str(error) or "it requests more memory than available"
     # Even without an error, Arrow can stop before the last row. After a complete read, line == end.
     detail = f"the rest of row group {group} cannot be read: {damage}"
     yield from _damaged_rows(line, end, file.path, deleted, detail)
+
+
+def _live(found: _Rows, line: int, deleted: frozenset[int]) -> Iterator[_Rows]:
+    """Yields the rows that are not deleted.
+
+    Args:
+        found: rows, of which the first has the number `line`.
+        line: the number.
+        deleted: the numbers of deleted rows.
+    """
+    if not isinstance(found, RowBatch):
+        if line not in deleted:
+            yield found
+    elif deleted.isdisjoint(found.lines):
+        yield found
+    elif kept := [i for i, number in enumerate(found.lines) if number not in deleted]:
+        yield found.take(kept)
 
 
 def _batch_rows(schema: pa.Schema, columns: Sequence[str]) -> int:

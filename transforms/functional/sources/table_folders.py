@@ -15,6 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Partition, Projection
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.sources.class_folder import Tree
 
 # How Hive and Spark write a missing value in the name of a folder.
@@ -155,10 +156,10 @@ def root_of_partitions(path: str) -> str:
 
 
 def with_partition(
-    rows: Iterable[Row | Embedded | Reject | SkippedInput],
+    rows: Iterable[RowBatch | Row | Embedded | Reject | SkippedInput],
     partition: Partition,
     projection: Projection,
-) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+) -> Iterator[RowBatch | Row | Embedded | Reject | SkippedInput]:
     """Yields rows with the columns of their partition, whose values are untyped text.
 
     Args:
@@ -170,13 +171,12 @@ def with_partition(
     values = {column: value for column, value in partition if names is None or column in names}
 
     def extended(row: Row) -> Row:
-        is_text = row.is_text
-        if not isinstance(is_text, bool) or not is_text:
-            is_text = frozenset({*values, *(is_text or ())})
-        return row._replace(values={**row.values, **values}, is_text=is_text)
+        return RowBatch.of([row]).with_text(values)[0]
 
     for row in rows:
-        if isinstance(row, Row):
+        if isinstance(row, RowBatch):
+            yield row.with_text(values)
+        elif isinstance(row, Row):
             yield extended(row)
         elif isinstance(row, Embedded):
             yield row._replace(row=extended(row.row))

@@ -21,6 +21,7 @@ from recordmill.schemas.tables import (
     SourceSplit,
     TableFile,
 )
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, parquet
 from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
 from recordmill.transforms.functional.sources.table_folders import is_table, partition_of
@@ -196,7 +197,7 @@ def _first_row(tree: Tree, table: str) -> dict[str, str]:
     split = SourceSplit(TableFile(tree.path(table), input_format))
     try:
         with tree.open(table) as stream:
-            rows = reader.read(stream, split, Projection())
+            rows = one_by_one(reader.read(stream, split, Projection()))
             first = next((row for row in rows if isinstance(row, Row)), None)
     except (OSError, ValueError):  # reported when the table is read
         return {}

@@ -14,6 +14,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,
@@ -50,7 +51,7 @@ def read(table: pa.Table, file: TableFile, **projection: Any) -> list[Any]:
     pq.write_table(table, data, row_group_size=4)
     found = []
     for split in parquet.split(data, file):
-        found += list(parquet.read(data, split, Projection(**projection)))
+        found += one_by_one(parquet.read(data, split, Projection(**projection)))
     return found
 
 

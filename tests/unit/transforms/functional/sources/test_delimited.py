@@ -16,6 +16,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources.delimited import (
     MAX_FIELD_CHARACTERS,
     probe,
@@ -32,7 +33,7 @@ def buffered(data):
 
 def read(data, delimiter=",", columns=None):
     """Returns all rows as (line, values), all rejects as their line, and lost rows as "LINE-"."""
-    return [plain(o) for o in read_rows(buffered(data), delimiter, "t.csv", columns)]
+    return [plain(o) for o in one_by_one(read_rows(buffered(data), delimiter, "t.csv", columns))]
 
 
 def plain(outcome):
@@ -208,7 +209,7 @@ def test_what_csv_writes_comes_back_exactly_with_its_line(rows, delimiter, diale
 @given(st.binary(max_size=200))
 @settings(max_examples=300)
 def test_no_bytes_whatever_raise(data):
-    for outcome in read_rows(buffered(b"a,b\n" + data), ",", "t.csv", None):
+    for outcome in one_by_one(read_rows(buffered(b"a,b\n" + data), ",", "t.csv", None)):
         plain(outcome)
 
 
@@ -222,7 +223,7 @@ GZIPPED = gzip.compress(
 
 def read_gzipped(data):
     unzipped = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
-    return [plain(o) for o in read_rows(unzipped, ",", "t.csv", None)]
+    return [plain(o) for o in one_by_one(read_rows(unzipped, ",", "t.csv", None))]
 
 
 def test_complete_gzip_streams():
@@ -289,5 +290,5 @@ def test_delimiter_and_columns_of_a_table_can_be_stated(delimiter, header, data,
     found = probe(buffered(data), file)
     assert found.columns == ("a", "b")
     assert found.has_rows == bool(expected)
-    rows = read_split(buffered(data), SourceSplit(file), Projection())
+    rows = one_by_one(read_split(buffered(data), SourceSplit(file), Projection()))
     assert [plain(row) for row in rows] == expected

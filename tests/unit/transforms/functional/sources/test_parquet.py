@@ -15,6 +15,7 @@ import pytest
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import arrow, batches, parquet
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS
 from recordmill.transforms.functional.sources.parquet import first_rows, probe_of_schema
@@ -39,7 +40,7 @@ def read(data, columns=None):
 def read_group(data, group, first, columns=None):
     """Returns the rows and rejects of a row group."""
     split = SourceSplit(TableFile("t.parquet", "parquet"), group, first)
-    return list(parquet.read(io.BytesIO(data), split, Projection(columns)))
+    return list(one_by_one(parquet.read(io.BytesIO(data), split, Projection(columns))))
 
 
 def plain(outcome):
@@ -286,7 +287,7 @@ def test_text_that_is_no_utf_8_is_the_fault_of_its_own_row(tmp_path, column, val
         writer.write_table(table)
     file = TableFile(str(tmp_path / "t.arrow"), "arrow")
     with open(file.path, "rb") as stream:
-        found = list(arrow.read(stream, SourceSplit(file), Projection()))
+        found = list(one_by_one(arrow.read(stream, SourceSplit(file), Projection())))
     assert [(row.line, row.values) for row in found] == rows
     if not pa.types.is_dictionary(column.type):  # Parquet's writer rejects those
         assert read(written(table)) == rows

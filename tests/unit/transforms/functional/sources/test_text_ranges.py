@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, text_ranges
 from recordmill.transforms.functional.sources.text_ranges import (
     NO_LINES,
@@ -49,7 +50,9 @@ def splits_of(
 
 def read(data: bytes, split: SourceSplit) -> list[Row | Reject]:
     reader = READERS[split.file.format]
-    return list(reader.read(stream(data[split.start : split.stop]), split, Projection()))
+    return list(
+        one_by_one(reader.read(stream(data[split.start : split.stop]), split, Projection()))
+    )
 
 
 def read_whole(data: bytes, format_: str = "csv") -> list[Row | Reject]:

@@ -16,6 +16,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Projection
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.recognition import sources_of
@@ -38,7 +39,7 @@ def rows_of(layout: Layout, columns: tuple[str, ...] | None = None) -> list[Row]
         row
         for file in layout.files
         for split in FORMATS[file.format].split(file)
-        for row in FORMATS[file.format].read(split, Projection(columns))
+        for row in one_by_one(FORMATS[file.format].read(split, Projection(columns)))
     ]
     assert all(isinstance(row, Row) for row in found)
     return found

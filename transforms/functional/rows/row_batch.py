@@ -1,0 +1,188 @@
+"""Rows as columns: readers, the analyze pass and the column mapping work on whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any, TypeVar, overload
+
+from recordmill.schemas.records import (
+    NO_CLUSTER,
+    Cluster,
+    Embedded,
+    Location,
+    Row,
+    SkippedInput,
+)
+from recordmill.schemas.rejects import Reject
+
+# Limits of a batch: an element costs a runner some 10 µs, and is in memory as a whole.
+BATCH_ROWS = 1024
+BATCH_BYTES = 2**20
+
+# The cell of a row that lacks a column of its batch. It is a singleton, also after pickling.
+_ABSENT = Ellipsis
+
+# Limit of the cells of a batch, of which rows that all have columns of their own fill few.
+_MAX_CELLS = 2**18
+
+
+T = TypeVar("T")
+
+
+class RowBatch(Sequence[Row]):
+    """Rows with the same columns of untyped text, column by column; never empty.
+
+    Attributes:
+        files: the table of each row, as in `Row`.
+        lines: the line of each row.
+        is_text: whether values are untyped text, or the columns with such values.
+        images: the location of the image of each row.
+        clusters: the rows with which each row is kept together.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        files: Sequence[str],
+        lines: Sequence[int],
+        is_text: bool | frozenset[str] = False,
+        images: Sequence[Location | None] = (),
+        clusters: Sequence[Cluster] = (),
+    ) -> None:
+        """Creates a batch.
+
+        Args:
+            columns: the value of each row by table column; None if it is missing.
+            files: the table of each row.
+            lines: the line of each row.
+            is_text: whether values are untyped text, or the columns with such values.
+            images: the location of the image of each row; () if columns determine all images.
+            clusters: the cluster of each row; () if there are none.
+        """
+        self._columns, self._is_sparse = dict(columns), False
+        self.files, self.lines, self.is_text = files, lines, is_text
+        self.images = images or (None,) * len(lines)
+        self.clusters = clusters or (NO_CLUSTER,) * len(lines)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> RowBatch:
+        """Returns a batch of rows with the same columns of untyped text, one at least."""
+        if isinstance(rows, RowBatch):
+            return rows
+        values, files, lines, is_text, images, clusters = zip(*rows, strict=True)
+        names = tuple(values[0])
+        is_sparse = any(tuple(row) != names for row in values)
+        if is_sparse:
+            names = tuple(dict.fromkeys(chain.from_iterable(values)))
+        columns = {name: [row.get(name, _ABSENT) for row in values] for name in names}
+        batch = cls(columns, files, lines, is_text[0], images, clusters)
+        batch._is_sparse = is_sparse
+        return batch
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that one of the rows has at least."""
+        return list(self._columns)
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Returns the value of each row in a column; None where it is missing."""
+        values = self._columns.get(name)
+        if values is None:
+            return [None] * len(self)
+        return [None if v is _ABSENT else v for v in values] if self._is_sparse else values
+
+    def untyped(self, column: str) -> bool:
+        """Returns whether the values of a column are untyped text."""
+        return self.is_text if isinstance(self.is_text, bool) else column in self.is_text
+
+    def with_text(self, values: Mapping[str, str | None]) -> RowBatch:
+        """Returns the rows with more columns of untyped text.
+
+        Args:
+            values: the value of all rows by column.
+        """
+        columns = {**self._columns, **{name: [v] * len(self) for name, v in values.items()}}
+        is_text = self.is_text
+        if not isinstance(is_text, bool) or not is_text:
+            is_text = frozenset({*values, *(is_text or ())})
+        batch = RowBatch(columns, self.files, self.lines, is_text, self.images, self.clusters)
+        batch._is_sparse = self._is_sparse
+        return batch
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        return len(self.lines)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> RowBatch: ...
+    def __getitem__(self, index: int | slice) -> Row | RowBatch:
+        """Returns a row, or a batch of some rows."""
+        if isinstance(index, slice):
+            return self.take(range(*index.indices(len(self))))
+        (row,) = self.take([index])
+        return row
+
+    def take(self, positions: Sequence[int]) -> RowBatch:
+        """Returns the rows at some positions, one at least."""
+
+        def of(values: Sequence[T]) -> list[T]:
+            return [values[i] for i in positions]
+
+        columns = {name: of(values) for name, values in self._columns.items()}
+        others = self.is_text, of(self.images), of(self.clusters)
+        batch = RowBatch(columns, of(self.files), of(self.lines), *others)
+        batch._is_sparse = self._is_sparse
+        return batch
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yields the rows."""
+        cells: Iterable[tuple[Any, ...]] = zip(*self._columns.values(), strict=True)
+        if not self._columns:
+            cells = repeat((), len(self))
+        found = zip(cells, self.files, self.lines, self.images, self.clusters, strict=True)
+        for values, file, line, image, cluster in found:
+            named = dict(zip(self._columns, values, strict=True))
+            if self._is_sparse:
+                named = {name: value for name, value in named.items() if value is not _ABSENT}
+            yield Row(named, file, line, self.is_text, image, cluster)
+
+    def __eq__(self, other: object) -> bool:
+        """Returns whether the other sequence has the same rows."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Returns the rows as text."""
+        return f"RowBatch.of({list(self)!r})"
+
+
+def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:
+    """Yields rows as one batch; as several if they have too many different columns.
+
+    Args:
+        rows: rows with the same columns of untyped text.
+    """
+    if not rows:
+        return
+    batch = RowBatch.of(rows)
+    if len(rows) > 1 and len(batch.names) * len(rows) > _MAX_CELLS:
+        middle = len(rows) // 2
+        yield from batches_of(rows[:middle])
+        yield from batches_of(rows[middle:])
+    else:
+        yield batch
+
+
+def one_by_one(
+    elements: Iterable[RowBatch | Row | Embedded | Reject | SkippedInput],
+) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+    """Yields the rows of batches one by one, and other elements as they are."""
+    for element in elements:
+        if isinstance(element, RowBatch):
+            yield from element
+        else:
+            yield element
