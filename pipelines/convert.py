@@ -16,6 +16,7 @@ from recordmill.pipelines.engines.runners import (
     job_page,
     make_pipeline,
     runner_name,
+    runs_directly,
     short_message,
     waits_for_result,
     without_step,
@@ -51,6 +52,7 @@ from recordmill.transforms.functional.rows.columns import (
     typed_columns,
 )
 from recordmill.transforms.functional.sources.tables_beside_images import is_metadata
+from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
@@ -236,7 +238,10 @@ def run(
     used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
     try:
         # On this machine, the verifier loads TensorFlow while the graph is built.
-        with verifier_process_started(used) if is_in_process(options) else nullcontext():
+        with (
+            verifier_process_started(used) if is_in_process(options) else nullcontext(),
+            writer_processes_allowed(runs_directly(options) and is_local(job.target.work)),
+        ):
             return _run(job, options, submission, stages or build)
     except RecordmillError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))

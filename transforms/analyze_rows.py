@@ -39,11 +39,15 @@ from recordmill.transforms.functional.rows.planning import (
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
 from recordmill.transforms.shards.base_shards import base_shard_lookup
+from recordmill.transforms.shards.writer_processes import prepare as prepare_writers
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.workers.progress import advance, set_total
 
 # Concurrent requests for file sizes: they wait for the file system or store, not for a core.
 _STAT_THREADS = 16
+
+# Images whose sizes decide whether writer processes pay off.
+_WRITER_SAMPLE = 16
 
 
 @dataclass(eq=False)
@@ -191,7 +195,11 @@ def make_plan(
         whole: the analysis with the rows outside of the sample; empty if all rows are converted.
     """
     set_total(analysis.rows)
-    rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
+    sample = sampled_rows(analysis)
+    if analyzer.config.verify != "decode":  # which only threads can request of the verifier process
+        images = [(uri, size) for _, uri, size in sample] if analyzer.schema.has_image else []
+        prepare_writers(analysis.rows, images[:_WRITER_SAMPLE])
+    rows = sample if needs_sizes(analysis, analyzer.config) else []
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)

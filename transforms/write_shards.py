@@ -9,29 +9,31 @@ and the worker that writes it gives it its final name.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.shared import Shared
+from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
-from recordmill.schemas.features import Schema
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef, SerializedExample, StoredImage
+from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
-from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
@@ -41,32 +43,19 @@ from recordmill.transforms.elements import (
     displayed,
     rejected,
 )
-from recordmill.transforms.functional.records.examples import image_shape
-from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
-from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
-from recordmill.transforms.shards.base_shards import link_shard
-from recordmill.transforms.shards.build_examples import Check, Pools, build_all
+from recordmill.transforms.functional.rows.sequences import arrange_shard
+from recordmill.transforms.shard_task import ShardTask
+from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
-    Fingerprint,
-    is_reusable,
     settings_fingerprint,
     versions,
 )
-from recordmill.transforms.shards.kept_shard import KeptShard
-from recordmill.transforms.shards.writer import ShardWriter
+from recordmill.transforms.shards.writer_processes import Answer, writers_for
 from recordmill.transforms.storage.files import (
-    VersionTags,
-    exists,
     make_folders,
 )
-from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.storage.stores.objects import Version
-from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
-from recordmill.transforms.verification.verifier_process import check_decodes
-from recordmill.transforms.workers.progress import advance
 
 
 class WriteShards(beam.io.WriteToTFRecord):
@@ -137,45 +126,6 @@ def planned_shards(plan: Plan) -> Iterator[AssignedRows]:
             yield (split, index), OrderedRefs()
 
 
-def build_records(
-    refs: Sequence[ImageRef],
-    plan: Plan,
-    config: ConvertConfig,
-    pools: Pools,
-    seen: VersionTags,
-    guard: ImageRootGuard,
-) -> Iterator[SerializedExample | Reject]:
-    """Yields a shard's records and rejects in order; threads build a few of them ahead.
-
-    Args:
-        refs: the shard's references, in order.
-        plan: the resolved schema.
-        config: decoding and verification.
-        pools: the threads that read and decode.
-        seen: receives the version tags of the files that are read.
-        guard: confines reads to the image root.
-    """
-    built: Iterator[Any] = build_all(
-        refs, plan, config.decode, pools, seen, guard, check_of(config)
-    )
-    schema = plan.resolved.schema
-    return built if schema.sequence is None else assemble_sequences(built, refs, schema)
-
-
-def check_of(config: ConvertConfig) -> Check | None:
-    """Returns the check of images before they are stored, if an option asks for one."""
-    decodes = config.verify == "decode"
-    if not config.reject_quality:
-        return check_decodes if decodes else None
-
-    def check(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
-        check_quality(image_shape(image), config.reject_quality)
-        if decodes:
-            check_decodes(image, mask, schema)
-
-    return check
-
-
 def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
     """Deletes finished shards that are not planned; returns the settings fingerprint of all shards.
 
@@ -198,7 +148,10 @@ def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> s
 
 
 class _WriteShard(beam.DoFn):
-    """Writes one shard per element; holds its references and a window of images in memory."""
+    """Writes one shard per element, in this thread or in writer processes.
+
+    Holds one shard in memory; for writer processes, the encoded references of three shards each.
+    """
 
     def __init__(
         self,
@@ -207,15 +160,15 @@ class _WriteShard(beam.DoFn):
         config: ConvertConfig,
         base: Base | None,
     ) -> None:
-        self._sink = sink
-        self._checkpoints = checkpoints
-        self._config = config
-        self._base = base
-        self._guard = ImageRootGuard(config.guard)
+        self._common = (sink, checkpoints, config, base)
         self._shared = Shared()
+        self._task: ShardTask | None = None
 
     def setup(self) -> None:
         self._pools = self._shared.acquire(Pools)
+
+    def start_bundle(self) -> None:
+        self._running: deque[tuple[Plan, Future[Answer]]] = deque()
 
     def process(
         self,
@@ -224,101 +177,37 @@ class _WriteShard(beam.DoFn):
         plan: Plan,
     ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         shard, rows = element  # ((split, shard), [[(order, ImageRef)]])
-        files = ShardFiles.planned(self._checkpoints.dataset, self._config, plan, *shard)
-        old = KeptShard.of(self._base, *shard)
-        assigned = chain.from_iterable(rows)
-        refs, duplicates = arrange_shard(
-            old.take_removals(assigned) if old else assigned, plan.resolved
-        )
-        settings = old.fingerprint(settings) if old else settings
-        for reject in duplicates:
-            yield rejected(replace(reject, split=shard[0]))
-        checkpoint = self._checkpoints.read(files.file)
-        # Version tags of remote files cost one request each, so they are requested only if a
-        # checkpoint or base shard may match. Otherwise reading the images yields them for free.
-        may_match = bool(checkpoint or (self._base and not old))
-        tags = file_version_tags(refs, self._guard, remote=may_match)
-        fingerprint = _fingerprint(settings, shard, refs, plan, tags)
-        if checkpoint and fingerprint and is_reusable(checkpoint, fingerprint.digest, files):
-            advance("written", checkpoint.shard.converted)
-            for reject in checkpoint.rejects(refs):
-                advance("rejected")
-                yield rejected(reject)
-            yield replace(checkpoint.shard, reused=True, timeline=Timeline()), plan
-            return
-        if checkpoint:  # before its files are replaced, so that it never describes others
-            self._checkpoints.delete(files.file)
-        replaced = checkpoint.versions if checkpoint else (None, None)
-        if old and not refs and not old.removed:
-            yield old.link(files, replaced), plan
-            return
-        if fingerprint and (linked := self._linked(fingerprint, files, replaced)):
-            advance("written", linked.converted)
-            yield linked, plan
-            return
-        hashed = self._config.near_duplicates != "none"
-        writer = ShardWriter(self._sink, files, plan, old.entry if old else None, hashed)
-        seen = dict(tags)
-        built = build_records(refs, plan, self._config, self._pools, seen, self._guard)
-        for reject in writer.write(old.merged(built) if old else built):
-            yield rejected(reject)
-        if seen != tags:  # reading has added version tags
-            fingerprint = _fingerprint(settings, shard, refs, plan, seen)
-        yield self._finished(writer, writer.close(replaced), files, fingerprint), plan
-
-    def _linked(
-        self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
-    ) -> WrittenShard | None:
-        """Returns the identical shard of the base version, linked; None if the base has none."""
-        if self._base is None:
-            return None
-        split, index = fingerprint.split, fingerprint.index
-        entry = self._base.reusable_shard(split, index, fingerprint.digest)
-        return link_shard(self._base, entry, files, fingerprint, replaced) if entry else None
-
-    def _finished(
-        self,
-        writer: ShardWriter,
-        written: WrittenShard,
-        files: ShardFiles,
-        fingerprint: Fingerprint | None,
-    ) -> WrittenShard:
-        """Returns a newly written shard with its fingerprint, after writing its checkpoint.
-
-        Args:
-            writer: the closed writer of the shard.
-            written: the shard.
-            files: its files.
-            fingerprint: the fingerprint of its inputs; None if a version tag is unknown.
-        """
-        if fingerprint is None:
-            return written
-        faults = writer.faults
-        shard = replace(written, fingerprint=fingerprint.without(faults))
-        # A checkpoint that is written after another attempt has published would stay forever.
-        marker = layout.join(self._checkpoints.dataset, layout.SUCCESS)
-        is_published = writer.is_late and exists(marker)
-        # After a transient fault (a timeout, say) the next run must try the image again.
-        if not is_published and not any(fault.is_transient for fault in faults):
-            checkpoint = Checkpoint(
-                fingerprint=fingerprint.digest,
-                shard=shard,
-                sizes=writer.sizes,
-                versions=writer.versions,
-                faults=tuple(faults),
+        if self._task is None or self._task.plan is not plan:
+            self._task = ShardTask(*self._common, plan, settings)
+        processes = writers_for(plan)
+        if processes is None:
+            yield from (
+                _output(found, plan) for found in self._task.write(shard, rows, self._pools)
             )
-            self._checkpoints.write(checkpoint, files.file)
-        return shard
+            return
+        write = partial(processes.write, self._task, shard, list(rows))
+        self._running.append((plan, self._pools.waiting.submit(write)))
+        # Waits for the oldest if there are many, so that few references are in memory.
+        while len(self._running) > 3 * processes.number:
+            yield from self._next()
+
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
+        # Outside of `process` an element has no window to inherit, so it needs an explicit one.
+        while self._running:
+            for output in self._next():
+                if isinstance(output, TaggedOutput):
+                    yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
+                else:
+                    yield GlobalWindows.windowed_value(output)
+
+    def _next(self) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
+        plan, answer = self._running.popleft()
+        # Metrics belong to the thread of the step.
+        return (_output(found, plan) for found in answer.result().reported())
 
 
-def _fingerprint(
-    settings: str, shard: ShardId, refs: list[ImageRef], plan: Plan, versions: VersionTags
-) -> Fingerprint | None:
-    """Returns the fingerprint of a shard; None if the version tag of an image is unknown."""
-    tags = ref_version_tags(refs, versions)
-    if tags is None:
-        return None
-    return Fingerprint(settings, *shard, list(zip(refs, tags, strict=True)), plan.resolved)
+def _output(found: WrittenShard | Reject, plan: Plan) -> tuple[WrittenShard, Plan] | TaggedOutput:
+    return rejected(found) if isinstance(found, Reject) else (found, plan)
 
 
 # The counts of a planned shard, the number of its remote images, and its first references.

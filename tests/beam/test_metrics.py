@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
+import pytest
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -18,6 +19,7 @@ from apache_beam.runners.runner import PipelineResult
 from recordmill.pipelines.convert import prepare
 from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
+from recordmill.transforms.shards import writer_processes
 from recordmill.transforms.workers.metrics import NAMESPACE, Measurements, counter
 from tests.beam.direct import direct_pipeline, records
 from tests.images import jpeg
@@ -41,7 +43,11 @@ def distributions(result: PipelineResult) -> dict[str, tuple[int, int, int, int]
     }
 
 
-def test_the_metrics_of_a_conversion_are_exact(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_the_metrics_of_a_conversion_are_exact(
+    in_processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
     sizes = []
     lines = ["image,label"]
     for number in range(20):
@@ -59,7 +65,8 @@ def test_the_metrics_of_a_conversion_are_exact(tmp_path: Path) -> None:
     assert job is not None
     p = direct_pipeline()
     build(p, job)
-    result = p.run()
+    with writer_processes.writer_processes_allowed(in_processes):
+        result = p.run()
     job.lock.release()
 
     assert counters(result) == {

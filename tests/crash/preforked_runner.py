@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -235,10 +236,11 @@ class _ForkedVerifier:
     @classmethod
     def stand_in(cls) -> None:
         """Makes the run start its verifier by forking."""
-        from recordmill.transforms.verification import verifier_process
+        from recordmill.transforms.workers import service_process
 
-        pipes = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
-        vars(verifier_process)["subprocess"] = SimpleNamespace(Popen=cls, **pipes)
+        names = ("PIPE", "DEVNULL", "TimeoutExpired")
+        others = {name: getattr(subprocess, name) for name in names}
+        vars(service_process)["subprocess"] = SimpleNamespace(Popen=cls, **others)
 
     def __init__(self, _: Sequence[str], *, pass_fds: Sequence[int], **__: object) -> None:
         there, self._stdin = os.pipe()
@@ -281,16 +283,19 @@ class _ForkedVerifier:
                 self._code = os.waitstatus_to_exitcode(found[1])
             return self._code
 
-    def wait(self) -> int:
+    def wait(self, timeout: float = math.inf) -> int:
         """Like the method of `subprocess.Popen`."""
+        deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("verifier", timeout)
             time.sleep(0.001)
         return code
 
-    def communicate(self) -> None:
+    def communicate(self, timeout: float = math.inf) -> None:
         """Like the method of `subprocess.Popen`."""
         os.close(self._stdin)
-        self.wait()
+        self.wait(timeout)
 
     @classmethod
     def is_alive(cls) -> bool:

@@ -20,10 +20,10 @@ MODULES = [
 ]
 OWN = {
     "transforms/elements.py": {"pickle"},
-    "transforms/verification/verifier_process.py": {"connection.recv"},
+    "transforms/workers/service_process.py": {"connection.recv"},
 }
-"""Pickles of rows that one stage of a run hands to the next within Beam, and of what the verifying
-process, a child, is asked and answers."""
+"""Pickles of rows that one stage of a run hands to the next within Beam, and of what child
+processes, the verifier and the writers, are asked and answer."""
 
 FORBIDDEN = {
     # unpickle what they are given

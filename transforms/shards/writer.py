@@ -24,7 +24,7 @@ from recordmill.transforms.functional.records.merge import Merged, copied_images
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
-from recordmill.transforms.workers.metrics import distribution
+from recordmill.transforms.workers.metrics import observe
 from recordmill.transforms.workers.progress import BATCH_ROWS, advance
 
 _BUFFER_BYTES = 2**18
@@ -126,7 +126,6 @@ class ShardWriter:
         self._waiting = 0  # their bytes
         self.faults: list[ImageFault] = []
         self._opened = time.monotonic_ns()
-        self._record_bytes = distribution("record_bytes")
 
     @property
     def is_late(self) -> bool:
@@ -173,7 +172,7 @@ class ShardWriter:
         self.sizes = shard.size, records.size
         self.versions = shard.commit(replaced[0]), records.commit(replaced[1])
         self._advance()
-        distribution("shard_ms").update((time.monotonic_ns() - self._opened) // 10**6)
+        observe("shard_ms", (time.monotonic_ns() - self._opened) // 10**6)
         if old := self._old:
             # The base counts treatments by shard: that of a single image is not known.
             removed = old.converted - self._copied.rows
@@ -231,8 +230,7 @@ class ShardWriter:
         if schema.sequence is not None:
             self._count([frame for e in examples for frame in e.frames[1:]], schema.frame_features)
         self._rows += sum(example.rows for example in examples)
-        for size in map(len, records):
-            self._record_bytes.update(size)
+        observe("record_bytes", *map(len, records))
         self._advance()
 
     def _advance(self) -> None:

@@ -8,20 +8,20 @@ modules inside functions. Each worker process of an engine starts its own.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.layout import is_url
 from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.service_process import (
+    ServiceProcess,
+    answer_in_threads,
+    end_with_parent,
+)
 
 if TYPE_CHECKING:
     from recordmill.schemas.config import Verify
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     from recordmill.schemas.plan import ResolvedSchema
     from recordmill.schemas.records import StoredImage
     from recordmill.transforms.storage.shard_files import ShardFiles
+
+# Environment of the process, unless the user sets other values.
+_ENVIRONMENT = {
+    # By default, glibc returns the memory of each larger image to the system and requests it again
+    # for the next one: these page faults take as long as parsing. See mallopt(3).
+    "MALLOC_MMAP_THRESHOLD_": str(8 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
+    # Each shard has a thread of ours: distributing its batches to more of them only takes time.
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
 
 IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
@@ -178,27 +188,13 @@ class VerifierProcess:
                 connection.
             options: Beam's options, with which it reads shards from stores; None for local shards.
         """
-        pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
-        descriptors = [remote.fileno() for _, remote in pairs]
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve"
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-            [sys.executable, "-c", f"{code}({descriptors!r})"],
-            stdin=subprocess.PIPE,  # nothing is written: the process watches for its end of file
-            stdout=subprocess.DEVNULL,
-            pass_fds=descriptors,
-            start_new_session=True,  # a terminal sends Ctrl-C to all processes of a session
-        )
-        self.pid = self._process.pid
-        self._free: SimpleQueue[Connection] = SimpleQueue()
-        for local, remote in pairs:
-            remote.close()
-            self._free.put(local)
-        pairs[0][0].send(options)  # not as an argument: the options may contain secrets
+        self._service = ServiceProcess(__name__, concurrency, options, _ENVIRONMENT)
+        self.pid = self._service.pid
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return self._service.is_alive
 
     def verify(
         self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify
@@ -214,7 +210,7 @@ class VerifierProcess:
             RecordmillError: if the process has died.
         """
         what = f"{shard.file}: the process that re-reads it with TensorFlow"
-        result: ShardVerification = self._request(what, "verify", shard, resolved, level)
+        result: ShardVerification = self._service.request(what, "verify", shard, resolved, level)
         return result
 
     def decode_error(self, *arguments: Any) -> str | None:
@@ -227,35 +223,12 @@ class VerifierProcess:
             RecordmillError: if the process has died.
         """
         what = "the process that decodes images with TensorFlow"
-        error: str | None = self._request(what, "decode_error", *arguments)
+        error: str | None = self._service.request(what, "decode_error", *arguments)
         return error
 
-    def _request(self, what: str, service: str, *arguments: Any) -> Any:
-        connection = self._free.get()
-        try:
-            connection.send((service, arguments))
-            answer = connection.recv()
-        except (EOFError, OSError) as error:
-            # A closed connection means a dead process or a dead thread in it. Killing the process
-            # ends both cases; waiting for a process that lost one thread would never end.
-            self._process.kill()
-            code = self._process.wait()
-            raise RecordmillError(f"{what} has died: {_exit_description(code)}") from error
-        finally:
-            self._free.put(connection)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
     def end(self) -> None:
-        """Kills the process and waits for its end."""
-        self._process.kill()
-        self._process.communicate()  # waits, and closes its standard input
-
-
-def _exit_description(code: int) -> str:
-    """Returns the text of an exit code: the code, or the name of the signal if it is negative."""
-    return f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
+        """Ends the process and waits for its end."""
+        self._service.end()
 
 
 def serve(descriptors: Sequence[int]) -> None:
@@ -264,7 +237,7 @@ def serve(descriptors: Sequence[int]) -> None:
     Args:
         descriptors: the file descriptors of the connections.
     """
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     connections = [Connection(descriptor) for descriptor in descriptors]
     try:
         options = connections[0].recv()
@@ -281,35 +254,4 @@ def serve(descriptors: Sequence[int]) -> None:
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}
     load()
-    threads = [
-        threading.Thread(target=_answer, args=(connection, services)) for connection in connections
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    os._exit(0)  # skips TensorFlow's clean-up at exit, which only takes time
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent, which holds the other end of standard input, ends."""
-    os.read(0, 1)
-    os._exit(0)
-
-
-def _answer(connection: Connection, services: dict[str, Callable[..., Any]]) -> None:
-    while True:
-        try:
-            service, arguments = connection.recv()
-        except (EOFError, OSError):  # the other end was closed, possibly in the middle of a request
-            return
-        try:
-            answer = services[service](*arguments)
-        except OSError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - raised by the requester; may not be picklable
-            answer = RuntimeError(f"{type(error).__name__}: {error}")
-        try:
-            connection.send(answer)
-        except OSError:
-            return
+    answer_in_threads(connections, services)

@@ -8,12 +8,21 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+# The number of cores that this process is limited to; infinity for all.
+_limit = math.inf
+
+
+def limit_cores(cores: int) -> None:
+    """Limits this process, of several that share the cores of a machine, to a number of them."""
+    global _limit
+    _limit = cores
+
 
 def num_cores() -> int:
     """Returns the number of cores this process may use: the smaller of affinity and CPU quota."""
     has_affinity = hasattr(os, "sched_getaffinity")
     available = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, math.ceil(min(available, cgroup_quota())))
+    return max(1, math.ceil(min(available, cgroup_quota(), _limit)))
 
 
 @cache

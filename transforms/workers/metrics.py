@@ -32,6 +32,35 @@ def distribution(name: str) -> Metrics.DelegatingDistribution:
     return Metrics.distribution(NAMESPACE, name)
 
 
+# The values that `observe` keeps in a process without steps, until `take_observed`; None if it has
+# steps.
+_observed: list[tuple[str, int]] | None = None
+
+
+def observe(name: str, *values: int) -> None:
+    """Updates a distribution of the step that the calling thread executes.
+
+    Args:
+        name: the name of the distribution, with the unit.
+        values: the values.
+    """
+    if _observed is not None:
+        _observed.extend((name, value) for value in values)
+        return
+    for value in values:
+        distribution(name).update(value)
+
+
+def take_observed() -> list[tuple[str, int]]:
+    """Returns (distribution, value) of the calls of `observe` since the last call.
+
+    The first call makes this a process without steps: another one reports its values.
+    """
+    global _observed
+    taken, _observed = _observed or [], []
+    return taken
+
+
 class Measurements:
     """Measurements of threads that work for a step, until the step's own thread reports them.
 
@@ -61,6 +90,5 @@ class Measurements:
         """Yields the results of the threads, and reports the values that were added meanwhile."""
         for result in results:
             while self._values:
-                name, value = self._values.popleft()
-                distribution(name).update(value)
+                observe(*self._values.popleft())
             yield result

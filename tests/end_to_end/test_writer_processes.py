@@ -1,0 +1,139 @@
+"""Writer processes write the shards that this process would write itself.
+
+Covers `recordmill.transforms.shards.writer_processes` and `recordmill.transforms.shard_task`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from recordmill.transforms.shards import writer_processes
+from recordmill.transforms.shards.writer_processes import WriterProcesses
+from tests.end_to_end.command import convert, published
+from tests.images import image_bytes, jpeg, png
+
+# Files that differ from run to run.
+OF_A_RUN = {"run.json", "report.html"}
+
+
+@pytest.fixture
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has writer processes started for few rows."""
+    monkeypatch.setattr(writer_processes, "MANY_ROWS", 10)
+    monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The process ids of the writer processes of each run."""
+    found: list[list[int]] = []
+
+    class Recorded(WriterProcesses):
+        def end(self) -> None:
+            of_parent = psutil.Process(self._service.pid).children()
+            found.append([child.pid for child in of_parent])
+            super().end()
+
+    monkeypatch.setattr(writer_processes, "WriterProcesses", Recorded)
+    return found
+
+
+def files(dataset: Path) -> dict[str, bytes]:
+    """Returns the content of all files that are the same in each run."""
+    paths = (path for path in dataset.rglob("*") if path.is_file() and path.name not in OF_A_RUN)
+    return {path.relative_to(dataset).as_posix(): path.read_bytes() for path in paths}
+
+
+def table_of_numbers(folder: Path, rows: int = 300) -> Path:
+    lines = [f"row-{i},{i % 7},{i * 0.37},word {i}" for i in range(rows)]
+    lines[17] = lines[16]  # a duplicate key
+    lines[40] = "row-40,many,1.0,word"
+    (folder / "t.csv").write_text("\n".join(["id,n,x,text", *lines, ""]))
+    return folder / "t.csv"
+
+
+def table_of_images(folder: Path) -> Path:
+    """Returns a table of PNGs, JPEGs, images to transcode, and images that are rejected."""
+    rows = []
+    for i in range(60):
+        kinds = (png(seed=i), jpeg(seed=i), image_bytes("GIF", seed=i))
+        data = kinds[i % 3]
+        name = f"{i}.img"
+        (folder / name).write_bytes(data[: len(data) // 2] if i % 20 == 6 else data)
+        rows.append(f"{name},class {i % 4}")
+    (folder / "t.csv").write_text("\n".join(["image,label", *rows, "gone.png,class 1", ""]))
+    return folder / "t.csv"
+
+
+TABLES = {
+    "numbers": (table_of_numbers, ("--schema", "tabular", "--key_column", "id")),
+    "images": (table_of_images, ("--splits", "train=0.7,test=0.3")),
+    "gzip": (table_of_images, ("--compression", "gzip", "--near_duplicates", "none")),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_they_write_the_same_bytes_and_rejects(
+    case: str, tmp_path: Path, started: list[list[int]], request: pytest.FixtureRequest
+) -> None:
+    make, flags = TABLES[case]
+    table = make(tmp_path)
+    flags = ("--num_shards", "3", "--max_rejects", "9", *flags)
+    alone = published(table, tmp_path / "alone", *flags)
+    assert started == []
+    request.getfixturevalue("low_limits")
+    shared = published(table, tmp_path / "shared", *flags)
+    (pids,) = started
+    assert len(pids) > 1
+    assert not any(map(psutil.pid_exists, pids))
+    assert files(shared) == files(alone)
+    rejects = (shared / "rejects/rejects-00000-of-00001.jsonl").read_text().splitlines()
+    assert len(rejects) == (1 if case == "numbers" else 4)
+
+
+@pytest.mark.usefixtures("low_limits")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(("--num_shards", "1"), id="one shard"),
+        pytest.param(("--num_shards", "3", "--verify", "decode"), id="verifier is needed"),
+    ],
+)
+def test_others_are_written_by_this_process(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_request(*_: Any) -> None:
+        raise AssertionError("a writer process was asked")
+
+    monkeypatch.setattr(WriterProcesses, "write", no_request)
+    published(table_of_images(tmp_path), tmp_path / "out", "--max_rejects", "9", *flags)
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_run_whose_writer_was_killed_fails_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of_numbers(tmp_path)
+    flags = ("--num_shards", "40", *TABLES["numbers"][1], "--max_rejects", "9")
+    alone = published(table, tmp_path / "alone", *flags)
+    write, asked = WriterProcesses.write, list[Any]()
+
+    def killed_later(self: WriterProcesses, task: Any, shard: Any, rows: Any) -> Any:
+        asked.append(shard)
+        if len(asked) == 20:
+            psutil.Process(self._service.pid).children()[0].kill()
+        return write(self, task, shard, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WriterProcesses, "write", killed_later)
+        ended = convert(table, tmp_path / "out", *flags)
+    assert ended.code == 1
+    assert "the process that writes shard" in ended.err
+    assert "has died: Killed" in ended.err
+    again = convert(table, tmp_path / "out", *flags)
+    assert (again.code, "resumed" in again.out + again.err) == (0, True)
+    assert files(tmp_path / "out/birds/1.0.0") == files(alone)

@@ -1,0 +1,209 @@
+"""Writes one shard from its references: reuses it, links it, or builds its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from apache_beam.io.filebasedsink import FileBasedSink
+
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
+from recordmill.schemas.features import Schema
+from recordmill.schemas.manifest import Base
+from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import ImageRef, SerializedExample, StoredImage
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.statistics import Timeline
+from recordmill.transforms.elements import ShardId
+from recordmill.transforms.functional.records.examples import image_shape
+from recordmill.transforms.functional.records.image_columns import check_quality
+from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
+from recordmill.transforms.shards.base_shards import link_shard
+from recordmill.transforms.shards.build_examples import Check, Pools, build_all
+from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
+from recordmill.transforms.shards.kept_shard import KeptShard
+from recordmill.transforms.shards.writer import ShardWriter
+from recordmill.transforms.storage.files import VersionTags, exists
+from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.storage.stores.objects import Version
+from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
+from recordmill.transforms.verification.verifier_process import check_decodes
+from recordmill.transforms.workers.progress import advance
+
+
+@dataclass(frozen=True, eq=False)
+class ShardTask:
+    """What all shards of a run have in common.
+
+    Attributes:
+        sink: Beam's sink, which frames and compresses records.
+        checkpoints: the checkpoints of finished shards, and the dataset's folder.
+        config: the options.
+        base: the base version, whose unchanged shards are linked; None if there is none.
+        plan: the number of shards, and the resolved schema.
+        settings: the settings fingerprint of all shards.
+    """
+
+    sink: FileBasedSink
+    checkpoints: Checkpoints
+    config: ConvertConfig
+    base: Base | None
+    plan: Plan
+    settings: str
+
+    def write(
+        self, shard: ShardId, rows: Iterable[Iterable[tuple[bytes, ImageRef]]], pools: Pools
+    ) -> Iterator[Reject | WrittenShard]:
+        """Yields the rejects of a shard, and then the shard.
+
+        Holds its references and a window of images in memory.
+
+        Args:
+            shard: the split and number of the shard.
+            rows: its references with their order hashes, in several parts.
+            pools: the threads that read and decode.
+        """
+        guard = ImageRootGuard(self.config.guard)
+        files = ShardFiles.planned(self.checkpoints.dataset, self.config, self.plan, *shard)
+        old = KeptShard.of(self.base, *shard)
+        assigned = chain.from_iterable(rows)
+        refs, duplicates = arrange_shard(
+            old.take_removals(assigned) if old else assigned, self.plan.resolved
+        )
+        settings = old.fingerprint(self.settings) if old else self.settings
+        for reject in duplicates:
+            yield replace(reject, split=shard[0])
+        checkpoint = self.checkpoints.read(files.file)
+        # Version tags of remote files cost one request each, so they are requested only if a
+        # checkpoint or base shard may match. Otherwise reading the images yields them for free.
+        may_match = bool(checkpoint or (self.base and not old))
+        tags = file_version_tags(refs, guard, remote=may_match)
+        fingerprint = self._fingerprint(settings, shard, refs, tags)
+        if checkpoint and fingerprint and is_reusable(checkpoint, fingerprint.digest, files):
+            yield from _reused(checkpoint, refs)
+            return
+        if checkpoint:  # before its files are replaced, so that it never describes others
+            self.checkpoints.delete(files.file)
+        replaced = checkpoint.versions if checkpoint else (None, None)
+        if old and not refs and not old.removed:
+            yield old.link(files, replaced)
+            return
+        if fingerprint and (linked := self._linked(fingerprint, files, replaced)):
+            advance("written", linked.converted)
+            yield linked
+            return
+        hashed = self.config.near_duplicates != "none"
+        writer = ShardWriter(self.sink, files, self.plan, old.entry if old else None, hashed)
+        seen = dict(tags)
+        built = build_records(refs, self.plan, self.config, pools, seen, guard)
+        yield from writer.write(old.merged(built) if old else built)
+        if seen != tags:  # reading has added version tags
+            fingerprint = self._fingerprint(settings, shard, refs, seen)
+        yield self._finished(writer, writer.close(replaced), files, fingerprint)
+
+    def _fingerprint(
+        self, settings: str, shard: ShardId, refs: list[ImageRef], versions: VersionTags
+    ) -> Fingerprint | None:
+        """Returns the fingerprint of a shard; None if the version tag of an image is unknown."""
+        tags = ref_version_tags(refs, versions)
+        if tags is None:
+            return None
+        rows = list(zip(refs, tags, strict=True))
+        return Fingerprint(settings, *shard, rows, self.plan.resolved)
+
+    def _linked(
+        self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
+    ) -> WrittenShard | None:
+        """Returns the identical shard of the base version, linked; None if the base has none."""
+        if self.base is None:
+            return None
+        split, index = fingerprint.split, fingerprint.index
+        entry = self.base.reusable_shard(split, index, fingerprint.digest)
+        return link_shard(self.base, entry, files, fingerprint, replaced) if entry else None
+
+    def _finished(
+        self,
+        writer: ShardWriter,
+        written: WrittenShard,
+        files: ShardFiles,
+        fingerprint: Fingerprint | None,
+    ) -> WrittenShard:
+        """Returns a newly written shard with its fingerprint, after writing its checkpoint.
+
+        Args:
+            writer: the closed writer of the shard.
+            written: the shard.
+            files: its files.
+            fingerprint: the fingerprint of its inputs; None if a version tag is unknown.
+        """
+        if fingerprint is None:
+            return written
+        faults = writer.faults
+        shard = replace(written, fingerprint=fingerprint.without(faults))
+        # A checkpoint that is written after another attempt has published would stay forever.
+        marker = layout.join(self.checkpoints.dataset, layout.SUCCESS)
+        is_published = writer.is_late and exists(marker)
+        # After a transient fault (a timeout, say) the next run must try the image again.
+        if not is_published and not any(fault.is_transient for fault in faults):
+            checkpoint = Checkpoint(
+                fingerprint=fingerprint.digest,
+                shard=shard,
+                sizes=writer.sizes,
+                versions=writer.versions,
+                faults=tuple(faults),
+            )
+            self.checkpoints.write(checkpoint, files.file)
+        return shard
+
+
+def _reused(checkpoint: Checkpoint, refs: Sequence[ImageRef]) -> Iterator[Reject | WrittenShard]:
+    """Yields the rejects of a finished shard, and then the shard."""
+    advance("written", checkpoint.shard.converted)
+    for reject in checkpoint.rejects(refs):
+        advance("rejected")
+        yield reject
+    yield replace(checkpoint.shard, reused=True, timeline=Timeline())
+
+
+def build_records(
+    refs: Sequence[ImageRef],
+    plan: Plan,
+    config: ConvertConfig,
+    pools: Pools,
+    seen: VersionTags,
+    guard: ImageRootGuard,
+) -> Iterator[SerializedExample | Reject]:
+    """Yields a shard's records and rejects in order; threads build a few of them ahead.
+
+    Args:
+        refs: the shard's references, in order.
+        plan: the resolved schema.
+        config: decoding and verification.
+        pools: the threads that read and decode.
+        seen: receives the version tags of the files that are read.
+        guard: confines reads to the image root.
+    """
+    built: Iterator[Any] = build_all(
+        refs, plan, config.decode, pools, seen, guard, check_of(config)
+    )
+    schema = plan.resolved.schema
+    return built if schema.sequence is None else assemble_sequences(built, refs, schema)
+
+
+def check_of(config: ConvertConfig) -> Check | None:
+    """Returns the check of images before they are stored, if an option asks for one."""
+    decodes = config.verify == "decode"
+    if not config.reject_quality:
+        return check_decodes if decodes else None
+
+    def check(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
+        check_quality(image_shape(image), config.reject_quality)
+        if decodes:
+            check_decodes(image, mask, schema)
+
+    return check

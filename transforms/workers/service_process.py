@@ -1,0 +1,198 @@
+"""A separate process that answers requests until it is ended or its parent ends for any reason.
+
+Commands start some before they import anything slow, so this module imports nothing slow.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from recordmill.schemas.errors import RecordmillError
+
+# Seconds in which a process whose connection was closed ends by itself.
+_END_SECONDS = 1.0
+
+# The functions of a service by name.
+Services: TypeAlias = Mapping[str, Callable[..., Any]]
+
+
+class ServiceProcess:
+    """A process of this machine.
+
+    Attributes:
+        pid: the process id.
+        connections: our ends of the connections to it; each carries one request at a time.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        concurrency: int,
+        first: Any = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Starts the process.
+
+        Args:
+            module: the module whose function `serve` answers requests, given file descriptors.
+            concurrency: the number of connections.
+            first: a message on the first connection: it may contain secrets, unlike an argument.
+            environment: environment variables, unless this process has other values.
+        """
+        pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
+        descriptors = [remote.fileno() for _, remote in pairs]
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import serve; serve"
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+            [sys.executable, "-c", f"{code}({descriptors!r})"],
+            stdin=subprocess.PIPE,  # nothing is written: the process watches for its end of file
+            stdout=subprocess.DEVNULL,
+            env={**environment, **os.environ},
+            pass_fds=descriptors,
+            start_new_session=True,  # a terminal sends Ctrl-C to all processes of a session
+        )
+        self.pid = self._process.pid
+        self.connections = [local for local, _ in pairs]
+        self._free: SimpleQueue[Connection] = SimpleQueue()
+        for local, remote in pairs:
+            remote.close()
+            self._free.put(local)
+        self.connections[0].send(first)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def request(self, what: str, service: str, *arguments: Any) -> Any:
+        """Returns the result of a function of the process, on whichever connection is free.
+
+        Args:
+            what: a description of the process, for the message if it dies.
+            service: the name of the function.
+            arguments: its arguments.
+
+        Raises:
+            RecordmillError: if the process has died.
+            Exception: any exception of the function.
+        """
+        connection = self._free.get()
+        try:
+            connection.send((service, arguments))
+            answer = connection.recv()
+        except (EOFError, OSError) as error:
+            raise RecordmillError(f"{what} has died: {self._killed()}") from error
+        finally:
+            self._free.put(connection)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def request_each(self, service: str, *arguments: Any) -> None:
+        """Calls a function of the process once on each connection.
+
+        Args:
+            service: the name of the function.
+            arguments: its arguments.
+
+        Raises:
+            RecordmillError: if the process has died.
+        """
+        taken = [self._free.get() for _ in self.connections]
+        try:
+            for connection in taken:
+                connection.send((service, arguments))
+            for connection in taken:
+                connection.recv()
+        except (EOFError, OSError) as error:
+            raise RecordmillError(f"a process has died: {self._killed()}") from error
+        finally:
+            for connection in taken:
+                self._free.put(connection)
+
+    def _killed(self) -> str:
+        """Ends the process, and returns its exit code or the name of the signal that ended it.
+
+        A closed connection means a dead process or a dead part of it: killing the process ends both
+        cases; waiting for a process that lost one thread would never end.
+        """
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        return f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
+
+    def end(self) -> None:
+        """Ends the process, and waits for that and for the end of its forks."""
+        try:
+            self._process.communicate(timeout=_END_SECONDS)  # closes the standard input, and waits
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for connection in self.connections:
+            with suppress(OSError):
+                while os.read(connection.fileno(), 2**16):  # until its other end is closed
+                    pass
+
+
+def answer_all(connection: Connection, services: Services) -> None:
+    """Answers the requests of a connection until it is closed.
+
+    Args:
+        connection: the connection.
+        services: the functions by name.
+    """
+    while True:
+        try:
+            service, arguments = connection.recv()
+        except (EOFError, OSError):  # the other end was closed, possibly in the middle of a request
+            return
+        try:
+            answer = services[service](*arguments)
+        except (OSError, RecordmillError) as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 - raised by the requester; may not be picklable
+            answer = RuntimeError(f"{type(error).__name__}: {error}")
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+
+
+def answer_in_threads(connections: Sequence[Connection], services: Services) -> None:
+    """Answers the requests of connections, each in a thread, and then exits the process.
+
+    Args:
+        connections: the connections.
+        services: the functions by name.
+    """
+    threads = [
+        threading.Thread(target=answer_all, args=(connection, services))
+        for connection in connections
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os._exit(0)  # skips the clean-up of libraries at exit, which only takes time
+
+
+def end_with_parent() -> None:
+    """Starts a thread that ends this process when its parent ends or closes our standard input."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    os.read(0, 1)
+    os._exit(0)
