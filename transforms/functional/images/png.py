@@ -314,12 +314,9 @@ def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield b"\x78\x01"
     for part in parts:
         adler = zlib.adler32(part, adler)
-        blocks = [part[at : at + _BLOCK_BYTES] for at in range(0, len(part), _BLOCK_BYTES)]
-        yield b"".join(
-            piece
-            for block in blocks
-            for piece in (struct.pack("<BHH", 0, len(block), len(block) ^ _BLOCK_BYTES), block)
-        )
+        for at in range(0, len(part), _BLOCK_BYTES):
+            block = part[at : at + _BLOCK_BYTES]
+            yield struct.pack("<BHH", 0, len(block), len(block) ^ _BLOCK_BYTES) + block
     yield struct.pack("<BHH", 1, 0, _BLOCK_BYTES) + adler.to_bytes(4, "big")
 
 

@@ -41,8 +41,8 @@ _DRAFT_SCALES = (8, 4, 2)  # libjpeg's DCT also decodes at 1/8, 1/4 and 1/2
 # Limit for measuring a PNG, whose check does not need all rows in memory: 100 MB in RGB.
 _MAX_MEASURED_PIXELS = 2**25
 
-# Limit for decoding a PNG in one piece: the bytes of its uncompressed rows.
-_MAX_PLAIN_BYTES = 2**20
+# Limit for decoding a PNG in one piece: about 1 MB in RGB and alpha.
+_MAX_PLAIN_PIXELS = 2**18
 _MAX_PIXELS = 2**29 - 1  # limit of TensorFlow
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
@@ -363,7 +363,7 @@ def _is_plain(header: png.PngHeader) -> bool:
         and header.depth == 8
         and header.mode != "P"
         and not header.interlaced
-        and header.inflated_bytes <= _MAX_PLAIN_BYTES
+        and header.width * header.height <= _MAX_PLAIN_PIXELS
     )
 
 
