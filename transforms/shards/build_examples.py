@@ -47,7 +47,7 @@ _TASK_REFS = 4
 # Checking a small image is mostly Python, for which threads wait for each other, so that child
 # processes do it: so many images per call, if they have this mean size and are enough to repay the
 # start of the processes.
-_CALL_REFS = 64
+_CALL_REFS = 128
 _SMALL_BYTES = 2**14
 _MANY_REFS = 1_000
 

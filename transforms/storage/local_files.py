@@ -192,20 +192,40 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
         OSError: for the same reasons as `open_regular`.
         ValueError: if the path has a null byte.
     """
-    with open_regular(path) as stream:
-        first, state = start or 0, os.fstat(stream.fileno())
+    # A file object would take as long as the read: it has a buffer, and asks for the state again.
+    descriptor, state = _opened(path, os.O_RDONLY)
+    try:
+        first = start or 0
         size = max(0, state.st_size - first)
         most = limit + 1 if stop is None else min(limit + 1, stop - first)
         if min(size, most) > limit:
             raise TooLargeError(limit)
-        stream.seek(first)
-        data = stream.read(min(size + 1, most)) or b""  # None if a file in /proc would block
+        data = _read(descriptor, first, min(size + 1, most))
         # Longer than stated: the file grows, or is in /proc, where all sizes are 0.
         if size < len(data) < most:
-            data += stream.read(most - len(data)) or b""
+            data += _read(descriptor, first + len(data), most - len(data))
+    finally:
+        os.close(descriptor)
     if len(data) > limit:
         raise TooLargeError(limit)
     return data, version_tag(state)
+
+
+def _read(descriptor: int, start: int, number: int) -> bytes:
+    """Returns bytes of an open file; fewer where it ends, or where a file in /proc would block.
+
+    Args:
+        descriptor: the file.
+        start: the first byte.
+        number: the maximum number of bytes.
+    """
+    data = b""
+    try:
+        while part := os.pread(descriptor, number - len(data), start + len(data)):
+            data += part
+    except BlockingIOError:
+        pass
+    return data
 
 
 def version_tag(state: os.stat_result) -> str:
@@ -227,14 +247,19 @@ def is_special(path: str) -> bool:
 
 
 def _open(path: str, flags: int) -> int:
+    return _opened(path, flags)[0]
+
+
+def _opened(path: str, flags: int) -> tuple[int, os.stat_result]:
     _check_kind(os.stat(path), path)  # before opening, which has side effects for some devices
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
-        _check_kind(os.fstat(descriptor), path)  # the file may have been replaced since `stat`
+        state = os.fstat(descriptor)
+        _check_kind(state, path)  # the file may have been replaced since `stat`
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, state
 
 
 def _check_kind(state: os.stat_result, path: str) -> None:

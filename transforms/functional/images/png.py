@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, NamedTuple
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE, WorkLimitError
@@ -26,6 +26,7 @@ _INPUT_BYTES = 2**16  # compressed bytes per call of zlib
 _BLOCK_BYTES = 2**16 - 1  # RFC 1951, 3.2.4: a stored block
 _TRAILING_BYTES = 2**14  # decompressed after the last row
 _LARGEST_WINDOW = 2**15  # RFC 1950: a window size of 32 KiB
+_LENGTH_AND_TYPE = struct.Struct(">I4s")
 _CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _END = b"\0\0\0\0IEND\xaeB`\x82"  # length 0, type, CRC
 _METADATA = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"})
@@ -49,20 +50,22 @@ class Chunk(NamedTuple):
 
     Attributes:
         name: the chunk type, of four letters.
-        start: the offset of the chunk in the file, which begins with the length field.
-        data: the content.
-        crc: the stored CRC-32 of type and content.
+        whole: the bytes in the file. Section 5.3: length of the content (4 bytes), type (4),
+            content, CRC-32 of type and content (4).
     """
 
     name: bytes
-    start: int
-    data: memoryview
-    crc: int
+    whole: memoryview
+
+    @property
+    def data(self) -> memoryview:
+        """The content."""
+        return self.whole[8:-4]
 
     @property
     def intact(self) -> bool:
         """Whether the checksum matches the content."""
-        return zlib.crc32(self.data, zlib.crc32(self.name)) == self.crc
+        return zlib.crc32(self.whole[4:-4]) == int.from_bytes(self.whole[-4:], "big")
 
     @property
     def critical(self) -> bool:
@@ -84,6 +87,7 @@ class PngHeader(NamedTuple):
         exif: the EXIF block, or None.
         readable_by_all: whether all readers interpret the chunks in the same way.
         ends_with_pixels: whether the image data is followed only by IEND.
+        only_pixels: whether all chunks are IHDR, IDAT or IEND.
     """
 
     width: int
@@ -96,6 +100,7 @@ class PngHeader(NamedTuple):
     exif: bytes | None = None
     readable_by_all: bool = True
     ends_with_pixels: bool = True
+    only_pixels: bool = True
 
     @property
     def channels(self) -> int:
@@ -156,25 +161,17 @@ class _HeaderBuilder:
         self._previous = b"IHDR"
         self._image_data_runs = 0  # runs of consecutive IDAT chunks; a valid file has one
         self._transparency_chunks = 0
-        self._handlers = {
-            b"PLTE": self._add_palette,
-            b"tRNS": self._add_transparency,
-            b"eXIf": self._add_exif,
-            b"acTL": self._add_animation,
-            b"cICP": self._add_colors,
-        }
+        self._only_pixels = True
 
     def add(self, chunk: Chunk) -> None:
         """Adds the next chunk."""
+        if chunk.name == b"IEND":
+            return
         if chunk.name == b"IDAT":
             self._image_data_runs += self._previous != b"IDAT"
-        elif not chunk.critical and not chunk.intact:
-            # Some readers ignore a damaged ancillary chunk, others fail.
-            self._header = self._header._replace(readable_by_all=False)
-        elif handler := self._handlers.get(chunk.name):
-            handler(chunk.data)
-        if chunk.name != b"IEND":
-            self._previous = chunk.name
+        else:
+            self._add_other(chunk)
+        self._previous = chunk.name
 
     def build(self) -> PngHeader:
         """Returns the header, once all chunks have been added.
@@ -189,7 +186,18 @@ class _HeaderBuilder:
             raise RecordError(Reason.CORRUPT, "its IDAT chunks are not consecutive")
         if self._header.color_type == _PALETTE and not _palette_fits(self._palette or b""):
             raise RecordError(Reason.CORRUPT, "has no valid PLTE chunk before its image data")
-        return self._header._replace(ends_with_pixels=self._previous == b"IDAT")
+        if self._only_pixels:
+            return self._header
+        ends_with_pixels = self._previous == b"IDAT"
+        return self._header._replace(ends_with_pixels=ends_with_pixels, only_pixels=False)
+
+    def _add_other(self, chunk: Chunk) -> None:
+        self._only_pixels = False
+        if not chunk.critical and not chunk.intact:
+            # Some readers ignore a damaged ancillary chunk, others fail.
+            self._header = self._header._replace(readable_by_all=False)
+        elif handler := self._HANDLERS.get(chunk.name):
+            handler(self, chunk.data)
 
     def _add_palette(self, data: memoryview) -> None:
         if self._palette is not None:
@@ -221,6 +229,14 @@ class _HeaderBuilder:
             detail = f"PNG with high dynamic range: transfer function {name} in its cICP chunk"
             raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
 
+    _HANDLERS: ClassVar[dict[bytes, Callable[[_HeaderBuilder, memoryview], None]]] = {
+        b"PLTE": _add_palette,
+        b"tRNS": _add_transparency,
+        b"eXIf": _add_exif,
+        b"acTL": _add_animation,
+        b"cICP": _add_colors,
+    }
+
 
 def _header(chunk: Chunk) -> PngHeader:
     """Returns the header with the fields of IHDR (section 11.2.1).
@@ -245,13 +261,14 @@ def _check_chunk(chunk: Chunk) -> None:
     Raises:
         RecordError: corrupt if either is invalid.
     """
-    name = chunk.name.decode("latin-1")
-    if not chunk.name.isalpha() or (chunk.critical and chunk.name not in _CRITICAL):
-        raise RecordError(Reason.CORRUPT, f"unknown critical chunk {name!r}")
     if chunk.name == b"IHDR":
         raise RecordError(Reason.CORRUPT, "chunk IHDR occurs twice")
-    if chunk.critical and not chunk.intact:
-        raise RecordError(Reason.CORRUPT, f"checksum mismatch in chunk {name}")
+    if chunk.name in _CRITICAL:
+        if not chunk.intact:
+            raise RecordError(Reason.CORRUPT, f"checksum mismatch in chunk {chunk.name.decode()}")
+    elif chunk.critical or not chunk.name.isalpha():
+        name = chunk.name.decode("latin-1")
+        raise RecordError(Reason.CORRUPT, f"unknown critical chunk {name!r}")
 
 
 def check_rows(data: bytes, header: PngHeader) -> None:
@@ -280,7 +297,7 @@ def checked_rows(data: bytes, header: PngHeader) -> Iterator[bytes]:
     """
     rows = RowChecker(header)
     try:
-        yield from _inflate(data, rows, by_row=_states_small_window(data, header))
+        yield from _inflate(data, rows, header)
     except zlib.error as error:
         raise RecordError(Reason.CORRUPT, f"the compressed data is damaged: {error}") from error
     if not rows.complete:
@@ -297,31 +314,30 @@ def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield b"\x78\x01"
     for part in parts:
         adler = zlib.adler32(part, adler)
-        blocks = [part[at : at + _BLOCK_BYTES] for at in range(0, len(part), _BLOCK_BYTES)]
-        yield b"".join(
-            piece
-            for block in blocks
-            for piece in (struct.pack("<BHH", 0, len(block), len(block) ^ _BLOCK_BYTES), block)
-        )
+        for at in range(0, len(part), _BLOCK_BYTES):
+            block = part[at : at + _BLOCK_BYTES]
+            yield struct.pack("<BHH", 0, len(block), len(block) ^ _BLOCK_BYTES) + block
     yield struct.pack("<BHH", 1, 0, _BLOCK_BYTES) + adler.to_bytes(4, "big")
 
 
-def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> Iterator[bytes]:
+def _inflate(data: bytes, rows: RowChecker, header: PngHeader) -> Iterator[bytes]:
     """Yields the decompressed image data.
 
     Args:
         data: the content of the file.
         rows: the checker that receives the data before it is yielded. It is complete if the data
             contains all rows, and then the end of the stream or enough further bytes.
-        by_row: whether to decompress at most one row at a time.
+        header: the header of the file.
     """
     inflate = zlib.decompressobj(0)  # takes the window size from the zlib header, like libpng
     # After the last row, libpng continues to the end of the stream; it fails if the file ends
     # before, and stops after 1 KiB of further data. This loop reads more than that, but not all: a
     # decompression bomb after the last row must not be decompressed.
-    trailing = 0
-    for part in _image_data(data):
+    trailing, by_row = 0, False
+    for number, part in enumerate(_image_data(data)):
         pending: bytes | memoryview = part
+        if number == 0:  # begins with the zlib header
+            by_row = _states_small_window(part[0], header)
         while True:
             after_rows = not rows.missing
             limit = rows.rest_of_row if by_row and rows.missing else _OUTPUT_BYTES
@@ -341,22 +357,30 @@ def _inflate(data: bytes, rows: RowChecker, by_row: bool) -> Iterator[bytes]:
 
 
 def _image_data(data: bytes) -> Iterator[memoryview]:
-    """Yields the compressed data in small parts, since each call of zlib copies unused input."""
+    """Yields the compressed data in small parts, since each call of zlib copies unused input.
+
+    No part is empty.
+    """
     for chunk in _chunks(data):
         if chunk.name == b"IDAT":
-            for start in range(0, len(chunk.data), _INPUT_BYTES):
-                yield chunk.data[start : start + _INPUT_BYTES]
+            content = chunk.data
+            for start in range(0, len(content), _INPUT_BYTES):
+                yield content[start : start + _INPUT_BYTES]
 
 
-def _states_small_window(data: bytes, header: PngHeader) -> bool:
+def _states_small_window(first: int, header: PngHeader) -> bool:
     """Returns whether the zlib header states a window that is smaller than the data.
 
     A distance beyond the stated window is an error that libpng detects between rows, but not within
     a row: such data must be decompressed row by row to give the same result.
+
+    Args:
+        first: the first byte of the zlib header.
+        header: the header of the file.
     """
-    first = next((part[0] for part in _image_data(data) if part), 0)
     # RFC 1950, 2.2: the upper four bits of the first byte are log2(window size) - 8.
-    return 1 << (first >> 4) + 8 < min(_LARGEST_WINDOW, header.inflated_bytes)
+    window = 1 << (first >> 4) + 8
+    return window < _LARGEST_WINDOW and window < header.inflated_bytes
 
 
 class RowChecker:
@@ -404,7 +428,7 @@ class RowChecker:
 
 def strip_metadata(data: bytes) -> bytes:
     """Returns a PNG without EXIF, text and time chunks, and without bytes after its end."""
-    return _join_chunks(data, (chunk for chunk in _chunks(data) if chunk.name not in _METADATA))
+    return _join_chunks(chunk for chunk in _chunks(data) if chunk.name not in _METADATA)
 
 
 def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
@@ -417,7 +441,7 @@ def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
     kept = {b"IHDR", b"IDAT", b"iCCP"}
     kept |= {b"PLTE"} if header.color_type == _PALETTE else set()
     kept |= {b"tRNS"} if header.transparency else set()
-    return _join_chunks(data, _first_of_each(c for c in _chunks(data) if c.name in kept)) + _END
+    return _join_chunks(_first_of_each(c for c in _chunks(data) if c.name in kept)) + _END
 
 
 def _is_usable(chunk: Chunk) -> bool:
@@ -435,8 +459,8 @@ def _first_of_each(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             yield chunk
 
 
-def _join_chunks(data: bytes, chunks: Iterable[Chunk]) -> bytes:
-    return b"".join([SIGNATURE, *(data[c.start : c.start + len(c.data) + 12] for c in chunks)])
+def _join_chunks(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join([SIGNATURE, *(chunk.whole for chunk in chunks)])
 
 
 def _chunks(data: bytes) -> Iterator[Chunk]:
@@ -446,15 +470,12 @@ def _chunks(data: bytes) -> Iterator[Chunk]:
         RecordError: truncated if the file ends before the end of IEND.
     """
     view, position = memoryview(data), len(SIGNATURE)
-    # Section 5.3: length of the content (4 bytes), type (4), content, CRC (4).
     while position + 12 <= len(data):
-        length, name = struct.unpack_from(">I4s", data, position)
+        length, name = _LENGTH_AND_TYPE.unpack_from(data, position)
         stop = position + 12 + length
         if stop > len(data):
             break
-        body = view[position + 8 : stop - 4]
-        (crc,) = struct.unpack_from(">I", data, stop - 4)
-        yield Chunk(name, position, body, crc)
+        yield Chunk(name, view[position:stop])
         if name == b"IEND":
             return
         position = stop

@@ -72,12 +72,14 @@ def sniff(head: bytes) -> str | None:
 
 def _is_bare_bitmap(head: bytes) -> bool:
     """Returns whether a file is a `.dib`, a Windows bitmap without a file header."""
-    # The length field identifies the header: BITMAPCOREHEADER (12 bytes) has sides of 16 bits, so
-    # planes and bits per pixel are 4 bytes earlier.
-    at = 8 if head.startswith(b"\x0c\0\0\0") else 12
+    length = int.from_bytes(head[:4], "little")  # identifies the header
+    if length not in _BMP_HEADERS:
+        return False
+    # BITMAPCOREHEADER (12 bytes) has sides of 16 bits, so planes and bits per pixel are 4 bytes
+    # earlier.
+    at = 8 if length == 12 else 12
     planes, bits = (int.from_bytes(head[i : i + 2], "little") for i in (at, at + 2))
-    known = int.from_bytes(head[:4], "little") in _BMP_HEADERS
-    return known and planes == 1 and bits in _BMP_BITS
+    return planes == 1 and bits in _BMP_BITS
 
 
 def _is_compatible(head: bytes, brand: bytes) -> bool:

@@ -337,7 +337,7 @@ def _png(header: png.PngHeader) -> SourceImage:
         orientation=orientation_of(header.exif),
         common=header.readable_by_all,
         work=header.work,
-        png=header._replace(exif=None),
+        png=header._replace(exif=None) if header.exif else header,
     )
 
 

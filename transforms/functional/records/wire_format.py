@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any, TypeAlias
 
 from recordmill.schemas.features import Feature, Kind
@@ -55,8 +54,10 @@ def encoded_features(specs: Mapping[str, Feature], values: Mapping[str, FeatureV
         specs: the feature of each name, whose kind selects the list of the message.
         values: a value, a list of values, or None for an empty list, by name of the feature.
     """
-    rows = encoded_rows(specs, {name: [value] for name, value in values.items()})
-    return list(chain.from_iterable(rows))
+    parts = Parts()
+    for name in _sorted(tuple(values)):
+        parts += _entry(name, specs[name].kind, values[name])
+    return parts
 
 
 def encoded_rows(
@@ -79,14 +80,21 @@ def encoded_rows(
 def _encoded_column(
     name: str, kind: Kind, values: Sequence[Any]
 ) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Returns the entry of Features of each value, in two parts, so that no image is copied."""
-    tag, header = _TAGS[kind], _item_header
+    """Returns the two parts of the entry of each value."""
     if {list, type(None)}.isdisjoint(map(type, values)):
-        items = _items(kind, values)
-    else:
-        header = _entry_header
-        items = [b"".join(_list(kind, _listed(value))) for value in values]
-    return [header(name, tag, len(item)) for item in items], items
+        tag, items = _TAGS[kind], _items(kind, values)
+        return [_item_header(name, tag, len(item)) for item in items], items
+    headers, contents = zip(*(_entry(name, kind, value) for value in values), strict=True)
+    return headers, contents
+
+
+def _entry(name: str, kind: Kind, value: FeatureValue) -> tuple[bytes, bytes]:
+    """Returns the entry of Features of a value, in two parts, so that no image is copied."""
+    if value is None or isinstance(value, list):
+        content = b"".join(_list(kind, _listed(value)))
+        return _entry_header(name, _TAGS[kind], len(content)), content
+    (item,) = _items(kind, [value])
+    return _item_header(name, _TAGS[kind], len(item)), item
 
 
 def encoded_feature(kind: Kind, value: FeatureValue) -> Parts:

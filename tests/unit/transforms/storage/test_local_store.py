@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,18 @@ def test_a_file_moves_over_another(folder: str) -> None:
     assert LOCAL.load(f"{folder}/a/1.jpg") == b"[1].jpg"
     assert LOCAL.size(f"{folder}/a/1.jpg") == LOCAL.ranged_size(f"{folder}/a/1.jpg") == 7
     assert not LOCAL.exists(f"{folder}/[1].jpg")
+
+
+@pytest.mark.parametrize("stated", [0, 10, 1000])  # 0 in /proc, fewer than there are if it grows
+def test_a_file_is_read_to_its_end_in_parts(
+    stated: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, data = tmp_path / "a.png", bytes(range(250)) * 4
+    path.write_bytes(data)
+    state, read = list(os.stat(path)), os.pread
+    state[stat.ST_SIZE] = stated
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result(state))
+    monkeypatch.setattr(os, "pread", lambda file, number, at: read(file, min(number, 99), at))
+    assert LOCAL.read(str(path), None, None, 10**6)[0] == data
+    assert LOCAL.read(str(path), 5, None, 10**6)[0] == data[5:]
+    assert LOCAL.read(str(path), 5, 500, 10**6)[0] == data[5:500]

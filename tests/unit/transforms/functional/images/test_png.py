@@ -60,6 +60,20 @@ def interlaced(drawn):
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param(b"", b"", (True, True), id="none"),
+        pytest.param(png_chunk(b"tEXt", b"a\0b"), b"", (False, True), id="before the pixels"),
+        pytest.param(b"", png_chunk(b"tEXt", b"a\0b"), (False, False), id="after the pixels"),
+    ],
+)
+def test_chunks_without_pixels_are_noticed(before, after, expected):
+    image_data = png_chunk(b"IDAT", zlib.compress(bytes(2)))
+    header = examine(png_header(1, 1, color_type=0) + before + image_data + after + IEND)
+    assert (header.only_pixels, header.ends_with_pixels) == expected
+
+
+@pytest.mark.parametrize(
     ("data", "depth", "channels", "mode", "alpha"),
     [
         pytest.param(png(40, 30), 8, 3, "RGB", False, id="RGB"),

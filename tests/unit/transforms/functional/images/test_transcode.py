@@ -608,7 +608,8 @@ def test_the_thumbnail_of_a_png_is_that_of_its_pixels(data):
     assert found.thumbnail == expected
 
 
-def test_a_png_is_decompressed_once(monkeypatch):
+@pytest.mark.parametrize("size", [(32, 32), (1200, 900)])
+def test_a_png_is_decompressed_once(monkeypatch, size):
     checked = png_parser.checked_rows
     parts = []
 
@@ -617,6 +618,6 @@ def test_a_png_is_decompressed_once(monkeypatch):
         return (bytes(len(part)) for part in parts)
 
     monkeypatch.setattr(png_parser, "checked_rows", black)
-    data = png(1200, 900)
+    data = png(*size)
     assert set(transcode(data, SETTINGS).thumbnail) == {0}  # of the rows that the check returned
     assert sum(map(len, parts)) == png_parser.examine(data).inflated_bytes
