@@ -33,6 +33,16 @@ if TYPE_CHECKING:
 
 IN_PROCESS_RUNNERS = frozenset({"DirectRunner", "FnApiRunner"})
 
+# Environment of the process, unless the user sets other values.
+_ENVIRONMENT = {
+    # By default, glibc returns the memory of each larger image to the system and requests it again
+    # for the next one: these page faults take as long as parsing. See mallopt(3).
+    "MALLOC_MMAP_THRESHOLD_": str(8 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
+    # Each shard has a thread of ours: distributing its batches to more of them only takes time.
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+
 # The verifier that a process started, by process id: a fork must not use its parent's.
 _verifiers: dict[int, VerifierProcess] = {}
 _STARTING = threading.Lock()
@@ -185,6 +195,7 @@ class VerifierProcess:
             [sys.executable, "-c", f"{code}({descriptors!r})"],
             stdin=subprocess.PIPE,  # nothing is written: the process watches for its end of file
             stdout=subprocess.DEVNULL,
+            env={**_ENVIRONMENT, **os.environ},
             pass_fds=descriptors,
             start_new_session=True,  # a terminal sends Ctrl-C to all processes of a session
         )
