@@ -143,13 +143,18 @@ class _Tap(io.BufferedIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        data: bytes = self._source.read(size)
+        return self._measured(self._source.read(size))
+
+    def read1(self, size: int = -1, /) -> bytes:
+        # At damage, `GzipFile.read` loses the bytes of the chunk that precede it; `read1` does not.
+        is_gzip = isinstance(self._source, gzip.GzipFile)
+        read = self._source.read1 if is_gzip else self._source.read
+        return self._measured(read(_CHUNK_BYTES if size < 0 else size))
+
+    def _measured(self, data: bytes) -> bytes:
         self._update(data)
         self.size += len(data)
         return data
-
-    def read1(self, size: int = -1, /) -> bytes:
-        return self.read(_CHUNK_BYTES if size < 0 else size)
 
 
 def _exhaust(stream: Any) -> None:

@@ -195,15 +195,16 @@ def _batches(found: Iterable[Run | FrameError]) -> Iterator[Run]:
 
     So the records before the damage are parsed, too, and the first problem of a shard is reported.
     """
-    batch, damage = Run(0, 0, []), None
+    batch, size, damage = Run(0, 0, []), 0, None
     try:
         for run in found:
             if isinstance(run, FrameError):
                 raise run
             batch.data.extend(run.data)
-            if len(batch.data) >= _BATCH_RECORDS or batch.size >= _BATCH_BYTES:
+            size += run.size
+            if len(batch.data) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
                 yield batch
-                batch = batch.next([])
+                batch, size = batch.next([]), 0
     except (FrameError, *DAMAGED_GZIP) as error:
         damage = error
     if batch.data:
