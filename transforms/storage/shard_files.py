@@ -99,11 +99,13 @@ class MeasuredShard:
         self._sha256, self._crc32c = hashlib.sha256(), 0
         self._file = open_stored(path)
         self._stored = _Tap(self._file, self._sha256.update)
-        records: io.RawIOBase | gzip.GzipFile = self._stored
+        records: io.BufferedIOBase | gzip.GzipFile = self._stored
         if compression_of(path):
-            records = gzip.GzipFile(fileobj=io.BufferedReader(self._stored, _CHUNK_BYTES))
+            records = gzip.GzipFile(
+                fileobj=io.BufferedReader(cast("io.RawIOBase", self._stored), _CHUNK_BYTES)
+            )
         self._records = _Tap(records, self._extend)
-        self.stream = cast("BinaryIO", io.BufferedReader(self._records, _CHUNK_BYTES))
+        self.stream = cast("BinaryIO", self._records)
 
     def __enter__(self) -> Self:
         return self
@@ -122,29 +124,37 @@ class MeasuredShard:
         of_stream = (-1, 0) if is_damaged else (self._records.size, self._crc32c)
         return Digests(self._stored.size, self._sha256.hexdigest(), *of_stream)
 
-    def _extend(self, data: memoryview) -> None:
-        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))  # accepts only bytes
+    def _extend(self, data: bytes) -> None:
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
 
 
-class _Tap(io.RawIOBase):
+class _Tap(io.BufferedIOBase):
     """A stream that feeds the bytes read from another stream to a checksum.
 
     Attributes:
         size: the number of bytes read so far.
     """
 
-    def __init__(self, source: Any, update: Callable[[memoryview], object]) -> None:
+    def __init__(self, source: Any, update: Callable[[bytes], object]) -> None:
         self._source, self._update = source, update
         self.size = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        count: int = self._source.readinto(buffer)
-        self._update(memoryview(buffer)[:count])
-        self.size += count
-        return count
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._measured(self._source.read(size))
+
+    def read1(self, size: int = -1, /) -> bytes:
+        # At damage, `GzipFile.read` loses the bytes of the chunk that precede it; `read1` does not.
+        is_gzip = isinstance(self._source, gzip.GzipFile)
+        read = self._source.read1 if is_gzip else self._source.read
+        return self._measured(read(_CHUNK_BYTES if size < 0 else size))
+
+    def _measured(self, data: bytes) -> bytes:
+        self._update(data)
+        self.size += len(data)
+        return data
 
 
 def _exhaust(stream: Any) -> None:

@@ -31,8 +31,9 @@ _NUMPY: dict[int, type[np.generic]] = {
 }
 _TYPES = {np.dtype(dtype): number for number, dtype in _NUMPY.items()}
 
-# Size of a `TF_TString`.
+# Size of a `TF_TString`, and the type of one that refers to bytes of others.
 _STRING_BYTES = 24
+_VIEW = 3
 
 # Each function with the types of its result and of its arguments, as letters of `_LETTERS`.
 _FUNCTIONS = """
@@ -96,6 +97,7 @@ def load() -> ctypes.CDLL:
                 for name, letters in (item.split(":") for item in _FUNCTIONS.split()):
                     function = getattr(library, name)
                     function.restype, *function.argtypes = (_LETTERS[letter] for letter in letters)
+                _check_views(library)
             except (OSError, AttributeError) as error:
                 expected = "expected that of TensorFlow 2.20 or later. Reinstall TensorFlow."
                 raise ImportError(f"{path}: cannot be used: {error}; {expected}") from error
@@ -106,6 +108,27 @@ def load() -> ctypes.CDLL:
 def without_info_lines(line: bytes) -> bytes:
     """Returns a line of TensorFlow's log, or nothing if it is informational."""
     return _INFO_LINES.sub(b"", line)
+
+
+def _views(strings: Sequence[bytes]) -> tuple[np.ndarray, object]:
+    """Returns the `TF_TString` of each string, and the object that keeps the strings alive.
+
+    A view is its size and type, a pointer, and no owner: tsl/platform/ctstring_internal.h. The
+    function of the C API that makes one takes longer than TensorFlow needs to parse a small record.
+    """
+    pointers = (c_char_p * len(strings))(*strings)
+    views = np.zeros((len(strings), _STRING_BYTES // 8), np.uint64)
+    views[:, 0] = [len(string) << 2 | _VIEW for string in strings]
+    views[:, 1] = np.frombuffer(memoryview(pointers), np.uint64) if strings else 0
+    return views, pointers
+
+
+def _check_views(library: ctypes.CDLL) -> None:
+    """Raises an OSError if the library's strings are not laid out as those of `_views`."""
+    text, string = b"text", ctypes.create_string_buffer(_STRING_BYTES)
+    library.TF_StringAssignView(string, text, len(text))
+    if string.raw != _views([text])[0].tobytes():
+        raise OSError("its strings have another layout")
 
 
 def _library_path() -> Path:
@@ -163,7 +186,7 @@ class Tensor:
         library = load()
         self.handle = handle
         self._delete = library.TFE_DeleteTensorHandle  # modules may be gone when it is called
-        self._strings: Sequence[bytes] = ()
+        self._strings: object = None
         self.dtype = library.TFE_TensorHandleDataType(handle)
         with _Status(library) as status:
             rank = library.TFE_TensorHandleNumDims(handle, status.pointer)
@@ -177,29 +200,21 @@ class Tensor:
     def of(cls, values: bytes | Sequence[bytes] | np.ndarray) -> Tensor:
         """Returns a tensor of strings, which are not copied, or of numbers, which are."""
         if isinstance(values, np.ndarray):
-            data = np.asarray(values, order="C")
-            return cls._filled(_TYPES[data.dtype], data.shape, data.nbytes, data.ctypes.data)
-        strings = [values] if isinstance(values, bytes) else list(values)
+            return cls._filled(_TYPES[values.dtype], values.shape, np.asarray(values, order="C"))
+        strings = [values] if isinstance(values, bytes) else values
         shape = () if isinstance(values, bytes) else (len(strings),)
-        tensor = cls._filled(STRING, shape, _STRING_BYTES * len(strings), strings)
-        tensor._strings = strings  # they must not be freed before the tensor
+        views, pointers = _views(strings)
+        tensor = cls._filled(STRING, shape, views)
+        tensor._strings = pointers  # the strings must not be freed before the tensor
         return tensor
 
     @classmethod
-    def _filled(cls, dtype: int, shape: Sequence[int], size: int, source: Any) -> Tensor:
+    def _filled(cls, dtype: int, shape: Sequence[int], data: np.ndarray) -> Tensor:
         library = load()
         dims = (c_int64 * len(shape))(*shape)
-        tensor = library.TF_AllocateTensor(dtype, dims, len(shape), size)
-        data = library.TF_TensorData(tensor) or 0
-        if dtype == STRING:
-            ctypes.memset(data, 0, size)  # empty strings, as TF_StringInit makes them
-            view = library.TF_StringAssignView
-            for pointer, string in zip(
-                range(data, data + size, _STRING_BYTES), source, strict=True
-            ):
-                view(pointer, string, len(string))
-        elif size:
-            ctypes.memmove(data, source, size)
+        tensor = library.TF_AllocateTensor(dtype, dims, len(shape), data.nbytes)
+        if data.nbytes:
+            ctypes.memmove(library.TF_TensorData(tensor), data.ctypes.data, data.nbytes)
         with _Status(library) as status:
             handle = library.TFE_NewTensorHandle(tensor, status.pointer)
         library.TF_DeleteTensor(tensor)

@@ -25,7 +25,7 @@ from recordmill.transforms.storage.stores.options import current_options
 from recordmill.transforms.workers.metrics import counter
 
 # Rows that are counted together where there are many of them: a moment's work.
-BATCH_ROWS = 32
+BATCH_ROWS = 128
 
 # Interval of reports to a local folder.
 _SECONDS = 2.0

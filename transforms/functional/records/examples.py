@@ -40,6 +40,7 @@ from recordmill.transforms.functional.records.wire_format import (
     encoded_lists,
     encoded_rows,
     field,
+    field_header,
 )
 
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
@@ -56,11 +57,11 @@ def build_examples(schema: Schema, refs: Sequence[ImageRef]) -> list[SerializedE
     columns = dict(
         zip(schema.features, zip(*(ref.values for ref in refs), strict=True), strict=True)
     )
-    rows = encoded_rows(schema.features, columns)
+    rows = map(b"".join, encoded_rows(schema.features, columns))
     return [
         # Copying a small message twice is cheaper than adding up the sizes of its parts.
-        SerializedExample(ref, b"".join(field(FEATURES, [b"".join(parts)])))
-        for ref, parts in zip(refs, rows, strict=True)
+        SerializedExample(ref, field_header(FEATURES, len(features)) + features)
+        for ref, features in zip(refs, rows, strict=True)
     ]
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
-from typing import BinaryIO, NamedTuple
+from io import BufferedReader
+from typing import BinaryIO, NamedTuple, cast
 
 import google_crc32c
 
@@ -55,6 +57,36 @@ class Frame(NamedTuple):
     data: bytes
 
 
+class Run(NamedTuple):
+    """Consecutive intact records.
+
+    Attributes:
+        record: the number of the first record, from 0.
+        offset: the byte offset of its frame.
+        data: the serialized messages.
+    """
+
+    record: int
+    offset: int
+    data: list[bytes]
+
+    @property
+    def size(self) -> int:
+        """The bytes of their frames."""
+        return sum(map(len, self.data)) + FRAME_BYTES * len(self.data)
+
+    def next(self, data: list[bytes]) -> Run:
+        """Returns the run of the records that follow."""
+        return Run(self.record + len(self.data), self.offset + self.size, data)
+
+    def frames(self) -> Iterator[Frame]:
+        """Yields each record."""
+        offset = self.offset
+        for record, data in enumerate(self.data, self.record):
+            yield Frame(record, offset, data)
+            offset += len(data) + FRAME_BYTES
+
+
 def masked_crc32c(data: bytes) -> int:
     """Returns the masked CRC32C of data."""
     crc: int = google_crc32c.value(data)
@@ -80,24 +112,68 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
 
     Continues after a record with damaged data, and ends where the next record cannot be located.
     """
-    record = offset = 0
-    while header := stream.read(HEADER_BYTES):
-        try:
-            length = _length(header)
-            data, footer = _read(stream, length), stream.read(FOOTER_BYTES)
-            if len(data) < length or len(footer) < FOOTER_BYTES:
-                raise ValueError(f"the file ends within the record of {length} bytes")
-        except ValueError as error:
-            yield FrameError(record, offset, str(error))
-            return
-        # The length is verified, so the next record can be located even after damaged data.
-        if _FOOTER.unpack(footer)[0] == masked_crc32c(data):
-            yield Frame(record, offset, data)
+    for found in read_runs(stream):
+        if isinstance(found, FrameError):
+            yield found
         else:
+            yield from found.frames()
+
+
+def read_runs(stream: BinaryIO) -> Iterator[Run | FrameError]:
+    """Yields what `read_frames_or_errors` does, with intact records in runs, as they are read.
+
+    Cutting many small records from one buffer takes a third of the time of reading each.
+    """
+    run, rest = Run(0, 0, []), b""
+    while rest := rest or cast("BufferedReader", stream).read1():
+        run = run.next(_intact_records(rest))
+        if run.data:
+            yield run
+            rest = rest[run.size :]
+            continue
+        try:
+            size = _frame_size(rest)
+        except ValueError as error:
+            yield FrameError(run.record, run.offset, str(error))
+            return
+        if len(rest) >= size:  # the length is verified, so the next record can be located
             what = "the checksum of the record's data does not match"
-            yield FrameError(record, offset, what, ends=False)
-        record += 1
-        offset += length + FRAME_BYTES
+            yield FrameError(run.record, run.offset, what, ends=False)
+            run, rest = Run(run.record + 1, run.offset + size, []), rest[size:]
+            continue
+        # Only what the frame lacks: an error of the stream must not hide records that were read.
+        rest += _read(stream, size - len(rest))
+        if len(rest) < size:
+            is_header = size == HEADER_BYTES
+            part = "record's length" if is_header else f"record of {size - FRAME_BYTES} bytes"
+            yield FrameError(run.record, run.offset, f"the file ends within the {part}")
+            return
+
+
+def _intact_records(buffer: bytes) -> list[bytes]:
+    """Returns the records before the first frame that is incomplete or damaged."""
+    records, start = list[bytes](), HEADER_BYTES
+    with suppress(ValueError, struct.error):  # a damaged length; the end of the buffer
+        while True:
+            end = start + _length(buffer[start - HEADER_BYTES : start])
+            (crc,) = _FOOTER.unpack_from(buffer, end)
+            data = buffer[start:end]
+            if masked_crc32c(data) != crc:
+                break
+            records.append(data)
+            start = end + FRAME_BYTES
+    return records
+
+
+def _frame_size(start: bytes) -> int:
+    """Returns the size of a frame, or of its header if that is incomplete.
+
+    Raises:
+        ValueError: if the checksum of the length does not match.
+    """
+    if len(start) < HEADER_BYTES:
+        return HEADER_BYTES
+    return _length(start[:HEADER_BYTES]) + FRAME_BYTES
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
@@ -116,10 +192,9 @@ def _length(header: bytes) -> int:
     """Returns the length of the data of a record in bytes.
 
     Raises:
-        ValueError: if the header is truncated or its checksum does not match.
+        struct.error: if the header is incomplete.
+        ValueError: if its checksum does not match.
     """
-    if len(header) < HEADER_BYTES:
-        raise ValueError("the file ends within the record's length")
     length, crc = _HEADER.unpack(header)
     if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
         raise ValueError("the checksum of the record's length does not match")

@@ -44,7 +44,18 @@ def field(tag: bytes, parts: Sequence[bytes]) -> Parts:
         tag: the number of the field.
         parts: the content of the field.
     """
-    return [tag + varint(sum(map(len, parts))), *parts]
+    return [field_header(tag, sum(map(len, parts))), *parts]
+
+
+@lru_cache(2**14)  # as for the headers of entries below
+def field_header(tag: bytes, size: int) -> bytes:
+    """Returns the bytes of a field of a message before its content.
+
+    Args:
+        tag: the number of the field.
+        size: the size of the content.
+    """
+    return tag + varint(size)
 
 
 def encoded_features(specs: Mapping[str, Feature], values: Mapping[str, FeatureValue]) -> Parts:

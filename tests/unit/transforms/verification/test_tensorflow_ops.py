@@ -168,3 +168,10 @@ def test_another_library_is_a_message(monkeypatch: pytest.MonkeyPatch, name: str
     monkeypatch.setattr(tensorflow_ops, "_library_path", lambda: name)
     with pytest.raises(ImportError, match=f"{name}: cannot be used: "):
         tensorflow_ops.load()
+
+
+def test_another_layout_of_strings_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorflow_ops, "_loaded", {})
+    monkeypatch.setattr(tensorflow_ops, "_VIEW", 2)
+    with pytest.raises(ImportError, match="its strings have another layout"):
+        tensorflow_ops.load()

@@ -14,6 +14,7 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     masked_crc32c,
     read_frames,
+    read_frames_or_errors,
 )
 
 RECORDS = [b"first", b"", b"a third one\0\xff", b"x"]
@@ -127,3 +128,43 @@ def test_lengths_over_the_limit_of_tensorflow_are_damage_despite_a_valid_checksu
     with pytest.raises(FrameError) as raised:
         list(read_frames(Unreadable(header + b"data")))
     assert (raised.value.record, raised.value.offset) == (0, 0)
+
+
+@pytest.mark.parametrize("buffered", [1, 5, 12, 16, 20, 21, 1000])
+def test_records_are_cut_however_they_are_buffered(small, buffered):
+    stream = io.BufferedReader(io.BytesIO(small), buffered)
+    assert list(read_frames(stream)) == frames_of(RECORDS)
+
+
+def test_records_after_damaged_data_are_read(small):
+    third = frames_of(RECORDS)[2].offset
+    damaged = small[: third + 12] + b"A" + small[third + 13 :]
+    first, second, error, last = read_frames_or_errors(io.BytesIO(damaged))
+    assert (error.record, error.offset, error.ends) == (2, third, False)
+    assert [first, second, last] == [frames_of(RECORDS)[i] for i in (0, 1, 3)]
+
+
+def test_records_before_an_error_of_the_stream_are_read(small):
+    class Damaged(io.BytesIO):
+        def read1(self, size=-1):
+            return super().read1(30) if not self.tell() else self.read()
+
+        def read(self, size=-1):
+            raise EOFError
+
+    found = read_frames(Damaged(small))
+    assert next(found) == frames_of(RECORDS)[0]
+    with pytest.raises(EOFError):
+        next(found)
+
+
+def test_a_wrong_length_reads_in_chunks():
+    class Counting(io.BytesIO):
+        def read(self, size=-1):
+            assert size <= 16 * 2**20
+            return super().read(size)
+
+    length = (2**31 - 1).to_bytes(8, "little")
+    header = length + masked_crc32c(length).to_bytes(4, "little")
+    [error] = read_frames_or_errors(Counting(header + b"data"))
+    assert (str(error), error.ends) == ("the file ends within the record of 2147483647 bytes", True)
