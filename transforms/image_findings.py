@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.statistics import ImageFindings, ImageQuality, NearDuplicates
+from recordmill.schemas.statistics import ImageFindings, NearDuplicates
 from recordmill.transforms.functional.duplicates import label_text
 from recordmill.transforms.functional.image_quality import (
     MEASURES,
@@ -35,7 +35,7 @@ from recordmill.transforms.functional.near_duplicates import (
 from recordmill.transforms.similar_rows import ConnectSimilar
 from recordmill.transforms.storage.dataset import read_index
 
-_QUALITY, _COMPARED = "quality", "compared"
+_FINDINGS = "findings"
 
 # A member as it is shuffled, without the name of its class, which Beam would repeat in each.
 _PlainMember: TypeAlias = tuple[str, str, str, str, int, int]
@@ -67,7 +67,7 @@ class FindImageIssues(beam.PTransform):
         """Adds the comparison in buckets, the grouping on one worker, and the statistics."""
         plan = AsSingleton(self.plan)
         reading = beam.FlatMap(_read, self.directory, plan).with_output_types(tuple[Bucket, bytes])
-        read = shards | "ReadMeasures" >> reading.with_outputs(_QUALITY, _COMPARED, main="images")
+        read = shards | "ReadMeasures" >> reading.with_outputs(_FINDINGS, main="images")
         groups = read.images | "ConnectSimilar" >> ConnectSimilar()
         of_groups = (
             shards
@@ -76,16 +76,14 @@ class FindImageIssues(beam.PTransform):
                 tuple[int, _PlainMember]
             )
             | "GroupMembers" >> beam.GroupByKey()  # (root, [_PlainMember])
-            | "CountGroup" >> beam.Map(_statistics_of_group)  # NearDuplicates, one for each group
+            | "CountGroup" >> beam.FlatMap(_findings_of_group)
         )
         limits = groups | "LimitsOfGroups" >> beam.Map(_limits)
-        near = (
-            (read[_COMPARED], of_groups, limits)
-            | "AllSimilar" >> beam.Flatten()
-            | "SumSimilar" >> beam.CombineGlobally(merge_near_duplicates)  # one NearDuplicates
+        return (
+            (read[_FINDINGS], of_groups, limits)  # ImageFindings of shards, groups and limits
+            | "AllFindings" >> beam.Flatten()
+            | "SumFindings" >> beam.CombineGlobally(_merge_findings)
         )
-        quality = read[_QUALITY] | "SumQuality" >> beam.CombineGlobally(merge_quality)
-        return near | "Findings" >> beam.Map(_findings, AsSingleton(quality))
 
 
 @dataclass(frozen=True)
@@ -136,10 +134,10 @@ def _read(
     images = _Images.of(index, ("phash", *MEASURES), bool(frames))
     keys = index["key"]
     quality = quality_of_shard(shard.split, shard.index, images.measures, keys, images.records)
-    yield TaggedOutput(_QUALITY, quality)
     # Uniform images have no hash, and none has with --near_duplicates none.
     hashed = images.measures["phash"].is_valid().to_numpy()
-    yield TaggedOutput(_COMPARED, NearDuplicates(compared=int(hashed.sum())))
+    compared = NearDuplicates(compared=int(hashed.sum()))
+    yield TaggedOutput(_FINDINGS, ImageFindings(compared, quality))
     hashes = images.measures["phash"].drop_null().to_pylist()
     packed = pack(_ids(shard, plan, images.records[hashed]), hashes)
     yield from split_by_bucket(packed, plan.most_records)
@@ -154,20 +152,31 @@ def _members(
     found, roots = groups.roots_of(_ids(shard, plan, np.arange(shard.entry.records)))
     if not found.any():
         return
-    index = read_index(layout.join(directory, shard.entry.index_file), ["key", "sha256", "class"])
-    rows = index.filter(pa.array(found)).to_pylist()
-    for root, number, row in zip(roots, np.flatnonzero(found), rows, strict=True):
-        label, digest = label_text(row["class"]), row["sha256"][:_DIGEST_DIGITS]
-        yield int(root), (shard.split, label, row["key"], digest, shard.index, int(number))
+    names = ("key", "sha256", "class")
+    index = read_index(layout.join(directory, shard.entry.index_file), names)
+    rows = index.filter(pa.array(found))
+    columns = (rows[name].to_pylist() for name in names)
+    for root, number, key, sha256, classes in zip(
+        roots.tolist(), np.flatnonzero(found).tolist(), *columns, strict=True
+    ):
+        digest = sha256[:_DIGEST_DIGITS]
+        yield root, (shard.split, label_text(classes), key, digest, shard.index, number)
 
 
-def _statistics_of_group(group: tuple[int, Iterable[_PlainMember]]) -> NearDuplicates:
-    return statistics_of_group(Member(*member) for member in group[1])
+def _findings_of_group(group: tuple[int, Iterable[_PlainMember]]) -> Iterator[ImageFindings]:
+    """Yields the statistics of a group, unless all of its images are identical."""
+    near = statistics_of_group(Member(*member) for member in group[1])
+    if near.groups:
+        yield ImageFindings(near)
 
 
-def _limits(groups: Groups) -> NearDuplicates:
-    return NearDuplicates(full_buckets=groups.full, overflow=groups.overflow)
+def _limits(groups: Groups) -> ImageFindings:
+    return ImageFindings(NearDuplicates(full_buckets=groups.full, overflow=groups.overflow))
 
 
-def _findings(near: NearDuplicates, quality: ImageQuality) -> ImageFindings:
-    return ImageFindings(near, quality)
+def _merge_findings(parts: Iterable[ImageFindings]) -> ImageFindings:
+    found = list(parts)
+    return ImageFindings(
+        merge_near_duplicates(part.near_duplicates for part in found),
+        merge_quality(part.quality for part in found),
+    )
