@@ -14,6 +14,7 @@ from typing import Any
 import mlcroissant
 import pytest
 import tensorflow as tf
+from huggingface_hub import DatasetCard, metadata_load
 
 import recordmill as recordmill_api
 from tests.end_to_end import readers
@@ -292,6 +293,16 @@ def test_mlcroissant_loads_every_record_set(made: Made) -> None:
         name = f"classes-{made.case.label}"
         rows = [(row[f"{name}/id"], row[f"{name}/name"].decode()) for row in found[name]]
         assert rows == list(enumerate(CLASSES))
+
+
+def test_the_hub_reads_the_dataset_card(made: Made) -> None:
+    front_matter = metadata_load(made.directory / "README.md")
+    assert front_matter is not None
+    assert DatasetCard.load(made.directory / "README.md").data.to_dict() == front_matter
+    assert (front_matter["tags"], front_matter["size_categories"]) == (
+        ["tfrecord", "croissant"],
+        ["n<1K"],
+    )
 
 
 def test_tensorflow_datasets_counts_what_tf_data_reads(made: Made) -> None:
