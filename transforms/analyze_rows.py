@@ -164,6 +164,7 @@ class AnalyzeFn(beam.CombineFn):
         find = base_shard_lookup(self.analyzer.base)
         analysis.add(rows, self.analyzer, find)
         advance("analyzed", len(rows))
+        _prepare_writers(analysis, self.analyzer)
         return analysis
 
     def merge_accumulators(self, analyses: Iterable[Analysis]) -> Analysis:
@@ -195,11 +196,8 @@ def make_plan(
         whole: the analysis with the rows outside of the sample; empty if all rows are converted.
     """
     set_total(analysis.rows)
-    sample = sampled_rows(analysis)
-    if analyzer.config.verify != "decode":  # which only threads can request of the verifier process
-        images = [(uri, size) for _, uri, size in sample] if analyzer.schema.has_image else []
-        prepare_writers(analysis.rows, images[:_WRITER_SAMPLE])
-    rows = sample if needs_sizes(analysis, analyzer.config) else []
+    _prepare_writers(analysis, analyzer)
+    rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
@@ -208,6 +206,13 @@ def make_plan(
     analysis = analysis.part_of(next(iter(whole), analysis))
     plan = build_plan(analysis, analyzer, known, starts, next(iter(ranges), None))
     return with_class_ids(plan)
+
+
+def _prepare_writers(analysis: Analysis, analyzer: Analyzer) -> None:
+    """Starts writer processes once there are enough rows: while the others are still read."""
+    if analyzer.config.verify != "decode":  # which only threads can request of the verifier process
+        sample = analysis.sample[:_WRITER_SAMPLE] if analyzer.schema.has_image else ()
+        prepare_writers(analysis.rows, [(uri, size) for _, uri, size in sample])
 
 
 class RowOrder(NamedTuple):

@@ -261,12 +261,10 @@ def _similar_pairs(
             yield np.stack([one[near], other[near]], axis=1)
 
 
-_BITS = np.array([number.bit_count() for number in range(2**16)], np.uint8)
-
-
 def _distances(differing: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    words = np.ascontiguousarray(differing).view(np.uint16)
-    distances: npt.NDArray[np.int64] = _BITS[words].sum(axis=1, dtype=np.int64)
+    bits = np.bitwise_count(differing)
+    # Four times as fast as `sum` over such short rows.
+    distances: npt.NDArray[np.int64] = np.einsum("ij->i", bits, dtype=np.int64)
     return distances
 
 

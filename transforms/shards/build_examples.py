@@ -350,6 +350,11 @@ class Pools:
         waiting: waits for object stores; its threads are started on demand.
     """
 
-    def __init__(self) -> None:
-        self.working: Executor = new_executor()
+    def __init__(self, working: Executor | None = None) -> None:
+        """Starts no thread yet.
+
+        Args:
+            working: what decodes and encodes instead of threads.
+        """
+        self.working: Executor = working or new_executor()
         self.waiting: Executor = ThreadPoolExecutor(_FETCH_REFS, thread_name_prefix="fetch")

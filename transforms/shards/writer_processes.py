@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.read_ahead import Inline
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.storage.files import file_size, is_local
 from recordmill.transforms.workers.cores import limit_cores, num_cores
@@ -210,7 +211,7 @@ def serve(descriptors: Sequence[int]) -> None:
 def _answer(connection: Connection) -> None:
     end_with_parent()
     take_observed()
-    known, pools = list[Task](), Pools()
+    known, pools = list[Task](), Pools(Inline())
 
     def write(shard: tuple[str, int], rows: Sequence[Any]) -> Answer:
         before = asdict(COUNTERS)
