@@ -39,7 +39,7 @@ class Run:
     Attributes:
         seconds: wall time.
         cpu_seconds: user and system time of all its processes.
-        peak_bytes: highest resident memory of all its processes together.
+        peak_bytes: highest resident memory of all its processes together, shared memory once.
         bytes_shuffled: bytes that crossed its GroupByKeys; None if it has none.
     """
 
@@ -101,7 +101,10 @@ def _run_process(command: list[str], work: Path, log: Path) -> tuple[float, floa
 
 
 class _PeakMemory:
-    """Polls the resident memory of a process and its descendants together."""
+    """Polls the resident memory of a process and its descendants together.
+
+    Memory that processes share is counted once, where the system states it.
+    """
 
     def __init__(self, pid: int) -> None:
         self.peak_bytes = 0
@@ -130,7 +133,8 @@ class _PeakMemory:
         total = 0
         try:
             for process in (self._root, *self._root.children(recursive=True)):
-                total += process.memory_info().rss
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", memory.rss)
         except psutil.Error:  # a process ended between listing and reading
             return 0
         return total

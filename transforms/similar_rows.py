@@ -39,10 +39,10 @@ from recordmill.transforms.functional.rows.clusters import (
     with_clusters,
 )
 from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.shard_task import check_of
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.write_shards import check_of
 
 # Images per element, which are spread over workers.
 _CHUNK_ROWS = 64

@@ -28,10 +28,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.features import Schema
+from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef
+from recordmill.schemas.records import ImageRef, StoredImage
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms.elements import (
@@ -43,19 +45,20 @@ from recordmill.transforms.elements import (
     displayed,
     rejected,
 )
+from recordmill.transforms.functional.records.examples import image_shape
+from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
-from recordmill.transforms.shard_task import ShardTask
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     settings_fingerprint,
     versions,
 )
+from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import Answer, writers_for
-from recordmill.transforms.storage.files import (
-    make_folders,
-)
+from recordmill.transforms.storage.files import make_folders
+from recordmill.transforms.verification.verifier_process import check_decodes
 
 
 class WriteShards(beam.io.WriteToTFRecord):
@@ -147,6 +150,43 @@ def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> s
     return settings_fingerprint(config, plan.resolved, versions())
 
 
+@dataclass(frozen=True)
+class ImageCheck:
+    """The check of images before they are stored; it can be pickled.
+
+    Attributes:
+        decodes: whether TensorFlow has to decode an image.
+        rejected: the quality issues for which an image is rejected.
+    """
+
+    decodes: bool
+    rejected: tuple[IssueName, ...]
+
+    def __call__(self, image: StoredImage, mask: bytes | None, schema: Schema) -> None:
+        """Checks an image.
+
+        Args:
+            image: the image as stored in the record.
+            mask: its encoded mask; None if there is none.
+            schema: states how images and masks are encoded.
+
+        Raises:
+            RecordError: if it has to be rejected.
+        """
+        if self.rejected:
+            check_quality(image_shape(image), self.rejected)
+        if self.decodes:
+            check_decodes(image, mask, schema)
+
+
+def check_of(config: ConvertConfig) -> ImageCheck | None:
+    """Returns the check of images before they are stored, if an option asks for one."""
+    decodes = config.verify == "decode"
+    if not (decodes or config.reject_quality):
+        return None
+    return ImageCheck(decodes, tuple(config.reject_quality))
+
+
 class _WriteShard(beam.DoFn):
     """Writes one shard per element, in this thread or in writer processes.
 
@@ -161,6 +201,7 @@ class _WriteShard(beam.DoFn):
         base: Base | None,
     ) -> None:
         self._common = (sink, checkpoints, config, base)
+        self._check = check_of(config)
         self._shared = Shared()
         self._task: ShardTask | None = None
 
@@ -178,7 +219,7 @@ class _WriteShard(beam.DoFn):
     ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         shard, rows = element  # ((split, shard), [[(order, ImageRef)]])
         if self._task is None or self._task.plan is not plan:
-            self._task = ShardTask(*self._common, plan, settings)
+            self._task = ShardTask(*self._common, plan, settings, self._check)
         processes = writers_for(plan)
         if processes is None:
             yield from (

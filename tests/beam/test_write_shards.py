@@ -21,8 +21,8 @@ from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.statistics import ImageTally
-from recordmill.transforms import write_shards
 from recordmill.transforms.elements import OrderedRefs, Outcome, ShardId
+from recordmill.transforms.shards import shard_task
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, example, plan, records, ref
@@ -214,7 +214,7 @@ def test_an_attempt_that_ends_after_publication_leaves_no_checkpoint(
 def test_an_attempt_that_returns_after_a_local_run_has_published_creates_nothing(
     assigned: list[Assigned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, build = tmp_path / ".1.0.0.run", write_shards.build_records
+    run, build = tmp_path / ".1.0.0.run", shard_task.build_records
     run.mkdir()
 
     def publish_meanwhile(*arguments: Any) -> Iterator[Any]:
@@ -223,7 +223,7 @@ def test_an_attempt_that_returns_after_a_local_run_has_published_creates_nothing
         shutil.rmtree(run)
         return build(*arguments)
 
-    monkeypatch.setattr(write_shards, "build_records", publish_meanwhile)
+    monkeypatch.setattr(shard_task, "build_records", publish_meanwhile)
     before = {path.name for path in tmp_path.iterdir()}
     ended = pytest.raises(RecordmillError, match=r"not written, because the run's folder was ren")
     with ended, direct_pipeline() as p:

@@ -1,6 +1,7 @@
 """Writer processes write the shards that this process would write itself.
 
-Covers `recordmill.transforms.shards.writer_processes` and `recordmill.transforms.shard_task`.
+Covers `recordmill.transforms.shards.writer_processes` and
+`recordmill.transforms.shards.shard_task`.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from recordmill.transforms.workers.service_process import (
 # Rows that take about two seconds of one core, which the start of the processes takes as well.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
 
-# The module of tasks, whose imports all processes share.
-_TASKS = "recordmill.transforms.shard_task"
+# The module that makes tasks, whose imports all processes share.
+_TASKS = "recordmill.transforms.write_shards"
 
 # Mean bytes of an image up to which Python takes more time than the decoder, which needs no GIL.
 SMALL_BYTES = 2**14

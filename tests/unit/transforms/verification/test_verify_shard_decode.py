@@ -16,10 +16,11 @@ from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.shards.build_examples import Pools, build_one, fetch
 from recordmill.transforms.shards.checkpoints import settings_fingerprint
+from recordmill.transforms.shards.shard_task import build_records
 from recordmill.transforms.storage.local_files import UNRESTRICTED
 from recordmill.transforms.verification.verifier_process import VerifierProcess, check_decodes
 from recordmill.transforms.verification.verify_shard import decode_error
-from recordmill.transforms.write_shards import build_records
+from recordmill.transforms.write_shards import check_of
 from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
 from tests.images import jpeg, png, png_chunk, png_header
 
@@ -47,7 +48,8 @@ def built(folder: Path, settings: ConvertConfig) -> list[Any]:
     for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
         (folder / name).write_bytes(data)
     refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
-    return list(build_records(refs, plan(train=1), settings, Pools(), {}, UNRESTRICTED))
+    common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED, check_of(settings))
+    return list(build_records(refs, *common))
 
 
 def test_an_image_that_tensorflow_cannot_decode_is_rejected(tmp_path: Path, place: str) -> None:

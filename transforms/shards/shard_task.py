@@ -12,15 +12,12 @@ from apache_beam.io.filebasedsink import FileBasedSink
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
-from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef, SerializedExample, StoredImage
+from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
-from recordmill.transforms.functional.records.examples import image_shape
-from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.build_examples import Check, Pools, build_all
@@ -32,7 +29,6 @@ from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
 from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
-from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.progress import advance
 
 
@@ -47,6 +43,7 @@ class ShardTask:
         base: the base version, whose unchanged shards are linked; None if there is none.
         plan: the number of shards, and the resolved schema.
         settings: the settings fingerprint of all shards.
+        check: is called with each image before it is stored, and may reject it; or None.
     """
 
     sink: FileBasedSink
@@ -55,6 +52,7 @@ class ShardTask:
     base: Base | None
     plan: Plan
     settings: str
+    check: Check | None
 
     def write(
         self, shard: ShardId, rows: Iterable[Iterable[tuple[bytes, ImageRef]]], pools: Pools
@@ -100,7 +98,7 @@ class ShardTask:
         hashed = self.config.near_duplicates != "none"
         writer = ShardWriter(self.sink, files, self.plan, old.entry if old else None, hashed)
         seen = dict(tags)
-        built = build_records(refs, self.plan, self.config, pools, seen, guard)
+        built = build_records(refs, self.plan, self.config, pools, seen, guard, self.check)
         yield from writer.write(old.merged(built) if old else built)
         if seen != tags:  # reading has added version tags
             fingerprint = self._fingerprint(settings, shard, refs, seen)
@@ -177,33 +175,19 @@ def build_records(
     pools: Pools,
     seen: VersionTags,
     guard: ImageRootGuard,
+    check: Check | None,
 ) -> Iterator[SerializedExample | Reject]:
     """Yields a shard's records and rejects in order; threads build a few of them ahead.
 
     Args:
         refs: the shard's references, in order.
         plan: the resolved schema.
-        config: decoding and verification.
+        config: decoding.
         pools: the threads that read and decode.
         seen: receives the version tags of the files that are read.
         guard: confines reads to the image root.
+        check: is called with each image before it is stored; or None.
     """
-    built: Iterator[Any] = build_all(
-        refs, plan, config.decode, pools, seen, guard, check_of(config)
-    )
+    built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble_sequences(built, refs, schema)
-
-
-def check_of(config: ConvertConfig) -> Check | None:
-    """Returns the check of images before they are stored, if an option asks for one."""
-    decodes = config.verify == "decode"
-    if not config.reject_quality:
-        return check_decodes if decodes else None
-
-    def check(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
-        check_quality(image_shape(image), config.reject_quality)
-        if decodes:
-            check_decodes(image, mask, schema)
-
-    return check
