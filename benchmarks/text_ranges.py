@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources.text_ranges import RANGE_BYTES, RangeScan, align
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 
@@ -148,7 +149,7 @@ def _digest(executor: Executor, file: TableFile, count: int) -> Found:
 
 def _digest_of(split: SourceSplit) -> Found:
     counts, total = Counter[str](), 0
-    for row in FORMATS["csv"].read(split, Projection()):
+    for row in one_by_one(FORMATS["csv"].read(split, Projection())):
         counts[type(row).__name__] += 1
         data = repr(row).replace(split.file.path, "").encode("utf-8", "surrogatepass")
         total += int.from_bytes(hashlib.blake2b(data, digest_size=_HASH_BYTES).digest(), "big")
