@@ -308,8 +308,11 @@ _opened: list[Counter[str]] = []
 
 
 def _count_open(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and _opened and str(arguments[1]).startswith("r"):
-        _opened[-1][str(arguments[0])] += 1
+    if event == "open" and _opened:
+        path, mode = map(str, arguments[:2])
+        # Images are opened by `os.open`, without a mode; other files by `open`, which may call it.
+        if mode.startswith("r") or (mode == "None" and path.endswith(".jpg")):
+            _opened[-1][path] += 1
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zlib
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.storage.formats import FORMATS
 
 ROWS = 12
@@ -111,7 +113,8 @@ def outcome(path: Path, data: bytes) -> str | int:
     try:
         FORMATS[name].probe(file)
         splits = [split for split in FORMATS[name].split(file) if isinstance(split, SourceSplit)]
-        found = [row for split in splits for row in FORMATS[name].read(split, PROJECTION)]
+        read = (FORMATS[name].read(split, PROJECTION) for split in splits)
+        found = list(one_by_one(chain.from_iterable(read)))
     except (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException):
         return REJECTED  # as `recordmill.pipelines.input_tables` does
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from itertools import chain
 from typing import BinaryIO, cast
 
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.text_ranges import align
 from recordmill.transforms.storage.files import ranged_size
@@ -23,7 +25,8 @@ def in_ranges(path: str, range_bytes: int) -> list[str]:
     file = TableFile(path, "csv", size=ranged_size(path))
     splits = align((split, scan_text(split)) for split in cut_text(file, range_bytes))
     assert len(splits) == -(-len(TABLE) // range_bytes)
-    rows = [row for split in splits for row in FORMATS["csv"].read(split, Projection())]
+    read = (FORMATS["csv"].read(split, Projection()) for split in splits)
+    rows = list(one_by_one(chain.from_iterable(read)))
     return [repr(row).replace(path, "") for row in rows]
 
 

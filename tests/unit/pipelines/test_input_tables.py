@@ -14,6 +14,7 @@ from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.storage.formats import FORMATS
 
 ROWS = [{"image": f"{i}.png", "split": "ab"[i % 2], "year": 2000 + i % 3} for i in range(12)]
@@ -30,7 +31,7 @@ def values_of(*inputs: Path | str, **options: Any) -> list[dict[str, Any]]:
     for file in probe_tables(config(*inputs, **options)).files:
         for split in FORMATS[file.format].split(file):
             assert isinstance(split, SourceSplit)
-            rows = FORMATS[file.format].read(split, Projection())
+            rows = one_by_one(FORMATS[file.format].read(split, Projection()))
             found += [dict(row.values) for row in rows if isinstance(row, Row)]
     return found
 

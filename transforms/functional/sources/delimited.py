@@ -306,7 +306,8 @@ class _Table:
             records: the fields of each record.
             starts: the first line of each record, and of the one after them.
         """
-        if set(map(len, records)) == {len(self.header)}:
+        # Without a header, all records are blank lines, or have too many fields.
+        if self.header and set(map(len, records)) == {len(self.header)}:
             fields = list(zip(*records, strict=True))
             columns = {name: fields[i] for name, i in self.positions.items()}
             if not any(has_surrogates("".join(values)) for values in columns.values()):
