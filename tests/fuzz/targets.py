@@ -53,7 +53,7 @@ def _stream(data: bytes) -> BinaryIO:
 
 
 def _consume(found: Iterable[Any]) -> None:
-    for row in islice(found, MAX_ROWS):
+    for row in islice(one_by_one(found), MAX_ROWS):
         assert isinstance(row, Row | Embedded | Reject | SkippedInput)
 
 

@@ -34,4 +34,4 @@ def read_at_once(data: bytes) -> list[str]:
     """Returns the rows and rejects of a table, read by one reader."""
     stream = cast("BinaryIO", io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
     found = delimited.read(stream, SourceSplit(TableFile("", "csv")), Projection())
-    return [repr(row) for row in found]
+    return [repr(row) for row in one_by_one(found)]
