@@ -63,20 +63,20 @@ class Answer(NamedTuple):
     Attributes:
         found: the rejects of the shard, and then the shard.
         counts: the increments of progress counters.
-        observed: (distribution, value) of Beam metrics.
+        observed: the values of Beam's distributions.
     """
 
     found: list[Reject | WrittenShard]
     counts: dict[str, int]
-    observed: list[tuple[str, int]]
+    observed: dict[str, list[int]]
 
     def reported(self) -> list[Reject | WrittenShard]:
         """Returns the results, after the counts are added to those of the calling step."""
         for name, number in self.counts.items():
             if number:
                 advance(name, number)  # type: ignore[arg-type] # a name of the counters
-        for name, value in self.observed:
-            observe(name, value)
+        for name, values in self.observed.items():
+            observe(name, *values)
         return self.found
 
 
@@ -123,7 +123,7 @@ class WriterProcesses:
         self._service.end()
 
 
-# Whether this process may start writer processes, and those that it has started.
+# Whether this process may still start writer processes, and those that it has started.
 _allowed = False
 _started: list[WriterProcesses] = []
 
@@ -146,22 +146,23 @@ def writer_processes_allowed(are_allowed: bool) -> Iterator[None]:
 
 
 def prepare(rows: int, images: Sequence[tuple[str, int]]) -> None:
-    """Starts writer processes if they are allowed, and pay off.
+    """Starts writer processes if they are allowed, and pay off; decides once there are enough rows.
 
     Args:
         rows: the number of all rows.
         images: (uri, size in bytes) of a sample of their images, where the size of a whole file is
             not known; empty for rows without images.
     """
-    cores = num_cores()
-    if _allowed and not _started and cores > 1 and _pays_off(rows, images):
+    global _allowed
+    if not _allowed or rows < (MANY_IMAGES if images else MANY_ROWS):
+        return
+    _allowed, cores = False, num_cores()
+    if cores > 1 and _are_small(images):
         _started.append(WriterProcesses(cores))
 
 
-def _pays_off(rows: int, images: Sequence[tuple[str, int]]) -> bool:
-    if not images:
-        return rows >= MANY_ROWS
-    if rows < MANY_IMAGES or not all(is_local(uri) for uri, _ in images):
+def _are_small(images: Sequence[tuple[str, int]]) -> bool:
+    if not all(is_local(uri) for uri, _ in images):
         return False
     total = sum((file_size(uri) or 0) if uri else size for uri, size in images)
     return total <= SMALL_BYTES * len(images)

@@ -34,7 +34,7 @@ def distribution(name: str) -> Metrics.DelegatingDistribution:
 
 # The values that `observe` keeps in a process without steps, until `take_observed`; None if it has
 # steps.
-_observed: list[tuple[str, int]] | None = None
+_observed: dict[str, list[int]] | None = None
 
 
 def observe(name: str, *values: int) -> None:
@@ -45,19 +45,19 @@ def observe(name: str, *values: int) -> None:
         values: the values.
     """
     if _observed is not None:
-        _observed.extend((name, value) for value in values)
+        _observed.setdefault(name, []).extend(values)
         return
     for value in values:
         distribution(name).update(value)
 
 
-def take_observed() -> list[tuple[str, int]]:
-    """Returns (distribution, value) of the calls of `observe` since the last call.
+def take_observed() -> dict[str, list[int]]:
+    """Returns the values of each distribution since the last call.
 
     The first call makes this a process without steps: another one reports its values.
     """
     global _observed
-    taken, _observed = _observed or [], []
+    taken, _observed = _observed or {}, {}
     return taken
 
 

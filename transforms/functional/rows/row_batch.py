@@ -49,6 +49,7 @@ class RowBatch(Sequence[Row]):
         is_text: bool | frozenset[str] = False,
         images: Sequence[Location | None] = (),
         clusters: Sequence[Cluster] = (),
+        is_sparse: bool = False,
     ) -> None:
         """Creates a batch.
 
@@ -59,8 +60,9 @@ class RowBatch(Sequence[Row]):
             is_text: whether values are untyped text, or the columns with such values.
             images: the location of the image of each row; () if columns determine all images.
             clusters: the cluster of each row; () if there are none.
+            is_sparse: whether a row can lack a column, in the columns of another batch.
         """
-        self._columns, self._is_sparse = dict(columns), False
+        self._columns, self._is_sparse = dict(columns), is_sparse
         self.files, self.lines, self.is_text = files, lines, is_text
         self.images = images or (None,) * len(lines)
         self.clusters = clusters or (NO_CLUSTER,) * len(lines)
@@ -76,9 +78,7 @@ class RowBatch(Sequence[Row]):
         if is_sparse:
             names = tuple(dict.fromkeys(chain.from_iterable(values)))
         columns = {name: [row.get(name, _ABSENT) for row in values] for name in names}
-        batch = cls(columns, files, lines, is_text[0], images, clusters)
-        batch._is_sparse = is_sparse
-        return batch
+        return cls(columns, files, lines, is_text[0], images, clusters, is_sparse)
 
     @property
     def names(self) -> list[str]:
@@ -106,9 +106,8 @@ class RowBatch(Sequence[Row]):
         is_text = self.is_text
         if not isinstance(is_text, bool) or not is_text:
             is_text = frozenset({*values, *(is_text or ())})
-        batch = RowBatch(columns, self.files, self.lines, is_text, self.images, self.clusters)
-        batch._is_sparse = self._is_sparse
-        return batch
+        others = (self.images, self.clusters, self._is_sparse)
+        return RowBatch(columns, self.files, self.lines, is_text, *others)
 
     def __len__(self) -> int:
         """Returns the number of rows."""
@@ -132,10 +131,8 @@ class RowBatch(Sequence[Row]):
             return [values[i] for i in positions]
 
         columns = {name: of(values) for name, values in self._columns.items()}
-        others = self.is_text, of(self.images), of(self.clusters)
-        batch = RowBatch(columns, of(self.files), of(self.lines), *others)
-        batch._is_sparse = self._is_sparse
-        return batch
+        others = (self.is_text, of(self.images), of(self.clusters), self._is_sparse)
+        return RowBatch(columns, of(self.files), of(self.lines), *others)
 
     def __iter__(self) -> Iterator[Row]:
         """Yields the rows."""
