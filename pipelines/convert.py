@@ -56,6 +56,7 @@ from recordmill.transforms.shards.writer_processes import writer_processes_allow
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
+from recordmill.transforms.workers.spill_files import spilling_to
 
 
 class Inputs(NamedTuple):
@@ -236,11 +237,13 @@ def run(
     allow_children()
     # Stores are opened with the pipeline options, by the verifier as well.
     used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
+    is_here = runs_directly(options) and is_local(job.target.work)
     try:
         # On this machine, the verifier loads TensorFlow while the graph is built.
         with (
             verifier_process_started(used) if is_in_process(options) else nullcontext(),
-            writer_processes_allowed(runs_directly(options) and is_local(job.target.work)),
+            writer_processes_allowed(is_here),
+            spilling_to(job.target.work if is_here else ""),
         ):
             return _run(job, options, submission, stages or build)
     except RecordmillError as error:

@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import apache_beam as beam
@@ -34,13 +35,17 @@ from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.reconcile_counts import SumRejects
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.spill_files import spilling_to
 from recordmill.transforms.write_shards import ForecastShards, ShardForecast
 
 SAMPLE_ROWS = 200
+
+# Memory of a run without its references, measured on 2 cores.
 _BASE_BYTES = 900 * 10**6
 
-# Memory of a run, and of each row in the shuffle of DirectRunner; measured on 2 cores.
-_ROW_BYTES = 1_100
+# Memory of each reference in the shards that are being written.
+_REF_BYTES = 700
 
 _START_SECONDS = 5.0
 _SHOWN_CLASSES = 5
@@ -61,9 +66,10 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     """
     run = uuid.uuid4().hex
     try:
-        pipeline = make_pipeline(in_process(options))
-        _build(pipeline, job, run)
-        pipeline.run().wait_until_finish()
+        with TemporaryDirectory(prefix="recordmill-") as folder, spilling_to(folder):
+            pipeline = make_pipeline(in_process(options))
+            _build(pipeline, job, run)
+            pipeline.run().wait_until_finish()
     except RecordmillError as error:
         raise without_step(error) from error
     except Exception as error:  # engines raise exceptions of any type
@@ -202,6 +208,7 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     """
     sample, rows = forecast.sample, sum(shard.converted for shard in forecast.shards)
     passes = 1 + bool(_notes(config))
+    largest = max((shard.converted for shard in forecast.shards), default=0)
     seconds = _START_SECONDS + passes * rows * sample.seconds / sample.rows if sample.rows else None
     skipped = {kind: found for kind, found in forecast.skipped.items() if found.number}
     return {
@@ -226,7 +233,7 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
             "images": dict(sorted(sample.images.items())),
         },
         "seconds": None if seconds is None else round(seconds, 1),
-        "memory_bytes": _BASE_BYTES + _ROW_BYTES * forecast.rows,
+        "memory_bytes": _BASE_BYTES + _REF_BYTES * num_cores() * largest,
         "requests": _requests(forecast, config),
         "base": asdict(forecast.base) if forecast.base else None,
         "gzipped_tables": [masked_url(path) for path in forecast.gzipped_tables],

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from apache_beam import coders
@@ -33,40 +32,6 @@ class RefBatch(list[ImageRef]):
 
 class OrderedRefs(list[tuple[bytes, ImageRef]]):
     """References of one shard with their order hashes: [(order, ImageRef)]."""
-
-
-class EncodedRefs(Sequence[tuple[bytes, ImageRef]]):
-    """`OrderedRefs` that come from a shuffle; decoded by the process that uses them."""
-
-    def __init__(self, encoded: bytes) -> None:
-        """Keeps the encoded references."""
-        self.encoded = encoded
-
-    @cached_property
-    def _refs(self) -> list[tuple[bytes, ImageRef]]:
-        return _decoded(self.encoded)
-
-    def __len__(self) -> int:
-        """Returns the number of references."""
-        return len(self._refs)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Returns a reference with its order hash, or a list of them."""
-        return self._refs[index]
-
-    def __iter__(self) -> Iterator[tuple[bytes, ImageRef]]:
-        """Yields the references."""
-        return iter(self._refs)
-
-    def __eq__(self, other: object) -> bool:
-        """Returns whether the other sequence has the same references."""
-        return isinstance(other, Sequence) and self._refs == list(other)
-
-    def __reduce__(self) -> tuple[type[EncodedRefs], tuple[bytes]]:
-        """Pickles only the encoded references."""
-        return EncodedRefs, (self.encoded,)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class VerificationBatch(list[ShardVerification]):
@@ -115,30 +80,19 @@ class CompressedBatchCoder(BatchCoder):
 class OrderedRefsCoder(BatchCoder):
     """Encodes references in about a hundred bytes each, identically on every runner."""
 
-    def encode(self, value: OrderedRefs | EncodedRefs) -> bytes:
+    def encode(self, value: OrderedRefs) -> bytes:
         """Returns the orders, and the values of each field."""
-        if isinstance(value, EncodedRefs):
-            return value.encoded
         orders, refs = zip(*value, strict=True) if value else ((), ())
         return encode_columns(orders, *zip(*refs, strict=True))
 
-    def estimate_size(self, value: Any) -> int:
-        """Returns the number of encoded bytes if it is known, or else a guess."""
-        is_encoded = isinstance(value, EncodedRefs)
-        return len(value.encoded) if is_encoded else super().estimate_size(value)
-
-    def decode(self, encoded: bytes) -> EncodedRefs:
+    def decode(self, encoded: bytes) -> OrderedRefs:
         """Returns the references with the encoded fields."""
-        return EncodedRefs(encoded)
-
-
-def _decoded(encoded: bytes) -> list[tuple[bytes, ImageRef]]:
-    orders, *columns = _VALUES.decode(encoded)
-    if columns:
-        columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
-    number = len(orders)
-    full = (column if len(column) == number else column * number for column in columns)
-    return list(zip(orders, map(ImageRef._make, zip(*full, strict=True)), strict=True))
+        orders, *columns = _VALUES.decode(encoded)
+        if columns:
+            columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
+        number = len(orders)
+        full = (column if len(column) == number else column * number for column in columns)
+        return OrderedRefs(zip(orders, map(ImageRef._make, zip(*full, strict=True)), strict=True))
 
 
 _FILE = ImageRef._fields.index("file")

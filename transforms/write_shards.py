@@ -39,7 +39,6 @@ from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
-    OrderedRefs,
     Outcome,
     ShardId,
     displayed,
@@ -49,6 +48,7 @@ from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
+from recordmill.transforms.group_refs import EncodedRefs, GroupByShard
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
@@ -103,14 +103,11 @@ class WriteShards(beam.io.WriteToTFRecord):
             initialize, self._checkpoints, self._config
         )
         # A shard without rows would not be an element of the grouping, but readers expect its file.
-        planned = self._plan | "PlannedShards" >> beam.FlatMap(planned_shards).with_output_types(
-            AssignedRows
-        )
+        planned = self._plan | "PlannedShards" >> beam.FlatMap(planned_shards)
         write = _WriteShard(self._sink, self._checkpoints, self._config, self._base)
         written = (
-            (rows, planned)
-            | "WithEmptyShards" >> beam.Flatten().with_output_types(AssignedRows)
-            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [[(order, ImageRef)]])
+            rows
+            | "GroupByShard" >> GroupByShard(planned)
             | "WriteShard"
             >> beam.ParDo(write, AsSingleton(settings), AsSingleton(self._plan)).with_outputs(
                 REJECTS, main="shards"
@@ -122,11 +119,11 @@ class WriteShards(beam.io.WriteToTFRecord):
 _COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
 
 
-def planned_shards(plan: Plan) -> Iterator[AssignedRows]:
-    """Yields every shard of the plan, without rows."""
+def planned_shards(plan: Plan) -> Iterator[ShardId]:
+    """Yields every shard of the plan."""
     for split, count in plan.shards.items():
         for index in range(count):
-            yield (split, index), OrderedRefs()
+            yield split, index
 
 
 def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
@@ -213,11 +210,11 @@ class _WriteShard(beam.DoFn):
 
     def process(
         self,
-        element: tuple[ShardId, Iterable[OrderedRefs]],
+        element: tuple[ShardId, Iterable[EncodedRefs]],
         settings: str,
         plan: Plan,
     ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
-        shard, rows = element  # ((split, shard), [[(order, ImageRef)]])
+        shard, rows = element
         if self._task is None or self._task.plan is not plan:
             self._task = ShardTask(*self._common, plan, settings, self._check)
         processes = writers_for(plan)
@@ -275,7 +272,7 @@ class ForecastShards(beam.PTransform):
         """
         found = (
             rows
-            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [[(order, ImageRef)]])
+            | "GroupByShard" >> GroupByShard()
             | "Forecast"
             >> beam.FlatMap(forecast, AsSingleton(self.plan), self.sample).with_outputs(
                 REJECTS, main="shards"
@@ -285,7 +282,7 @@ class ForecastShards(beam.PTransform):
 
 
 def forecast(
-    element: tuple[ShardId, Iterable[OrderedRefs]], plan: Plan, sample: int
+    element: tuple[ShardId, Iterable[Iterable[tuple[bytes, ImageRef]]]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields the forecast of a shard and the rejects of its duplicate keys.
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from recordmill.transforms import group_refs
 from recordmill.transforms.shards import writer_processes
 from recordmill.transforms.shards.writer_processes import WriterProcesses
 from tests.end_to_end.command import convert, published
@@ -23,7 +24,8 @@ OF_A_RUN = {"run.json", "report.html"}
 
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has writer processes started for few rows."""
+    """Has writer processes started for few rows, and these rows pass through spill files."""
+    monkeypatch.setattr(group_refs, "_GATHERED_BYTES", 1_000)
     monkeypatch.setattr(writer_processes, "MANY_ROWS", 10)
     monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
 

@@ -99,4 +99,5 @@ def test_importing_a_module_changes_nothing_else() -> None:
     modules = json.dumps(python(LIST))
     changed, coders = python(COMPARE, modules)
     assert changed == []
-    assert coders == ["ImageRef", "OrderedRefs", "RefBatch", "Row", "RowBatch", "VerificationBatch"]
+    batches = ["OrderedRefs", "RefBatch", "Row", "RowBatch", "VerificationBatch"]
+    assert coders == ["EncodedRefs", "ImageRef", *batches]

@@ -183,13 +183,12 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
     shuffles = {
         t.unique_name for t in leaves if t.spec.urn == common_urns.primitives.GROUP_BY_KEY.urn
     }
-    assert {name for name in shuffles if name.startswith("WriteShards")} == {
-        "WriteShards/GroupByShard"
-    }
-    assert coder_names(pipeline, "WriteShards/GroupByShard") == [
+    shuffle = "WriteShards/GroupByShard/GroupByKey"
+    assert {name for name in shuffles if name.startswith("WriteShards")} == {shuffle}
+    assert coder_names(pipeline, shuffle) == [
         "beam:coder:kv:v1",
         *("beam:coder:kv:v1", "beam:coder:string_utf8:v1", "beam:coder:varint:v1"),
-        "OrderedRefsCoder",
+        "EncodedRefsCoder",
     ]
     assert max(len(t.spec.payload) for t in leaves) < 20_000
     assert b"circle-00.jpg" not in pipeline.SerializeToString()

@@ -1,0 +1,70 @@
+"""Spill files, in which elements wait between two steps of the in-process runner.
+
+That runner keeps all elements between two steps in memory, several times over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from recordmill.schemas import layout
+from recordmill.transforms.storage.files import make_folders
+
+
+class Spilled(NamedTuple):
+    """The place of an element in a spill file.
+
+    Attributes:
+        path: the file.
+        start: the first byte of the element.
+        stop: the byte after its last.
+    """
+
+    path: str
+    start: int
+    stop: int
+
+    def read(self) -> bytes:
+        """Returns the element."""
+        with open(self.path, "rb") as stream:
+            stream.seek(self.start)
+            return stream.read(self.stop - self.start)
+
+
+# The folder of the run, on this machine; "" if elements stay in memory.
+_folder = ""
+
+
+@contextmanager
+def spilling_to(folder: str) -> Iterator[None]:
+    """Has elements wait in staging files while the body runs.
+
+    Args:
+        folder: the folder of the run, on this machine; "" to keep elements in memory.
+    """
+    global _folder
+    _folder = folder
+    try:
+        yield
+    finally:
+        _folder = ""
+
+
+def spill(elements: Iterable[bytes]) -> Iterator[Spilled | None]:
+    """Writes elements to a new file, and yields the place of each; None if they stay in memory.
+
+    Args:
+        elements: the elements.
+    """
+    if not _folder:
+        yield from (None for _ in elements)
+        return
+    make_folders(_folder, layout.STAGING)
+    path, stop = layout.join(_folder, layout.STAGING, uuid.uuid4().hex), 0
+    with open(path, "wb") as stream:
+        for element in elements:
+            start, stop = stop, stop + stream.write(element)
+            yield Spilled(path, start, stop)
