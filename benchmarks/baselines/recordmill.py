@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.baseline import Outcome, main
 from recordmill.pipelines import command_line
-from recordmill.pipelines.run.startup import collect_garbage, limit_allocator_caches
+from recordmill.pipelines.run.startup import limit_allocator_caches
+from recordmill.transforms.workers.garbage_collection import collect_garbage
 
 
 def convert(table: Path, output: Path) -> Outcome:

@@ -41,7 +41,6 @@ _ALLOCATOR_LIMITS = {
 # The same settings as parameters of `mallopt` (malloc.h), because glibc reads the environment only
 # when a process starts.
 _MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
-_COLLECTED_OBJECTS = 10_000
 _PARENT_SECONDS = 0.2
 _AGAIN_SECONDS = 0.01
 
@@ -64,15 +63,6 @@ def set_up_process() -> None:
     gc.disable()  # imported objects are permanent: collecting during imports takes 0.4 s
     # Registered before any import registers a handler: the first one registered runs last.
     atexit.register(_exit_immediately)
-
-
-def collect_garbage() -> None:
-    """Enables garbage collection, except for the objects that exist already."""
-    gc.freeze()
-    # Rows are many small objects without cycles. By default, every 700 new objects are scanned, and
-    # the older ones every 70,000: a tenth of the CPU time of a table.
-    gc.set_threshold(_COLLECTED_OBJECTS)
-    gc.enable()
 
 
 def end_process(code: int) -> int:

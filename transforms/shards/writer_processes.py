@@ -7,7 +7,6 @@ to repay their start. All are forked from one process, which has imported what t
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import threading
@@ -24,6 +23,7 @@ from recordmill.transforms.functional.read_ahead import Inline
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.storage.files import file_size, is_local
 from recordmill.transforms.workers.cores import limit_cores, num_cores
+from recordmill.transforms.workers.garbage_collection import collect_garbage
 from recordmill.transforms.workers.metrics import observe, take_observed
 from recordmill.transforms.workers.progress import COUNTERS, advance
 from recordmill.transforms.workers.service_process import (
@@ -191,7 +191,7 @@ def serve(descriptors: Sequence[int]) -> None:
 
     connections = [Connection(descriptor) for descriptor in descriptors]
     connections[0].recv()
-    gc.freeze()  # a collection in one process would copy the memory that all share
+    collect_garbage()  # from new objects: collecting others would copy memory that all share
     for connection in connections:
         if os.fork() == 0:
             for other in connections:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from recordmill.schemas.layout import is_url
 from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.garbage_collection import collect_garbage
 from recordmill.transforms.workers.service_process import (
     ServiceProcess,
     answer_in_threads,
@@ -254,4 +255,5 @@ def serve(descriptors: Sequence[int]) -> None:
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}
     load()
+    collect_garbage()
     answer_in_threads(connections, services)

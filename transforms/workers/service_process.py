@@ -45,16 +45,17 @@ class ServiceProcess:
         """Starts the process.
 
         Args:
-            module: the module whose function `serve` answers requests, given file descriptors.
+            module: the module whose function `serve` answers requests, given file descriptors; it
+                calls `collect_garbage` after its last import.
             concurrency: the number of connections.
             first: a message on the first connection: it may contain secrets, unlike an argument.
             environment: environment variables, unless this process has other values.
         """
         pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
         descriptors = [remote.fileno() for _, remote in pairs]
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import serve; serve"
+        start = f"import gc, sys; gc.disable(); sys.path[:] = {sys.path!r}"
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-            [sys.executable, "-c", f"{code}({descriptors!r})"],
+            [sys.executable, "-c", f"{start}; from {module} import serve; serve({descriptors!r})"],
             stdin=subprocess.PIPE,  # nothing is written: the process watches for its end of file
             stdout=subprocess.DEVNULL,
             env={**environment, **os.environ},
