@@ -1,20 +1,33 @@
-"""Python environments of the baselines whose requirements clash with recordmill's."""
+"""Python environments of the baselines, each with nothing but what its users install.
+
+A package that happens to be installed can cost time: Beam imports the clients of all stores that it
+finds, which takes as long as the rest of its import.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
-REQUIREMENTS = {
+_CHECKOUT = Path(__file__).resolve().parent.parent
+_CONSTRAINTS = _CHECKOUT / "constraints.txt"
+
+# Beam, TensorFlow and Pillow are requirements of recordmill.
+_RECORDMILL = ("--constraint", str(_CONSTRAINTS), str(_CHECKOUT))
+_WITH_TFDS = (*_RECORDMILL[:2], f"{_CHECKOUT}[tfds]")
+
+_REQUIREMENTS = {
+    "tfds-plain": _WITH_TFDS,
+    "tfds-beam": _WITH_TFDS,
     "hf-datasets": ("datasets==5.2.0", "Pillow==13.0.0"),
     "webdataset-writer": ("webdataset==1.0.2",),
     "img2dataset-files": ("img2dataset==1.47.0",),
     "litdata-optimize": ("litdata==0.2.76",),  # 5.5 GB: it requires PyTorch
 }
-"""Name of a baseline to the packages of its environment; the others run in this one."""
+"""Name of a baseline to the arguments of pip; of all others, those that install recordmill."""
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "recordmill"
 
@@ -28,13 +41,13 @@ def python_of(baseline: str) -> str:
     Raises:
         subprocess.CalledProcessError: if a package cannot be installed.
     """
-    packages = REQUIREMENTS.get(baseline)
-    if packages is None:
-        return sys.executable
-    folder = _CACHE / "benchmarks" / "-".join(packages).replace("==", "-")
+    arguments = _REQUIREMENTS.get(baseline, _RECORDMILL)
+    pinned = _CONSTRAINTS.read_text() if _CONSTRAINTS.name in " ".join(arguments) else ""
+    digest = hashlib.sha256(f"{arguments} {pinned}".encode()).hexdigest()
+    folder = _CACHE / "benchmarks" / digest[:16]
     python, complete = folder / "bin" / "python", folder / "complete"
     if not complete.exists():
         venv.create(folder, clear=True, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *arguments], check=True)
         complete.touch()  # an interrupted installation is repeated
     return str(python)
