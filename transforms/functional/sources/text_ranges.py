@@ -21,9 +21,11 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from recordmill.schemas.tables import SourceSplit, TableFile
 from recordmill.transforms.functional.sources.delimited import (
@@ -149,7 +151,7 @@ def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) 
     try:
         for offset, block in _lines_from(stream, split, block_bytes):
             # Before Python 3.11, the csv module rejects lines with NUL.
-            if delimiter and b"\0" in block and sys.version_info < (3, 11):
+            if sys.version_info < (3, 11) and delimiter and b"\0" in block:
                 return None
             lines = block if offset or not delimiter else block.removeprefix(_BYTE_ORDER_MARK)
             found = join(found, scan_lines(lines, offset, delimiter))
@@ -248,19 +250,12 @@ class _Quotes:
         self._field_end = re.compile(rb"[\r\n" + re.escape(delimiter.encode()) + rb"]")
         codes = np.frombuffer(data, np.uint8)
         self._positions = np.flatnonzero(codes == ord(_QUOTE))
-        # The bytes that can precede an opening quote or follow a closing one: delimiters, line
-        # breaks, and quotes, which are escaped by doubling them.
-        ends = np.zeros(256, np.bool_)
-        ends[list(delimiter.encode() + b'\r\n"')] = True
-        opens, closes = (
-            ends[codes[self._positions - 1]],
-            ends[codes[(self._positions + 1) % len(codes)]],
-        )
-        opens[:1] |= self._positions[:1] == 0
-        closes[-1:] |= self._positions[-1:] == len(codes) - 1
-        even = np.arange(len(self._positions)) % 2 == 0
-        # The exceptions if quotes with even indices open fields, and if those with odd indices do.
-        self._exceptions = (~np.where(even, opens, closes), ~np.where(even, closes, opens))
+        ends = _ends(delimiter)
+        # Whether each quote can open a field, and whether it can close one.
+        self._opens = ends[codes.take(self._positions - 1, mode="wrap")]
+        self._closes = ends[codes.take(self._positions + 1, mode="wrap")]
+        self._opens[0] |= self._positions[0] == 0
+        self._closes[-1] |= self._positions[-1] == len(codes) - 1
         self._indices: dict[int, list[int]] = {}
 
     def index(self, position: int) -> int:
@@ -292,9 +287,23 @@ class _Quotes:
             first, quoted = exception + self._data.count(_QUOTE, position, end.start()), False
 
     def _exceptions_of(self, opening: int) -> list[int]:
-        if opening not in self._indices:  # bisecting a list is ten times as fast as an array
-            self._indices[opening] = np.flatnonzero(self._exceptions[opening]).tolist()
+        if opening not in self._indices:
+            fits = self._closes.copy()
+            fits[opening::2] = self._opens[opening::2]
+            # Bisecting a list is ten times as fast as an array.
+            self._indices[opening] = np.flatnonzero(~fits).tolist()
         return self._indices[opening]
+
+
+@cache
+def _ends(delimiter: str) -> npt.NDArray[np.bool_]:
+    """Returns which bytes can precede an opening quote or follow a closing one.
+
+    They are delimiters, line breaks, and quotes, which are escaped by doubling them.
+    """
+    ends = np.zeros(256, np.bool_)
+    ends[list(delimiter.encode() + b'\r\n"')] = True
+    return ends
 
 
 def _record_end(data: bytes, delimiter: str) -> int:
