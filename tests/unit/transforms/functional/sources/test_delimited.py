@@ -17,8 +17,10 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.delimited import (
     MAX_FIELD_CHARACTERS,
+    BoundedLines,
     probe,
     read_rows,
 )
@@ -204,6 +206,50 @@ def test_what_csv_writes_comes_back_exactly_with_its_line(rows, delimiter, diale
         expected.append((line, dict(zip("abc", fields, strict=True))))
         writer.writerow(fields)
     assert read(head + text.getvalue().encode(), delimiter) == expected
+
+
+PIECES = st.sampled_from(
+    [
+        *("1,2\n", "1,2\r\n", "1,2\r", "3,\n", ",\n", "\n", "1\n", "1,2,3\n", "1,2"),
+        *('"a",b\n', '"a\nb",c\n', 'a"b,c\n', "\0,x\n", "é,\udcff\n", "long long long,x\n"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from([1, 3, 1024]), st.booleans())
+@settings(max_examples=500)
+def test_lines_that_are_split_at_once_give_the_rows_of_the_csv_module(text, ahead, is_known):
+    data = f"a,b\n{text}".encode("utf-8", "surrogateescape")
+    header = ("a", "b") if is_known else None
+
+    def found():
+        read = read_rows(buffered(data), ",", "t.csv", None, 1, header)
+        return [plain(o) for o in one_by_one(read)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "BATCH_ROWS", ahead)
+        patch.setattr(BoundedLines.__init__, "__defaults__", (12,))  # a line longer than that fails
+        split = found()
+        patch.setattr(BoundedLines, "take_plain", lambda *_: [])
+        assert split == found()
+
+
+def test_only_lines_without_quotes_are_split_at_once(monkeypatch):
+    taken, take = [], BoundedLines.take_plain
+
+    def recorded(lines, *settings):
+        fields = take(lines, *settings)
+        taken.append(len(fields) // 2)
+        return fields
+
+    monkeypatch.setattr(BoundedLines, "take_plain", recorded)
+    rows = [f"{n},x{n}\r\n" for n in range(2600)]
+    rows[1030] = '1030,"x"\r\n'
+    data = "".join(["n,x\r\n", *rows]).encode()
+    expected = [(n + 2, {"n": str(n), "x": "x" if n == 1030 else f"x{n}"}) for n in range(2600)]
+    assert read(data) == expected
+    # The first block has lost its header; the one with a quote has 1,024 rows, read one by one.
+    assert taken == [1023, 0, 553, 0]
 
 
 @given(st.binary(max_size=200))
