@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +19,8 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.rows.column_batch import Column, once
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 # A split and the number of a shard within it.
@@ -27,46 +29,24 @@ ShardId: TypeAlias = tuple[str, int]
 # Batches are classes, because Beam chooses coders by class.
 
 
-class RefBatch(list[ImageRef]):
-    """References before they have a shard; never empty."""
-
-
-class OrderedRefs(list[tuple[bytes, ImageRef]]):
-    """References of one shard with their order hashes: [(order, ImageRef)]."""
-
-
-class EncodedRefs(Sequence[tuple[bytes, ImageRef]]):
-    """`OrderedRefs` that come from a shuffle; decoded by the process that uses them."""
+class EncodedRefs(OrderedRefs):
+    """References that come from a shuffle; decoded by the process that uses them."""
 
     def __init__(self, encoded: bytes) -> None:
         """Keeps the encoded references."""
         self.encoded = encoded
 
     @cached_property
-    def _refs(self) -> list[tuple[bytes, ImageRef]]:
+    def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
+        """The columns, decoded."""
         return _decoded(self.encoded)
 
-    def __len__(self) -> int:
-        """Returns the number of references."""
-        return len(self._refs)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Returns a reference with its order hash, or a list of them."""
-        return self._refs[index]
-
-    def __iter__(self) -> Iterator[tuple[bytes, ImageRef]]:
-        """Yields the references."""
-        return iter(self._refs)
-
-    def __eq__(self, other: object) -> bool:
-        """Returns whether the other sequence has the same references."""
-        return isinstance(other, Sequence) and self._refs == list(other)
+    def _like(self, columns: Iterable[Column]) -> OrderedRefs:  # type: ignore[override]
+        return OrderedRefs(columns)
 
     def __reduce__(self) -> tuple[type[EncodedRefs], tuple[bytes]]:
         """Pickles only the encoded references."""
         return EncodedRefs, (self.encoded,)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class VerificationBatch(list[ShardVerification]):
@@ -115,12 +95,9 @@ class CompressedBatchCoder(BatchCoder):
 class OrderedRefsCoder(BatchCoder):
     """Encodes references in about a hundred bytes each, identically on every runner."""
 
-    def encode(self, value: OrderedRefs | EncodedRefs) -> bytes:
+    def encode(self, value: OrderedRefs) -> bytes:
         """Returns the orders, and the values of each field."""
-        if isinstance(value, EncodedRefs):
-            return value.encoded
-        orders, refs = zip(*value, strict=True) if value else ((), ())
-        return encode_columns(orders, *zip(*refs, strict=True))
+        return value.encoded if isinstance(value, EncodedRefs) else encode_columns(*value.columns)
 
     def estimate_size(self, value: Any) -> int:
         """Returns the number of encoded bytes if it is known, or else a guess."""
@@ -132,16 +109,13 @@ class OrderedRefsCoder(BatchCoder):
         return EncodedRefs(encoded)
 
 
-def _decoded(encoded: bytes) -> list[tuple[bytes, ImageRef]]:
-    orders, *columns = _VALUES.decode(encoded)
-    if columns:
-        columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
-    number = len(orders)
-    full = (column if len(column) == number else column * number for column in columns)
-    return list(zip(orders, map(ImageRef._make, zip(*full, strict=True)), strict=True))
+def _decoded(encoded: bytes) -> tuple[Column, ...]:
+    columns = _VALUES.decode(encoded)
+    columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
+    return tuple(columns)
 
 
-_FILE = ImageRef._fields.index("file")
+_FILE = OrderedRefs.fields.index("file")
 _VALUES = coders.FastPrimitivesCoder()
 
 
@@ -152,14 +126,7 @@ def encode_columns(first: Sequence[Any], *others: Sequence[Any]) -> bytes:
         first: a column, which gives the number of rows.
         others: more columns; one whose values are the same is encoded as a single value.
     """
-    return bytes(_VALUES.encode([first, *map(_once, others)]))
-
-
-def _once(column: Sequence[Any]) -> Sequence[Any]:
-    # Only of types whose equal values are the same: 0.0 equals -0.0, and 1 equals True.
-    first = column[0]
-    same = isinstance(first, str | bytes | None) and column.count(first) == len(column)
-    return column[:1] if same else column
+    return bytes(_VALUES.encode([first, *map(once, others)]))
 
 
 class ImageRefCoder(coders.Coder):

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TypeAlias
 
 import apache_beam as beam
@@ -39,7 +38,6 @@ from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
-    OrderedRefs,
     Outcome,
     ShardId,
     displayed,
@@ -48,6 +46,7 @@ from recordmill.transforms.elements import (
 from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
@@ -126,7 +125,7 @@ def planned_shards(plan: Plan) -> Iterator[AssignedRows]:
     """Yields every shard of the plan, without rows."""
     for split, count in plan.shards.items():
         for index in range(count):
-            yield (split, index), OrderedRefs()
+            yield (split, index), OrderedRefs.of(())
 
 
 def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
@@ -295,7 +294,7 @@ def forecast(
         sample: the number of references to keep, over all shards.
     """
     (split, index), rows = element
-    refs, duplicates = arrange_shard(chain.from_iterable(rows), plan.resolved)
+    refs, duplicates = arrange_shard(OrderedRefs.joined(rows), plan.resolved)
     schema = plan.resolved.schema
     classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
     seen = set[str]()

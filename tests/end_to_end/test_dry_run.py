@@ -16,8 +16,8 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, S
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.elements import OrderedRefs
 from recordmill.transforms.functional.rows import labels
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
@@ -176,7 +176,7 @@ def test_requests_to_object_stores_are_counted() -> None:
         ImageRef(uri, "t", n, uri, None, None, (None, b"", n % 2)) for n, uri in enumerate(uris)
     ]
     ((counts, remote, first),) = forecast(
-        (("train", 1), [OrderedRefs((b"%d" % n, ref) for n, ref in enumerate(refs))]), plan, 2
+        (("train", 1), [OrderedRefs.of((b"%d" % n, ref) for n, ref in enumerate(refs))]), plan, 2
     )
     classes = {"label": Counter({0: 2, 1: 1})}
     assert counts == ShardCounts(split="train", index=1, records=3, classes=classes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -18,6 +17,7 @@ from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.build_examples import Check, Pools, build_all
@@ -69,7 +69,7 @@ class ShardTask:
         guard = ImageRootGuard(self.config.guard)
         files = ShardFiles.planned(self.checkpoints.dataset, self.config, self.plan, *shard)
         old = KeptShard.of(self.base, *shard)
-        assigned = chain.from_iterable(rows)
+        assigned = OrderedRefs.joined(rows)
         refs, duplicates = arrange_shard(
             old.take_removals(assigned) if old else assigned, self.plan.resolved
         )
@@ -105,14 +105,13 @@ class ShardTask:
         yield self._finished(writer, writer.close(replaced), files, fingerprint)
 
     def _fingerprint(
-        self, settings: str, shard: ShardId, refs: list[ImageRef], versions: VersionTags
+        self, settings: str, shard: ShardId, refs: RefBatch, versions: VersionTags
     ) -> Fingerprint | None:
         """Returns the fingerprint of a shard; None if the version tag of an image is unknown."""
         tags = ref_version_tags(refs, versions)
         if tags is None:
             return None
-        rows = list(zip(refs, tags, strict=True))
-        return Fingerprint(settings, *shard, rows, self.plan.resolved)
+        return Fingerprint(settings, *shard, refs, tags, self.plan.resolved)
 
     def _linked(
         self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
