@@ -217,7 +217,8 @@ def _assign(
             found[split, number].append(row)
     ordered = OrderedRefs.of_refs(orders, refs)
     for shard, rows in found.items():
-        yield shard, ordered.take(rows)
+        # The writer merges sorted parts, and so reads memory that it has decoded almost in order.
+        yield shard, ordered.take(sorted(rows, key=orders.__getitem__))
 
 
 def _splits_of_refs(refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int) -> Sequence[str]:
