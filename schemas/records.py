@@ -257,11 +257,6 @@ class ImageRef(NamedTuple):
     staged: bytes = b""
     cluster: str = ""
 
-    @property
-    def entity(self) -> str:
-        """The unit that must be in one split: the cluster or group of the row, or its record."""
-        return self.cluster or self.group or self.record_key
-
     @classmethod
     def removal(cls, key: str) -> ImageRef:
         """Returns the removal of a record of the base version, which travels like a reference."""

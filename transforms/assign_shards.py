@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -22,9 +22,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
-    OrderedRefs,
     Outcome,
-    RefBatch,
     ShardId,
     displayed,
     rejected,
@@ -33,11 +31,12 @@ from recordmill.transforms.functional.rows.placement import (
     first_of_key,
     order_of,
     orders_of,
-    shard_at,
-    shard_of,
+    shards_at,
+    shards_of,
     splits_of,
     stays_in_base,
 )
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.sequences import in_one_split
 from recordmill.transforms.functional.rows.strata import class_positions, label_set_of_values
 from recordmill.transforms.shards.base_shards import base_shard_lookup
@@ -120,7 +119,7 @@ class _FirstOfKey(beam.DoFn):
         self._sequences = sequences
 
     def start_bundle(self) -> None:
-        self._refs = RefBatch()
+        self._refs = list[ImageRef]()
 
     def process(self, group: tuple[str, Iterable[ImageRef]]) -> Iterator[RefBatch | TaggedOutput]:
         _, refs = group  # (key, [ImageRef]); the runner re-iterates them, possibly from disk
@@ -132,13 +131,13 @@ class _FirstOfKey(beam.DoFn):
                 continue
             self._refs.append(outcome)
             if len(self._refs) == _BATCH_ROWS:
-                yield self._refs
-                self._refs = RefBatch()
+                yield RefBatch.of(self._refs)
+                self._refs = []
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._refs:
             window = GlobalWindow()
-            yield WindowedValue(self._refs, window.max_timestamp(), [window])
+            yield WindowedValue(RefBatch.of(self._refs), window.max_timestamp(), [window])
 
 
 @dataclass(eq=False)
@@ -178,8 +177,8 @@ def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
 
 def _assign(
     refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
-) -> Iterable[AssignedRows]:
-    """Returns references by shard, each with its order hash.
+) -> Iterator[AssignedRows]:
+    """Yields references by shard, each with its order hash.
 
     With a base version, new rows are assigned to shards numbered after those of the base; or to all
     shards, if the base version keeps its records.
@@ -195,51 +194,62 @@ def _assign(
         RecordmillError: if the analyze pass saw no row of a split.
     """
     advance("assigned", len(refs))
-    find, found = base_shard_lookup(base), defaultdict[ShardId, OrderedRefs](OrderedRefs)
-    orders = orders_of([ref.record_key for ref in refs], seed)
-    splits = _splits_of_refs(refs, plan, plan.ranges or ranges, seed)
-    number_of = {split: _shard_numbers(split, plan, base) for split in set(splits)}
-    for ref, split, order in zip(refs, splits, orders, strict=True):
-        known, number = find(ref.record_key) if base else None, number_of[split]
+    keys, stated, find = refs.records, refs.column("split"), base_shard_lookup(base)
+    orders = orders_of(keys, seed)
+    # The positions of rows, by shard of the base version or new shard, and by split.
+    found, new = defaultdict[ShardId, list[int]](list), defaultdict[str, list[int]](list)
+    for row, split in enumerate(_splits_of_refs(refs, plan, plan.ranges or ranges, seed)):
+        known = find(keys[row]) if base else None
         # The shard of a known key decides what happens to a row that states another split.
-        if base and known and (base.keeps_records or stays_in_base(known, ref.split)):
-            found[known].append((order_of(ref.record_key, base.seed), ref))
-        elif number is None:
-            raise RecordmillError(
-                f"{ref.source}: split {split!r} is new: the table changed while it was read"
-            )
+        if base and known and (base.keeps_records or stays_in_base(known, stated[row])):
+            orders[row] = order_of(keys[row], base.seed)
+            found[known].append(row)
         else:
-            found[split, number(order)].append((order, ref))
-    return found.items()
+            new[split].append(row)
+    for split, rows in new.items():
+        numbers = _shard_numbers(split, plan, base, [orders[row] for row in rows])
+        if numbers is None:
+            source = refs[rows[0]].source
+            raise RecordmillError(
+                f"{source}: split {split!r} is new: the table changed while it was read"
+            )
+        for row, number in zip(rows, numbers, strict=True):
+            found[split, number].append(row)
+    ordered = OrderedRefs.of_refs(orders, refs)
+    for shard, rows in found.items():
+        # The writer merges sorted parts, and so reads memory that it has decoded almost in order.
+        yield shard, ordered.take(sorted(rows, key=orders.__getitem__))
 
 
 def _splits_of_refs(refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int) -> Sequence[str]:
     """Returns the split of each reference: its own one, or that of its group or key."""
     classes = class_positions(plan.resolved.schema) if ranges.strata else None
     strata = (
-        repeat(None) if classes is None else [label_set_of_values(r.values, classes) for r in refs]
+        repeat(None)
+        if classes is None
+        else [label_set_of_values(values, classes) for values in refs.column("values")]
     )
-    return splits_of(
-        [ref.split for ref in refs], (ref.entity for ref in refs), ranges, seed, strata
-    )
+    return splits_of(refs.column("split"), refs.entities, ranges, seed, strata)
 
 
-def _shard_numbers(split: str, plan: Plan, base: Base | None) -> Callable[[bytes], int] | None:
-    """Returns a function from an order hash to the number of the shard of a new row.
+def _shard_numbers(
+    split: str, plan: Plan, base: Base | None, orders: Sequence[bytes]
+) -> list[int] | None:
+    """Returns the numbers of the shards of new rows.
 
     Args:
         split: the split of the rows.
         plan: the number of shards of each split.
         base: the base version, whose shards come first; None if there is none.
+        orders: the order hashes of the rows.
 
     Returns:
-        The function; None if no shard of the split is planned for new rows.
+        The numbers; None if no shard of the split is planned for new rows.
     """
     first = base.first_new_shard(split) if base else 0
     count = plan.shards.get(split, 0) - first
     if count <= 0:
         return None
-    if split in plan.starts:
-        starts = plan.starts[split]
-        return lambda order: first + shard_at(order, starts)
-    return lambda order: first + shard_of(order, count)
+    starts = plan.starts.get(split)
+    numbers = shards_of(orders, count) if starts is None else shards_at(orders, starts)
+    return [first + number for number in numbers] if first else numbers

@@ -20,7 +20,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import Conflicts, Duplicate, DuplicateStats, GroupLeakage
-from recordmill.transforms.elements import AssignedRows, OrderedRefs, ShardId, displayed
+from recordmill.transforms.elements import AssignedRows, ShardId, displayed
 from recordmill.transforms.functional.duplicates import (
     Tally,
     distinct_splits,
@@ -36,6 +36,7 @@ from recordmill.transforms.functional.duplicates import (
     with_dropped_row,
 )
 from recordmill.transforms.functional.records.index import row_class
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import read_bytes
@@ -132,7 +133,7 @@ class FindGroupLeaks(beam.PTransform):
 def splits_of_groups(assigned: AssignedRows) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields each group of the rows, and their split."""
     (split, _), refs = assigned
-    for group in {ref.group: None for _, ref in refs if ref.group}:
+    for group in filter(None, dict.fromkeys(refs.column("group"))):
         yield group, (split,)
 
 
@@ -282,7 +283,7 @@ def _keep_first(
         if not kept and _name(row) == _name(first):
             kept = True
             shard, ordered = row
-            yield shard, OrderedRefs([ordered])
+            yield shard, OrderedRefs.of([ordered])
         else:
             duplicate = _dropped_row(row, first, _label(row, plan), label, reason)
             conflicts = with_dropped_row(conflicts, duplicate)

@@ -18,20 +18,14 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.rows.column_batch import once
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 # A split and the number of a shard within it.
 ShardId: TypeAlias = tuple[str, int]
 
 # Batches are classes, because Beam chooses coders by class.
-
-
-class RefBatch(list[ImageRef]):
-    """References before they have a shard; never empty."""
-
-
-class OrderedRefs(list[tuple[bytes, ImageRef]]):
-    """References of one shard with their order hashes: [(order, ImageRef)]."""
 
 
 class VerificationBatch(list[ShardVerification]):
@@ -82,20 +76,16 @@ class OrderedRefsCoder(BatchCoder):
 
     def encode(self, value: OrderedRefs) -> bytes:
         """Returns the orders, and the values of each field."""
-        orders, refs = zip(*value, strict=True) if value else ((), ())
-        return encode_columns(orders, *zip(*refs, strict=True))
+        return encode_columns(*value.columns)
 
     def decode(self, encoded: bytes) -> OrderedRefs:
         """Returns the references with the encoded fields."""
-        orders, *columns = _VALUES.decode(encoded)
-        if columns:
-            columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
-        number = len(orders)
-        full = (column if len(column) == number else column * number for column in columns)
-        return OrderedRefs(zip(orders, map(ImageRef._make, zip(*full, strict=True)), strict=True))
+        columns = _VALUES.decode(encoded)
+        columns[_FILE] = tuple(map(sys.intern, columns[_FILE]))  # rows of a table share it
+        return OrderedRefs(columns)
 
 
-_FILE = ImageRef._fields.index("file")
+_FILE = OrderedRefs.fields.index("file")
 _VALUES = coders.FastPrimitivesCoder()
 
 
@@ -106,14 +96,7 @@ def encode_columns(first: Sequence[Any], *others: Sequence[Any]) -> bytes:
         first: a column, which gives the number of rows.
         others: more columns; one whose values are the same is encoded as a single value.
     """
-    return bytes(_VALUES.encode([first, *map(_once, others)]))
-
-
-def _once(column: Sequence[Any]) -> Sequence[Any]:
-    # Only of types whose equal values are the same: 0.0 equals -0.0, and 1 equals True.
-    first = column[0]
-    same = isinstance(first, str | bytes | None) and column.count(first) == len(column)
-    return column[:1] if same else column
+    return bytes(_VALUES.encode([first, *map(once, others)]))
 
 
 class ImageRefCoder(coders.Coder):

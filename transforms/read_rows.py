@@ -21,9 +21,10 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.elements import REJECTS, Outcome, RefBatch, rejected
+from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import reject_row
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.references import bind_rows, broken_frame, by_halves
 from recordmill.transforms.functional.rows.row_batch import (
     BATCH_BYTES,
@@ -410,13 +411,13 @@ class _Bind(beam.DoFn):
         """
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
-        refs = RefBatch()
+        refs = list[RefBatch]()
         for part, found in by_halves(bind_rows, rows, self._binding):
             if not isinstance(found, RecordError):
-                refs += found
+                refs.append(found)
             elif frame := broken_frame(part[0], self._binding, found):
-                refs.append(frame)
+                refs.append(RefBatch.of([frame]))
             else:
                 yield rejected(reject_row(part[0], self._binding, found))
         if refs:
-            yield refs
+            yield RefBatch.joined(refs)

@@ -18,7 +18,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.duplicates import AssignedRow, Deduplicated, KeepOne
-from recordmill.transforms.elements import AssignedRows, OrderedRefs, displayed
+from recordmill.transforms.elements import AssignedRows, displayed
 from recordmill.transforms.functional.near_duplicates import (
     Bucket,
     Groups,
@@ -38,6 +38,7 @@ from recordmill.transforms.functional.rows.clusters import (
     splits_of_groups,
     with_clusters,
 )
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools, build_all
@@ -108,17 +109,16 @@ class _HashImages(beam.DoFn):
         self._pools = self._shared.acquire(Pools)
 
     def process(self, rows: OrderedRefs, count: int, plan: Plan) -> Iterator[tuple[Bucket, bytes]]:
-        refs, check = [ref for _, ref in rows], check_of(self._config)
-        decode, guard = self._config.decode, self._guard
-        built = build_all(refs, plan, decode, self._pools, guard=guard, check=check)
+        check, decode, guard = check_of(self._config), self._config.decode, self._guard
+        built = build_all(rows.refs, plan, decode, self._pools, guard=guard, check=check)
         shapes = [None if isinstance(one, Reject) else one.shape for one in built]
-        yield from hashes_by_bucket([order for order, _ in rows], shapes, count)
+        yield from hashes_by_bucket(rows.column("order"), shapes, count)
 
 
 def _chunks(rows: Iterable[tuple[bytes, ImageRef]]) -> Iterator[OrderedRefs]:
-    found = list(rows)
+    found = OrderedRefs.of(rows)
     for start in range(0, len(found), _CHUNK_ROWS):
-        yield OrderedRefs(found[start : start + _CHUNK_ROWS])
+        yield found[start : start + _CHUNK_ROWS]
 
 
 @dataclass(eq=False)
@@ -242,11 +242,11 @@ def _separate_similar(
 ) -> Iterator[AssignedRows | TaggedOutput]:
     """Yields the rows without a similar image, and (root, row) of each of the others, tagged."""
     shard, refs = assigned
-    others = OrderedRefs()
+    others = list[tuple[bytes, ImageRef]]()
     for root, row in separate_similar(refs, groups):
         if root is None:
             others.append(row)
         else:
             yield TaggedOutput(_SIMILAR, (root, (shard, row)))
     if others:
-        yield shard, others
+        yield shard, OrderedRefs.of(others)

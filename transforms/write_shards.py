@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TypeAlias
 
 import apache_beam as beam
@@ -48,13 +47,14 @@ from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
-from recordmill.transforms.group_refs import EncodedRefs, GroupByShard
+from recordmill.transforms.group_refs import GroupByShard
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     settings_fingerprint,
     versions,
 )
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import Answer, writers_for
 from recordmill.transforms.storage.files import make_folders
@@ -282,17 +282,17 @@ class ForecastShards(beam.PTransform):
 
 
 def forecast(
-    element: tuple[ShardId, Iterable[Iterable[tuple[bytes, ImageRef]]]], plan: Plan, sample: int
+    element: tuple[ShardId, Iterable[EncodedRefs]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields the forecast of a shard and the rejects of its duplicate keys.
 
     Args:
-        element: ((split, shard), [[(order, ImageRef)]]).
+        element: ((split, shard), its references).
         plan: the number of shards, and the resolved schema.
         sample: the number of references to keep, over all shards.
     """
     (split, index), rows = element
-    refs, duplicates = arrange_shard(chain.from_iterable(rows), plan.resolved)
+    refs, duplicates = arrange_shard(joined(rows), plan.resolved)
     schema = plan.resolved.schema
     classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
     seen = set[str]()

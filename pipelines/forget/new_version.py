@@ -34,9 +34,10 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.statistics import Duplicate, DuplicateStats
 from recordmill.transforms.duplicates import Deduplicated
-from recordmill.transforms.elements import AssignedRows, OrderedRefs
+from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.read_rows import ReadOutcome
 from recordmill.transforms.storage.dataset import Dataset
@@ -181,4 +182,4 @@ def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> Row
 def _removals(selection: Selection) -> Iterator[AssignedRows]:
     """Yields the removals of each shard: ((split, shard), [(order, ImageRef)])."""
     for shard, keys in selection.keys.items():
-        yield shard, OrderedRefs([(b"", ImageRef.removal(key)) for key in keys])
+        yield shard, OrderedRefs.of([(b"", ImageRef.removal(key)) for key in keys])

@@ -13,6 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, flat, plan, ref, single
 
 SHARDS = {"train": 5, "test": 2}
@@ -39,7 +40,8 @@ def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
 
 def assignment(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Assignment:
     plans = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
-    return p | "Refs" >> beam.Create([refs[:7], refs[7:]]) | AssignShards(plans, RANGES, seed)
+    batches = [RefBatch.of(some) for some in (refs[:7], refs[7:])]
+    return p | "Refs" >> beam.Create(batches) | AssignShards(plans, RANGES, seed)
 
 
 @pytest.mark.parametrize("seed", [0, 3])

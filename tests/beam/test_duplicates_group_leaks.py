@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from recordmill.pipelines.graph import groups_may_span_splits
 from recordmill.schemas.statistics import GroupLeakage
 from recordmill.transforms.duplicates import FindGroupLeaks
-from recordmill.transforms.elements import AssignedRows, OrderedRefs
+from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.duplicates import (
     distinct_splits,
     group_leakage,
     merge_group_leaks,
 )
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from tests.beam.direct import config, direct_pipeline, ref
 
 ROWS = [
@@ -31,7 +32,7 @@ LEAKS = GroupLeakage(
 
 def assigned(rows: list[tuple[str, str]]) -> list[AssignedRows]:
     return [
-        ((split, 0), OrderedRefs([(bytes([i]), ref(f"{i}.jpg", i)._replace(group=group))]))
+        ((split, 0), OrderedRefs.of([(bytes([i]), ref(f"{i}.jpg", i)._replace(group=group))]))
         for i, (group, split) in enumerate(rows)
     ]
 

@@ -13,8 +13,10 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas import layout
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms import group_refs
-from recordmill.transforms.elements import AssignedRows, OrderedRefs, ShardId
-from recordmill.transforms.group_refs import EncodedRefs, EncodedRefsCoder, GroupByShard
+from recordmill.transforms.elements import AssignedRows, ShardId
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.group_refs import GroupByShard
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, EncodedRefsCoder, joined
 from recordmill.transforms.workers.spill_files import Spilled, spilling_to
 from tests.beam.direct import direct_pipeline, ref
 
@@ -33,13 +35,13 @@ def assigned() -> list[AssignedRows]:
     for start in range(0, ROWS, 10):
         for i, shard in enumerate(SHARDS):
             numbers = [n for n in range(start, start + 10) if n % len(SHARDS) == i]
-            found.append((shard, OrderedRefs(map(ordered, numbers))))
+            found.append((shard, OrderedRefs.of(map(ordered, numbers))))
     return found
 
 
 def rows_of_shard(element: tuple[ShardId, Iterable[EncodedRefs]]) -> tuple[ShardId, list[str]]:
     shard, found = element
-    rows = sorted(row for refs in found for row in refs)
+    rows = sorted(joined(found))
     assert all(row == ordered(row[1].line) for row in rows)
     return shard, [row.key for _, row in rows]
 

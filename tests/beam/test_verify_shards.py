@@ -21,8 +21,8 @@ from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenS
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.statistics import SplitTally
-from recordmill.transforms.elements import OrderedRefs
 from recordmill.transforms.functional.records.removal import Removed
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.verify_shards import FindRemovedRecords, Verified, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
@@ -58,7 +58,7 @@ def dataset(tmp_path: Path) -> Path:
             name = f"{shard}{place}.png"
             (tmp_path / name).write_bytes(png(seed=place) if label else jpeg(seed=place))
             one = bytes([place]), ref(name, 2, tmp_path, label)
-            elements.append((("train", shard), OrderedRefs([one])))
+            elements.append((("train", shard), OrderedRefs.of([one])))
     with direct_pipeline() as p:
         resolved_plan = p | "Plan" >> beam.Create([plan(4, train=2)])
         target = str(tmp_path / "out")

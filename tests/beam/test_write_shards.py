@@ -21,7 +21,8 @@ from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.statistics import ImageTally
-from recordmill.transforms.elements import OrderedRefs, Outcome, ShardId
+from recordmill.transforms.elements import Outcome, ShardId
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.shards import shard_task
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards
@@ -52,7 +53,9 @@ def written(p: beam.Pipeline, assigned: list[Assigned], output: Path, **options:
     resolved_plan = p | "Plan" >> beam.Create([plan(len(assigned), **SHARDS)])
     checkpoints = Checkpoints(f"{output}.checkpoints", str(output), "birds")
     writer = WriteShards(config(output, **options), checkpoints, resolved_plan)
-    return p | "AssignedRows" >> beam.Create([(s, OrderedRefs([r])) for s, r in assigned]) | writer
+    return (
+        p | "AssignedRows" >> beam.Create([(s, OrderedRefs.of([r])) for s, r in assigned]) | writer
+    )
 
 
 def expected_records(folder: Path, names: str) -> list[bytes]:

@@ -16,9 +16,11 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, S
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.elements import OrderedRefs
+from recordmill.transforms.elements import OrderedRefsCoder
 from recordmill.transforms.functional.rows import labels
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
+from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.write_shards import forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
@@ -175,9 +177,9 @@ def test_requests_to_object_stores_are_counted() -> None:
     refs = [
         ImageRef(uri, "t", n, uri, None, None, (None, b"", n % 2)) for n, uri in enumerate(uris)
     ]
-    ((counts, remote, first),) = forecast(
-        (("train", 1), [OrderedRefs((b"%d" % n, ref) for n, ref in enumerate(refs))]), plan, 2
-    )
+    ordered = OrderedRefs.of((b"%d" % n, ref) for n, ref in enumerate(refs))
+    encoded = EncodedRefs((OrderedRefsCoder().encode(ordered),))
+    ((counts, remote, first),) = forecast((("train", 1), [encoded]), plan, 2)
     classes = {"label": Counter({0: 2, 1: 1})}
     assert counts == ShardCounts(split="train", index=1, records=3, classes=classes)
     assert (remote, first) == (2, refs[:1])

@@ -15,11 +15,12 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from itertools import chain
+from typing import Any
 
 from PIL import features
 from pydantic import ValidationError
@@ -28,10 +29,9 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, ImageFault
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import ImageRef
 from recordmill.transforms.elements import encode_columns
-from recordmill.transforms.functional.read_ahead import batched
-from recordmill.transforms.functional.records.index import row_class
+from recordmill.transforms.functional.records.index import row_classes
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.storage.drafts import ended_run
 from recordmill.transforms.storage.files import (
     all_files_below,
@@ -213,20 +213,22 @@ class Fingerprint:
         settings: the settings fingerprint, common to all shards of a run.
         split: the shard's split.
         index: the shard's number in the split.
-        refs: the shard's references in order, each with the version tag of its image file.
+        refs: the shard's references in order.
+        tags: the version tag of the files of each.
         resolved: the resolved schema.
     """
 
     settings: str
     split: str
     index: int
-    refs: Sequence[tuple[ImageRef, str]]
+    refs: RefBatch
+    tags: Sequence[str]
     resolved: ResolvedSchema
 
     @cached_property
     def digest(self) -> str:
         """The hex digest, which checkpoints store."""
-        return self._digest(self.refs)
+        return self._digest(self.refs, self.tags)
 
     def without(self, faults: Sequence[ImageFault]) -> str:
         """Returns the digest without the rejected rows, which the manifest stores.
@@ -237,20 +239,25 @@ class Fingerprint:
         if not faults:
             return self.digest
         rejected = {fault.position for fault in faults}
-        return self._digest(row for i, row in enumerate(self.refs) if i not in rejected)
+        kept = [i for i in range(len(self.refs)) if i not in rejected]
+        return self._digest(self.refs.take(kept), [self.tags[i] for i in kept])
 
-    def _digest(self, rows: Iterable[tuple[ImageRef, str]]) -> str:
+    def _digest(self, refs: RefBatch, tags: Sequence[str]) -> str:
         digest = hashlib.sha256(f"{self.settings}\0{self.split}\0{self.index}\0".encode())
-        for some in batched(rows, _BATCH_ROWS):
-            digest.update(self._encoded(some))
+        for start in range(0, len(refs), _BATCH_ROWS):
+            some = slice(start, start + _BATCH_ROWS)
+            digest.update(self._encoded(refs[some], tuple(tags[some])))
         return digest.hexdigest()
 
-    def _encoded(self, rows: Sequence[tuple[ImageRef, str]]) -> bytes:
+    def _encoded(self, refs: RefBatch, tags: tuple[str, ...]) -> bytes:
         # Neither the source location nor the split, group and cluster change a record's bytes; the
         # shard's split is part of the digest itself.
-        refs, tags = zip(*rows, strict=True)
-        keys, _, _, _, _, _, values, _, _, *others, _ = zip(*refs, strict=True)
+        keys, _, _, _, _, _, values, _, _, *others, _ = refs.columns
         # Images that this run has staged under new names are known by the hash of their bytes.
-        images = ["" if ref.staged else (ref.uri, ref.start, ref.stop) for ref in refs]
-        classes = [row_class(row, self.resolved) for row in values]
+        images: list[Any] = [
+            "" if staged else (uri, start, stop)
+            for uri, start, stop, staged in refs.select("uri", "start", "stop", "staged")
+        ]
+        images *= len(refs) // len(images)
+        classes = row_classes(values, self.resolved)
         return encode_columns(keys, images, values, *others, tags, classes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -18,10 +17,12 @@ from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.build_examples import Check, Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.shards.kept_shard import KeptShard
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import VersionTags, exists
@@ -55,7 +56,7 @@ class ShardTask:
     check: Check | None
 
     def write(
-        self, shard: ShardId, rows: Iterable[Iterable[tuple[bytes, ImageRef]]], pools: Pools
+        self, shard: ShardId, rows: Iterable[EncodedRefs], pools: Pools
     ) -> Iterator[Reject | WrittenShard]:
         """Yields the rejects of a shard, and then the shard.
 
@@ -63,13 +64,13 @@ class ShardTask:
 
         Args:
             shard: the split and number of the shard.
-            rows: its references with their order hashes, in several parts.
+            rows: its references.
             pools: the threads that read and decode.
         """
         guard = ImageRootGuard(self.config.guard)
         files = ShardFiles.planned(self.checkpoints.dataset, self.config, self.plan, *shard)
         old = KeptShard.of(self.base, *shard)
-        assigned = chain.from_iterable(rows)
+        assigned = joined(rows)
         refs, duplicates = arrange_shard(
             old.take_removals(assigned) if old else assigned, self.plan.resolved
         )
@@ -105,14 +106,13 @@ class ShardTask:
         yield self._finished(writer, writer.close(replaced), files, fingerprint)
 
     def _fingerprint(
-        self, settings: str, shard: ShardId, refs: list[ImageRef], versions: VersionTags
+        self, settings: str, shard: ShardId, refs: RefBatch, versions: VersionTags
     ) -> Fingerprint | None:
         """Returns the fingerprint of a shard; None if the version tag of an image is unknown."""
         tags = ref_version_tags(refs, versions)
         if tags is None:
             return None
-        rows = list(zip(refs, tags, strict=True))
-        return Fingerprint(settings, *shard, rows, self.plan.resolved)
+        return Fingerprint(settings, *shard, refs, tags, self.plan.resolved)
 
     def _linked(
         self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.storage.files import VersionTags, is_local, store_of
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
@@ -19,7 +20,7 @@ _THREADS = 64
 ABSENT = "absent"
 
 
-def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
+def file_version_tags(refs: Sequence[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
     """Returns the version tags of the files of references.
 
     Tags are taken before the files are read, so that a later change results in another tag. Files
@@ -32,7 +33,7 @@ def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: b
         remote: whether to request the tags of objects in stores, with one request per file.
     """
     # Each file once, in a deterministic order: many references can share an archive.
-    files = dict.fromkeys(chain.from_iterable(map(_files_of, refs)))
+    files = dict.fromkeys(chain.from_iterable(_files_of(refs)))
     local_files = [uri for uri in files if is_local(uri)]
     tags: VersionTags = {uri: _guarded_version_tag(uri, guard) for uri in local_files}
     if remote and len(local_files) < len(files):
@@ -43,7 +44,7 @@ def file_version_tags(refs: Iterable[ImageRef], guard: ImageRootGuard, remote: b
     return tags
 
 
-def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] | None:
+def ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] | None:
     """Returns the version tag of each reference: the tags of its image and mask, joined.
 
     Args:
@@ -54,19 +55,22 @@ def ref_version_tags(refs: Iterable[ImageRef], tags: VersionTags) -> list[str] |
         The tags in order; None if the tag of any file is unknown.
     """
     joined = []
-    for ref in refs:
-        files = _files_of(ref)
+    for files in _files_of(refs):
         found = [tag for uri in files if (tag := tags.get(uri)) is not None]
         if len(found) < len(files):
             return None
         joined.append("\n".join(found))
-    return joined
+    return joined if len(joined) == len(refs) else joined * len(refs)
 
 
-def _files_of(ref: ImageRef) -> tuple[str, ...]:
-    """Returns the image and mask files of a reference, without files staged by the run."""
-    image = () if ref.staged else (ref.uri,)
-    return (*image, ref.mask_uri) if ref.mask_uri else image
+def _files_of(refs: Sequence[ImageRef]) -> Iterator[tuple[str, ...]]:
+    """Yields the image and mask files of each reference, without files staged by the run.
+
+    If no row has other files than the first, they are yielded once.
+    """
+    for uri, mask, staged in RefBatch.of(refs).select("uri", "mask_uri", "staged"):
+        image = () if staged else (uri,)
+        yield (*image, mask) if mask else image
 
 
 def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -43,6 +46,9 @@ from recordmill.transforms.functional.records.wire_format import (
     field_header,
 )
 
+# The fields of `SerializedExample` after its data, of a row without an image.
+_NO_IMAGE = SerializedExample._field_defaults.values()
+
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
 _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
 
@@ -57,12 +63,11 @@ def build_examples(schema: Schema, refs: Sequence[ImageRef]) -> list[SerializedE
     columns = dict(
         zip(schema.features, zip(*(ref.values for ref in refs), strict=True), strict=True)
     )
-    rows = map(b"".join, encoded_rows(schema.features, columns))
-    return [
-        # Copying a small message twice is cheaper than adding up the sizes of its parts.
-        SerializedExample(ref, field_header(FEATURES, len(features)) + features)
-        for ref, features in zip(refs, rows, strict=True)
-    ]
+    rows = list(map(b"".join, encoded_rows(schema.features, columns)))
+    # Copying a small message twice is cheaper than adding up the sizes of its parts.
+    headers = map(partial(field_header, FEATURES), map(len, rows))
+    fields = zip(refs, map(add, headers, rows), *map(repeat, _NO_IMAGE), strict=False)
+    return list(map(SerializedExample._make, fields))
 
 
 def build_example(

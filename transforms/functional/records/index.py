@@ -160,6 +160,18 @@ def index_lines(table: pa.Table) -> bytes:
     return "".join(lines).encode("ascii")
 
 
+def row_classes(rows: Sequence[tuple[FeatureValue, ...]], resolved: ResolvedSchema) -> list[Any]:
+    """Returns the result of `row_class` for each row.
+
+    Args:
+        rows: the values of each row.
+        resolved: the resolved schema.
+    """
+    if resolved.class_position is None:
+        return [None] * len(rows)
+    return [row_class(values, resolved) for values in rows]
+
+
 def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
     """Returns the class name or names of the first class feature of a row.
 

@@ -94,7 +94,9 @@ def _encoded_column(
     """Returns the two parts of the entry of each value."""
     if {list, type(None)}.isdisjoint(map(type, values)):
         tag, items = _TAGS[kind], _items(kind, values)
-        return [_item_header(name, tag, len(item)) for item in items], items
+        sizes = list(map(len, items))
+        header_of = {size: _item_header(name, tag, size) for size in set(sizes)}
+        return [header_of[size] for size in sizes], items
     headers, contents = zip(*(_entry(name, kind, value) for value in values), strict=True)
     return headers, contents
 

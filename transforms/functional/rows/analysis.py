@@ -314,14 +314,15 @@ def _splits_and_orders(
     identities: Identities, analyzer: Analyzer, find: BaseShardLookup
 ) -> list[tuple[str, bytes] | None]:
     """Returns the split and the order hash of rows; None for those that stay in a base shard."""
-    seed, ranges, splits = analyzer.config.seed, analyzer.ranges, identities.splits
+    seed, ranges, stated = analyzer.config.seed, analyzer.ranges, identities.column("split")
+    splits: Sequence[str] = stated
     if analyzer.config.split_method == "hash":
-        splits = splits_of(splits, identities.entities, ranges, seed)
+        splits = splits_of(stated, identities.entities, ranges, seed)
     found = zip(splits, orders_of(identities.records, seed), strict=True)
     if find is not_in_base:
         return list(found)
-    stated = zip(identities.records, identities.splits, found, strict=True)
-    return [None if stays_in_base(find(key), split) else one for key, split, one in stated]
+    rows = zip(identities.records, stated, found, strict=True)
+    return [None if stays_in_base(find(key), split) else one for key, split, one in rows]
 
 
 def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:

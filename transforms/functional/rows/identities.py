@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recordmill.schemas.features import Origin
@@ -15,6 +14,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.cells import single_cell, text_cell
+from recordmill.transforms.functional.rows.column_batch import Column, ColumnBatch, first_of, once
 from recordmill.transforms.functional.rows.image_paths import resolve_path, with_suffix
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.plain import are_plain_keys
@@ -59,65 +59,20 @@ class Identity(NamedTuple):
         return self.cluster or self.group or self.record
 
 
-@dataclass(frozen=True)
-class Identities(Sequence[Identity]):
-    """The identities of rows, as columns.
+class Identities(ColumnBatch[Identity]):
+    """The identities of rows."""
 
-    Attributes:
-        keys: the field `key` of each row, and so on; see `Identity`.
-        uris: the addresses of images.
-        splits: the stated splits.
-        groups: the groups.
-        starts: the offsets of images.
-        stops: the offsets after images.
-        sequences: the keys of sequences.
-        staged: the hashes of staged images.
-        clusters: the names of clusters.
-    """
-
-    keys: Sequence[str]
-    uris: Sequence[str]
-    splits: Sequence[str]
-    groups: Sequence[str]
-    starts: Sequence[int | None]
-    stops: Sequence[int | None]
-    sequences: Sequence[str]
-    staged: Sequence[bytes]
-    clusters: Sequence[str]
-
-    @classmethod
-    def of(cls, identities: Sequence[Identity]) -> Identities:
-        """Returns the columns of identities, one at least."""
-        return cls(*zip(*identities, strict=True))
+    row_class, fields = Identity, Identity._fields
 
     @property
-    def records(self) -> Sequence[str]:
+    def records(self) -> Column:
         """The key of the record of each row."""
-        return _first_of(self.sequences, self.keys)
+        return first_of(self.column("sequence"), self.column("key"))
 
     @property
-    def entities(self) -> Sequence[str]:
+    def entities(self) -> Column:
         """The unit of each row that must be in one split."""
-        return _first_of(self.clusters, _first_of(self.groups, self.records))
-
-    def __len__(self) -> int:
-        """Returns the number of rows."""
-        return len(self.keys)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Returns the identity of a row."""
-        return Identity._make(column[index] for column in vars(self).values())
-
-    def __iter__(self) -> Iterator[Identity]:
-        """Yields the identities."""
-        return map(Identity._make, zip(*vars(self).values(), strict=True))
-
-
-def _first_of(texts: Sequence[str], others: Sequence[str]) -> Sequence[str]:
-    """Returns each text, or the other one where it is empty."""
-    if not any(texts):
-        return others
-    return [text or other for text, other in zip(texts, others, strict=True)]
+        return first_of(self.column("cluster"), first_of(self.column("group"), self.records))
 
 
 def identity_of(row: Row, binding: Binding) -> Identity:
@@ -145,18 +100,18 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> Identities:
         RecordError: if a row has no path, key or group, an unknown split, or a removed key.
     """
     rows = RowBatch.of(rows)
-    schema, none = binding.resolved.schema, ("",) * len(rows)
-    paths = [_image_path(row, binding) for row in rows] if schema.has_image else none
-    images = _images(rows, binding, paths) if schema.has_image else [_NO_IMAGE] * len(rows)
+    schema, none = binding.resolved.schema, ("",)
+    paths = [_image_path(row, binding) for row in rows] if schema.has_image else none * len(rows)
+    images = _images(rows, binding, paths) if schema.has_image else [_NO_IMAGE]
     keys = _keys(rows, binding, paths)
     splits = [_stated_split(row, binding) for row in rows] if binding.split_column else none
     groups = [_group(row, binding) for row in rows] if binding.group_column else none
     sequences = [_sequence(row, binding) for row in rows] if schema.sequence else none
     _check_removed([*keys, *sequences], binding.removed_keys)
-    uris, starts, stops, staged = zip(*images, strict=True)
-    clusters, fixed = zip(*rows.clusters, strict=True)
-    stated = _first_of(splits, fixed)
-    return Identities(keys, uris, stated, groups, starts, stops, sequences, staged, clusters)
+    uris, starts, stops, staged = map(once, zip(*images, strict=True))
+    clusters, fixed = map(once, zip(*rows.clusters, strict=True))
+    stated = first_of(tuple(splits), tuple(fixed))
+    return Identities([keys, uris, stated, groups, starts, stops, sequences, staged, clusters])
 
 
 def record_key(row: Row, binding: Binding) -> str:

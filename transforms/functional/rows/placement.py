@@ -22,6 +22,7 @@ from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef, source_of
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
 
 # Sizes of hashes in bytes.
 ORDER_BYTES = 16
@@ -130,18 +131,19 @@ def orders_of(keys: Iterable[str], seed: int) -> list[bytes]:
     return [sha256(salt + key.encode()).digest()[:ORDER_BYTES] for key in keys]
 
 
-def shard_of(order: bytes, num_shards: int) -> int:
-    """Returns the number of the shard of a record, for shards of equal hash ranges.
+def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
+    """Returns the numbers of the shards of records, for shards of equal hash ranges.
 
     Args:
-        order: the order hash of the record.
-        num_shards: the number of shards of its split.
+        orders: the order hashes of records of one split.
+        num_shards: the number of shards of the split.
 
-    >>> shard_of(bytes(16), 4), shard_of(bytes([255] * 16), 4)
-    (0, 3)
+    >>> shards_of([bytes(16), bytes([255] * 16)], 4)
+    [0, 3]
     """
     # floor(hash * n / 2^128), in integers: the shards divide the range of hashes evenly.
-    return int.from_bytes(order, "big") * num_shards >> (8 * ORDER_BYTES)
+    integer, bits = int.from_bytes, 8 * ORDER_BYTES
+    return [integer(order, "big") * num_shards >> bits for order in orders]
 
 
 def hash_position(order: bytes) -> int:
@@ -202,14 +204,14 @@ def starts_in_bucket(positions: Positions, first_rank: int, records: int) -> lis
     return [int(position) for position in positions[start::records]]
 
 
-def shard_at(order: bytes, starts: Sequence[int]) -> int:
-    """Returns the number of the shard of a record, for shards of equal numbers of records.
+def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
+    """Returns the numbers of the shards of records, for shards of equal numbers of records.
 
     Args:
-        order: the order hash of the record.
+        orders: the order hashes of records of one split.
         starts: the hash position at which each shard except the first begins.
     """
-    return bisect_right(starts, hash_position(order))
+    return [bisect_right(starts, hash_position(order)) for order in orders]
 
 
 def stays_in_base(shard: BaseShard | None, split: str) -> bool:
@@ -235,7 +237,7 @@ def _salt(seed: int, purpose: str) -> bytes:
 
 def sort_references(
     assigned: Iterable[tuple[bytes, ImageRef]],
-) -> tuple[list[ImageRef], list[Reject]]:
+) -> tuple[RefBatch, list[Reject]]:
     """Sorts the references of a shard, and rejects rows with duplicate keys.
 
     Of the rows with one key, the first by file and line is kept.
@@ -246,15 +248,19 @@ def sort_references(
     Returns:
         The references in the order of their records, and the rejects.
     """
+    ordered = OrderedRefs.of(assigned)
+    orders = ordered.column("order")
+    if len(set(orders)) == len(orders):  # so all keys are different, too
+        return ordered.refs.take(sorted(range(len(orders)), key=orders.__getitem__)), []
     kept: list[ImageRef] = []
     duplicates: list[Reject] = []
     # Rows with one key have the same order hash, so they are adjacent in [(order, ref)].
-    for _, ref in sorted(assigned):
+    for _, ref in sorted(ordered):
         if kept and kept[-1].key == ref.key:
             duplicates.append(duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
         else:
             kept.append(ref)
-    return kept, duplicates
+    return RefBatch.of(kept), duplicates
 
 
 def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:

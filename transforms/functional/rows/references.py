@@ -13,12 +13,14 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rows.annotations import with_annotations
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.cells import single_cell, text_cell
+from recordmill.transforms.functional.rows.column_batch import once
 from recordmill.transforms.functional.rows.identities import (
     broken_identity,
     identities_of,
     reject_row,
 )
 from recordmill.transforms.functional.rows.image_paths import resolve_path
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 _T = TypeVar("_T")
@@ -62,7 +64,7 @@ def bind(row: Row, binding: Binding) -> ImageRef:
     return bind_rows([row], binding)[0]
 
 
-def bind_rows(rows: Sequence[Row], binding: Binding) -> list[ImageRef]:
+def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
     """Returns the image references of rows.
 
     Args:
@@ -75,19 +77,20 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> list[ImageRef]:
     rows = RowBatch.of(rows)
     found = identities_of(rows, binding)
     # [values of a feature] is transposed to one tuple of values per row.
-    columns = [read(rows, found.keys, found.records) for read in binding.readers]
-    none, empty = (None,) * len(rows), ("",) * len(rows)
+    keys, uris, splits, groups, starts, stops, _, staged, clusters = found.columns
+    columns = [read(rows, keys, found.records) for read in binding.readers]
     # In the order of the fields of `ImageRef`; annotations are added below.
-    fields = (
-        *(found.keys, rows.files, rows.lines, found.uris, found.starts, found.stops),
-        zip(*columns, strict=True) if columns else repeat((), len(rows)),
-        *(found.splits, found.groups, none, empty, none),
-        *(_frames(rows, binding, found.sequences), found.staged, found.clusters),
+    refs = RefBatch(
+        (
+            *(keys, once(rows.files), rows.lines, uris, starts, stops),
+            zip(*columns, strict=True) if columns else repeat((), len(rows)),
+            *(splits, groups, (None,), ("",), (None,)),
+            *(_frames(rows, binding, found.column("sequence")), staged, clusters),
+        )
     )
-    refs = list(map(ImageRef._make, zip(*fields, strict=True)))
     if not binding.has_annotations:
         return refs
-    return [
+    return RefBatch.of(
         with_annotations(
             ref,
             row,
@@ -96,7 +99,7 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> list[ImageRef]:
             partial(_resolve_mask, table=row.file, binding=binding),
         )
         for ref, row in zip(refs, rows, strict=True)
-    ]
+    )
 
 
 def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
@@ -141,7 +144,7 @@ def _frames(
     rows: RowBatch, binding: Binding, sequences: Sequence[str]
 ) -> Iterable[tuple[str, str, str, str] | None]:
     if binding.resolved.schema.sequence is None:
-        return repeat(None, len(rows))
+        return (None,)
     return [_frame(row, binding, key) for row, key in zip(rows, sequences, strict=True)]
 
 

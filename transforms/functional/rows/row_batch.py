@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from recordmill.schemas.records import (
     NO_CLUSTER,
@@ -15,6 +15,7 @@ from recordmill.schemas.records import (
     SkippedInput,
 )
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.rows.column_batch import Batch
 
 # Limits of a batch: an element costs a runner some 10 µs, and is in memory as a whole.
 BATCH_ROWS = 1024
@@ -30,7 +31,7 @@ _MAX_CELLS = 2**18
 T = TypeVar("T")
 
 
-class RowBatch(Sequence[Row]):
+class RowBatch(Batch[Row]):
     """Rows with the same columns of untyped text, column by column; never empty.
 
     Attributes:
@@ -113,17 +114,6 @@ class RowBatch(Sequence[Row]):
         """Returns the number of rows."""
         return len(self.lines)
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> RowBatch: ...
-    def __getitem__(self, index: int | slice) -> Row | RowBatch:
-        """Returns a row, or a batch of some rows."""
-        if isinstance(index, slice):
-            return self.take(range(*index.indices(len(self))))
-        (row,) = self.take([index])
-        return row
-
     def take(self, positions: Sequence[int]) -> RowBatch:
         """Returns the rows at some positions, one at least."""
 
@@ -145,16 +135,6 @@ class RowBatch(Sequence[Row]):
             if self._is_sparse:
                 named = {name: value for name, value in named.items() if value is not _ABSENT}
             yield Row(named, file, line, self.is_text, image, cluster)
-
-    def __eq__(self, other: object) -> bool:
-        """Returns whether the other sequence has the same rows."""
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        """Returns the rows as text."""
-        return f"RowBatch.of({list(self)!r})"
 
 
 def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:

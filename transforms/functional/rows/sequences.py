@@ -25,6 +25,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import build_sequence
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 
 # Size limit for the frames of a sequence: a protobuf message, with its context and keys, is limited
 # to 2 GiB.
@@ -40,7 +41,7 @@ SortKey: TypeAlias = Any
 
 def arrange_shard(
     assigned: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
-) -> tuple[list[ImageRef], list[Reject]]:
+) -> tuple[RefBatch, list[Reject]]:
     """Sorts the references of a shard, and rejects rows by checks that need no images.
 
     Sequences are sorted by the order hash of their keys, their frames by the order column.
@@ -64,7 +65,7 @@ def arrange_shard(
         rejects = sequence_rejects(frames, resolved)
         rejected += rejects
         kept += [] if rejects else frames
-    return kept, rejected
+    return RefBatch.of(kept), rejected
 
 
 def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:

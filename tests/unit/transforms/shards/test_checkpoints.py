@@ -13,6 +13,7 @@ from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
 from recordmill.transforms.storage.shard_files import ShardFiles
 
@@ -96,7 +97,7 @@ DIGEST = "683bc1bcfe0ee777535a5b3cb31379e1278d3274aab33f239dba47ec147e6771"
 
 
 def digest(ref: ImageRef) -> str:
-    return Fingerprint("settings", "train", 0, [(ref, "tag")], CLASSIFIED).digest
+    return Fingerprint("settings", "train", 0, RefBatch.of([ref]), ["tag"], CLASSIFIED).digest
 
 
 @pytest.mark.parametrize(

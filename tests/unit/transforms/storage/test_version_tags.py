@@ -20,6 +20,7 @@ from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.read_rows import staged, staging_file
 from recordmill.transforms.shards.build_examples import Fetched, fetch
@@ -42,7 +43,7 @@ def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = UNRESTRICTED) -> s
     found = ref_version_tags(refs, file_version_tags(refs, guard, remote=True))
     if found is None:
         return None
-    return Fingerprint("settings", "train", 0, list(zip(refs, found, strict=True)), RESOLVED).digest
+    return Fingerprint("settings", "train", 0, RefBatch.of(refs), found, RESOLVED).digest
 
 
 @pytest.mark.parametrize("folder", [".staging", "photos", "a/.staging/b"])

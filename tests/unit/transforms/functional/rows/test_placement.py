@@ -24,7 +24,8 @@ from recordmill.transforms.functional.rows.placement import (
     first_ranks,
     hash_position,
     order_of,
-    shard_of,
+    orders_of,
+    shards_of,
     sort_references,
     split_of,
     starts_in_bucket,
@@ -120,7 +121,7 @@ def test_another_seed_gives_another_partition_and_another_order():
     ids=str,
 )
 def test_shards_at_their_boundaries(order, num_shards, expected):
-    assert shard_of(order.to_bytes(16, "big"), num_shards) == expected
+    assert shards_of([order.to_bytes(16, "big")], num_shards) == [expected]
 
 
 @given(
@@ -130,8 +131,8 @@ def test_shards_at_their_boundaries(order, num_shards, expected):
 )
 def test_the_sequence_of_records_does_not_depend_on_the_number_of_shards(keys, count, seed):
     shards = [[] for _ in range(count)]
-    for key in keys:
-        shards[shard_of(order_of(key, seed), count)].append(key)
+    for key, shard in zip(keys, shards_of(orders_of(keys, seed), count), strict=True):
+        shards[shard].append(key)
     sequence = [key for shard in shards for key in sorted(shard, key=lambda k: order_of(k, seed))]
     assert sequence == sorted(keys, key=lambda k: order_of(k, seed))
 
@@ -139,7 +140,7 @@ def test_the_sequence_of_records_does_not_depend_on_the_number_of_shards(keys, c
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 99_999))
 def test_a_shard_is_a_range_of_the_order(order, count):
     part = Fraction(int.from_bytes(order, "big"), 2**128)
-    shard = shard_of(order, count)
+    (shard,) = shards_of([order], count)
     assert Fraction(shard, count) <= part < Fraction(shard + 1, count)
 
 
