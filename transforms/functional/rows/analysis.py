@@ -206,9 +206,11 @@ class Analysis:
             # Frames are sampled one by one, although a sequence has only one order hash.
             names = [f"{one.sequence}\0{one.key}" for one in identities]
             orders = {i: order_of(names[i], analyzer.config.seed) for i in orders}
-        first = [(i, order) for i, order in orders.items() if order <= self._last_order]
-        for i, order in first:
-            self._add_sample(order, identities[i], rows[i].values)
+        first = [i for i, order in orders.items() if order <= self._last_order]
+        if first:
+            found_rows = zip(first, identities.take(first), rows.take(first), strict=True)
+            for i, identity, row in found_rows:
+                self._add_sample(orders[i], identity, row.values)
 
     def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
         if identity.start is None or identity.stop is None:
