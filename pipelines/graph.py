@@ -184,8 +184,9 @@ def publish_rows(
         skipped=read.skipped,
         assigned=rows.assigned,
         duplicates=distinct.duplicates,
-        group_leaks=distinct.rows
-        | "CompareGroups" >> FindGroupLeaks(groups_may_span_splits(config)),
+        group_leaks=distinct.rows | "CompareGroups" >> FindGroupLeaks()
+        if groups_may_span_splits(config)
+        else None,
         findings=shards | "FindImageIssues" >> FindImageIssues(work, plan),
         rejects=rejects,
         tallies=verified.tallies,
@@ -193,11 +194,10 @@ def publish_rows(
         base=base,
     )
     # publish() gets all written files as side inputs, so that it runs after them.
-    indexed = shards if config.index else plan.pipeline | "NoIndex" >> beam.Create([])
-    indexes = indexed | "IndexShards" >> IndexShards(work)
+    indexes = AsDict(shards | "IndexShards" >> IndexShards(work)) if config.index else {}
     lists = list(files) | "AllFiles" >> beam.Flatten()
     return info | "Publish" >> beam.Map(
-        publish, config, job.target, job.context, AsIter(lists), AsDict(indexes), base, removed
+        publish, config, job.target, job.context, AsIter(lists), indexes, base, removed
     )
 
 

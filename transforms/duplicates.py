@@ -45,7 +45,9 @@ from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGua
 
 @dataclass(eq=False)
 class FindDuplicateImages(beam.PTransform):
-    """Compares all images: PCollection[ShardVerification] → PCollection[DuplicateStats], of one.
+    """Compares all images: PCollection[ShardVerification] → PCollection[DuplicateStats].
+
+    There is one element, or none without images.
 
     The shuffle carries digests and keys, about a hundred bytes per image. They are read from the
     indexes of the shards, so shards reused from an earlier run are included without re-reading.
@@ -68,7 +70,7 @@ class FindDuplicateImages(beam.PTransform):
             )
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), one tally per shard
             | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)  # DuplicateStats, one each
-            | "CombineDuplicates" >> beam.CombineGlobally(merge_duplicate_stats)
+            | "CombineDuplicates" >> beam.CombineGlobally(merge_duplicate_stats).without_defaults()
         )
 
 
@@ -107,19 +109,10 @@ def _duplicates_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats
 
 @dataclass(eq=False)
 class FindGroupLeaks(beam.PTransform):
-    """Compares all groups: PCollection[AssignedRows] → PCollection[GroupLeakage], one element.
-
-    Attributes:
-        groups_may_span_splits: whether rows of one group can be in different splits, because a
-            column or the base version decides the split of some.
-    """
-
-    groups_may_span_splits: bool
+    """Compares all groups: PCollection[AssignedRows] → PCollection[GroupLeakage], one element."""
 
     def expand(self, rows: PCollection[AssignedRows]) -> PCollection[GroupLeakage]:
-        """Adds the comparison where groups may span splits; shuffles group and split names."""
-        if not self.groups_may_span_splits:
-            return rows.pipeline | "NoGroupLeaks" >> beam.Create([GroupLeakage()])
+        """Adds the comparison, which shuffles the names of groups and splits."""
         return (
             rows
             | "SplitOfGroup"
@@ -234,7 +227,7 @@ class KeepOne(beam.PTransform):
         stats = (
             kept[_CONFLICTS]
             | "StatsOfConflicts" >> beam.Map(_conflict_stats)
-            | "CombineConflicts" >> beam.CombineGlobally(merge_duplicate_stats)
+            | "CombineConflicts" >> beam.CombineGlobally(merge_duplicate_stats).without_defaults()
         )
         return Deduplicated(kept.rows, kept[_DUPLICATES], stats)
 

@@ -82,7 +82,8 @@ class FindImageIssues(beam.PTransform):
         return (
             (read[_FINDINGS], of_groups, limits)  # ImageFindings of shards, groups and limits
             | "AllFindings" >> beam.Flatten()
-            | "SumFindings" >> beam.CombineGlobally(_merge_findings)
+            # The limits are always one element.
+            | "SumFindings" >> beam.CombineGlobally(_merge_findings).without_defaults()
         )
 
 

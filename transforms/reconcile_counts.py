@@ -54,7 +54,7 @@ class ReconcileCounts(beam.PTransform):
         tallies: (split, sums over its shards).
         contents: duplicate statistics, in one or several parts.
         duplicates: rows that were dropped as duplicates.
-        group_leaks: groups in more than one split; a single element.
+        group_leaks: groups in more than one split, one element; None if no group can span splits.
         findings: similar images, and images of low quality; a single element.
         base: the base version; None if there is none.
     """
@@ -68,7 +68,7 @@ class ReconcileCounts(beam.PTransform):
     tallies: PCollection[tuple[str, SplitTally]]
     contents: PCollection[DuplicateStats]
     duplicates: PCollection[Duplicate]
-    group_leaks: PCollection[GroupLeakage]
+    group_leaks: PCollection[GroupLeakage] | None
     findings: PCollection[ImageFindings]
     base: Base | None = None
 
@@ -77,9 +77,9 @@ class ReconcileCounts(beam.PTransform):
         rows = (
             self.rows
             | "RowsOfBatch" >> beam.Map(len).with_output_types(int)
-            | "CountRows" >> beam.CombineGlobally(sum)
+            | "CountRows" >> beam.CombineGlobally(sum).without_defaults()
         )
-        unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally()
+        unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally().without_defaults()
         reasons = (
             self.rejects
             | "ReasonOfReject"
@@ -101,12 +101,12 @@ class ReconcileCounts(beam.PTransform):
         return once | "Reconcile" >> beam.Map(
             _reconcile,
             AsIter(self.contents),
-            AsSingleton(self.group_leaks),
+            AsSingleton(self.group_leaks) if self.group_leaks else GroupLeakage(),
             AsSingleton(self.findings),
             AsIter(verified),
             AsSingleton(self.plan),
-            AsSingleton(rows),
-            AsSingleton(unread),
+            AsSingleton(rows, 0),
+            AsSingleton(unread, 0),
             AsDict(self.assigned),
             AsDict(reasons),
             AsDict(self.tallies),

@@ -19,8 +19,8 @@ STEPS = [
     *("ListTables", "AnalyzeTables", "ReadTables", "AnalyzeRows", "BindRows"),
     *("RejectDuplicateKeys", "AssignShards", "DropDuplicates", "DropSimilar"),
     *("AllDropped", "AllStats", "WriteShards", "VerifyShards", "FindDuplicateImages"),
-    *("AllRejects", "WriteRejects", "AllFiles", "CompareGroups", "FindImageIssues"),
-    *("AllContents", "Reconcile", "NoIndex", "IndexShards", "Publish"),
+    *("AllRejects", "WriteRejects", "AllFiles", "FindImageIssues"),
+    *("AllContents", "Reconcile", "Publish"),
 ]
 """The steps of a conversion without options."""
 
@@ -32,7 +32,8 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
     [
         ({}, [], []),
         ({"sample": "50%"}, ["FindSample", "Sample"], []),
-        ({"index": True}, [], ["NoIndex"]),
+        ({"index": True}, ["IndexShards"], []),
+        ({"group_column": "label", "split_column": "label"}, ["CompareGroups"], []),
         ({"deduplicate": "content"}, ["WriteDropped"], []),
         (
             {"near_duplicates": "keep_together"},
