@@ -16,8 +16,8 @@ from recordmill.transforms import group_refs
 from recordmill.transforms.elements import AssignedRows, ShardId
 from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.group_refs import GroupByShard
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, EncodedRefsCoder, joined
-from recordmill.transforms.workers.spill_files import Spilled, spilling_to
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
+from recordmill.transforms.workers.spill_files import spilling_to
 from tests.beam.direct import direct_pipeline, ref
 
 ROWS = 60
@@ -79,11 +79,3 @@ def test_shards_without_rows_are_absent_unless_they_are_planned() -> None:
     with direct_pipeline() as p:
         rows = p | "Rows" >> beam.Create(assigned()) | GroupByShard()
         assert_that(rows | beam.Map(rows_of_shard), equal_to(EXPECTED[1:]))
-
-
-@pytest.mark.parametrize("parts", [(), (b"ab", b"c"), Spilled("/run/x", 5, 700)])
-def test_encoded_references_travel_as_they_are(parts: tuple[bytes, ...] | Spilled) -> None:
-    coder, refs = EncodedRefsCoder(), EncodedRefs(parts)
-    found = coder.decode(coder.encode(refs))
-    assert found == refs
-    assert type(found.parts) is type(parts)

@@ -218,7 +218,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from([1, 3, 1024]), st.booleans())
 @settings(max_examples=500)
-def test_lines_that_are_split_at_once_give_the_rows_of_the_csv_module(text, ahead, is_known):
+def test_lines_that_are_split_together_give_the_rows_of_the_csv_module(text, ahead, is_known):
     data = f"a,b\n{text}".encode("utf-8", "surrogateescape")
     header = ("a", "b") if is_known else None
 
@@ -234,7 +234,7 @@ def test_lines_that_are_split_at_once_give_the_rows_of_the_csv_module(text, ahea
         assert split == found()
 
 
-def test_only_lines_without_quotes_are_split_at_once(monkeypatch):
+def test_only_lines_without_quotes_are_split_together(monkeypatch):
     taken, take = [], BoundedLines.take_plain
 
     def recorded(lines, *settings):
