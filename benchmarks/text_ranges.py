@@ -1,8 +1,10 @@
 """`python -m benchmarks.text_ranges`: one large CSV file, read in byte ranges.
 
 Writes a CSV file of about 200 bytes per row: 1 % of the rows have quoted line breaks, and one in
-10,000 is damaged. Compares the rows and rejects of 1, 2 and 64 ranges, and measures the scan and
-the reading with 1 and 2 processes: `python -m benchmarks.text_ranges --rows 10000000`.
+10,000 is damaged. Compares the rows and rejects of 1, 2 and 64 ranges. Measures in turns how long 1
+and 2 processes take to scan and read the ranges, as recordmill does however many workers there are,
+and how long one process takes to read the file as a whole, without a scan:
+`python -m benchmarks.text_ranges --rows 10000000`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import csv
 import hashlib
 import multiprocessing
 import random
+import statistics
 import tempfile
 import time
 from collections import Counter
@@ -70,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for count, (counts, digest) in found.items():
             rows, rejects = counts["Row"], counts["Reject"]
             print(f"{count} ranges: {rows:,} rows, {rejects:,} rejects, digest {digest:032x}")
-        _print_times({count: _times(file, count) for count in flags.processes})
+        turns = [_turn(file, flags.processes) for _ in range(flags.repeats)]
+        _print_times({name: [turn[name] for turn in turns] for name in turns[0]})
     return int(len({digest for _, digest in found.values()}) > 1)
 
 
@@ -84,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rows", type=int, default=200_000, metavar="N", help="default: 200000")
     add("--ranges", type=_counts, default=[1, 2, 64], metavar="N,…", help="default: 1,2,64")
     add("--processes", type=_counts, default=[1, 2], metavar="N,…", help="default: 1,2")
+    add("--repeats", type=int, default=5, metavar="N", help="number of turns; shows medians")
     add("--work", type=Path, metavar="DIR", help="for the file; default: a temporary folder")
     return parser
 
@@ -156,11 +161,17 @@ def _digest_of(split: SourceSplit) -> Found:
     return Found(counts, total)
 
 
-def _times(file: TableFile, processes: int) -> tuple[Times, Times]:
-    """Returns the times of the scan and of the reading; one process needs no scan."""
+def _turn(file: TableFile, processes: Sequence[int]) -> dict[str, tuple[Times, Times]]:
+    """Returns the times of each number of processes, and of one that reads the file as a whole."""
+    size = file.size or 0
     # At least two ranges per process, however small the file is.
-    share = -(-(file.size or 0) // (2 * processes))
-    range_bytes = min(RANGE_BYTES, share) if processes > 1 else (file.size or 0)
+    range_bytes = min(RANGE_BYTES, -(-size // (2 * max(processes))))
+    ranged = {f"{count}, in ranges": _times(file, count, range_bytes) for count in processes}
+    return {**ranged, "1, as a whole": _times(file, 1, size)}
+
+
+def _times(file: TableFile, processes: int, range_bytes: int) -> tuple[Times, Times]:
+    """Returns the times of the scan and of the reading."""
     with _workers(processes) as executor:
         began = time.perf_counter()
         splits, scan_cpu = _splits(executor, file, range_bytes)
@@ -177,14 +188,21 @@ def _read(split: SourceSplit) -> float:
     return time.process_time() - began
 
 
-def _print_times(times: dict[int, tuple[Times, Times]]) -> None:
-    table = Table("processes", "scan s", "scan CPU s", "read s", "read CPU s", "speed-up", box=None)
-    scan, read = next(iter(times.values()))
-    single = scan.wall + read.wall
-    for count, (scan, read) in times.items():
-        figures = (scan.wall, scan.cpu, read.wall, read.cpu, single / (scan.wall + read.wall))
-        table.add_row(str(count), *(f"{figure:,.2f}" for figure in figures))
+def _print_times(turns: dict[str, list[tuple[Times, Times]]]) -> None:
+    """Prints medians; speed-ups are ratios within a turn, because the speed of a host varies."""
+    names = ("processes", "scan s", "scan CPU s", "read s", "read CPU s", "speed-up")
+    table = Table(*names, box=None)
+    single = next(iter(turns.values()))
+    for name, times in turns.items():
+        figures = [(scan.wall, scan.cpu, read.wall, read.cpu) for scan, read in times]
+        ratios = [_wall(one) / _wall(other) for one, other in zip(single, times, strict=True)]
+        medians = map(statistics.median, (*zip(*figures, strict=True), ratios))
+        table.add_row(name, *(f"{median:,.2f}" for median in medians))
     Console().print(table)
+
+
+def _wall(times: tuple[Times, Times]) -> float:
+    return sum(part.wall for part in times)
 
 
 if __name__ == "__main__":

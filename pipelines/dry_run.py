@@ -45,7 +45,7 @@ SAMPLE_ROWS = 200
 _BASE_BYTES = 900 * 10**6
 
 # Memory of each reference in the shards that are being written.
-_REF_BYTES = 700
+_REF_BYTES = 550
 
 _START_SECONDS = 5.0
 _SHOWN_CLASSES = 5

@@ -182,6 +182,7 @@ class ShardWriter:
         self.sizes = shard.size, records.size
         self.versions = shard.commit(replaced[0]), records.commit(replaced[1])
         self._advance()
+        observe("shard_bytes", self._payload)
         observe("shard_ms", (time.monotonic_ns() - self._opened) // 10**6)
         if old := self._old:
             # The base counts treatments by shard: that of a single image is not known.
@@ -242,7 +243,6 @@ class ShardWriter:
         if schema.sequence is not None:
             self._count([frame for e in examples for frame in e.frames[1:]], schema.frame_features)
         self._rows += sum(example.rows for example in examples)
-        observe("record_bytes", *map(len, records))
         self._advance()
 
     def _advance(self) -> None:
