@@ -177,6 +177,7 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
         *("FindSample", "Sample"),  # no --sample
         *("FindClusters", "KeepTogether", "KeepAnalyzedTogether", "KeepAllTogether"),  # by default
         "FindRemovedRecords",  # no `forget`
+        *("CompareGroups", "IndexShards"),  # no group that could span splits, no --index
     }
     assert {"AnalyzeRows", "AssignShards", "WriteShards", "VerifyShards", "Publish"} <= steps
     leaves = [t for t in transforms.values() if not t.subtransforms]
