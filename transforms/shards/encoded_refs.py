@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from apache_beam import coders
@@ -37,11 +37,10 @@ def joined(found: Iterable[EncodedRefs]) -> OrderedRefs:
     return OrderedRefs.joined(part for refs in found for part in refs.decoded())
 
 
-def spilled(found: Iterable[EncodedRefs]) -> list[EncodedRefs]:
+def spilled(found: Sequence[EncodedRefs]) -> Sequence[EncodedRefs]:
     """Returns references that wait in a spill file, where they have to."""
-    kept = list(found)
-    places = spill(_PARTS.encode(refs.parts) for refs in kept)
-    return [EncodedRefs(place) if place else refs for refs, place in zip(kept, places, strict=True)]
+    places = spill(_PARTS.encode(refs.parts) for refs in found)
+    return [EncodedRefs(place) for place in places] or found
 
 
 class EncodedRefsCoder(coders.Coder):

@@ -53,18 +53,21 @@ def spilling_to(folder: str) -> Iterator[None]:
         _folder = ""
 
 
-def spill(elements: Iterable[bytes]) -> Iterator[Spilled | None]:
-    """Writes elements to a new file, and yields the place of each; None if they stay in memory.
+def spill(elements: Iterable[bytes]) -> list[Spilled]:
+    """Writes elements to a new file.
 
     Args:
-        elements: the elements.
+        elements: the elements, one at least.
+
+    Returns:
+        The place of each; none, and no element is made, if they stay in memory.
     """
     if not _folder:
-        yield from (None for _ in elements)
-        return
+        return []
     make_folders(_folder, layout.STAGING)
-    path, stop = layout.join(_folder, layout.STAGING, uuid.uuid4().hex), 0
+    path, stop, places = layout.join(_folder, layout.STAGING, uuid.uuid4().hex), 0, list[Spilled]()
     with open(path, "wb") as stream:
         for element in elements:
             start, stop = stop, stop + stream.write(element)
-            yield Spilled(path, start, stop)
+            places.append(Spilled(path, start, stop))
+    return places
