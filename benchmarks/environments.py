@@ -16,8 +16,9 @@ _CHECKOUT = Path(__file__).resolve().parent.parent
 _CONSTRAINTS = _CHECKOUT / "constraints.txt"
 
 # Beam, TensorFlow and Pillow are requirements of recordmill.
-_RECORDMILL = ("--constraint", str(_CONSTRAINTS), str(_CHECKOUT))
-_WITH_TFDS = (*_RECORDMILL[:2], f"{_CHECKOUT}[tfds]")
+_PINNED = ("--constraint", str(_CONSTRAINTS))
+_RECORDMILL = (*_PINNED, str(_CHECKOUT))
+_WITH_TFDS = (*_PINNED, f"{_CHECKOUT}[tfds]")
 
 _REQUIREMENTS = {
     "tfds-plain": _WITH_TFDS,
@@ -42,7 +43,7 @@ def python_of(baseline: str) -> str:
         subprocess.CalledProcessError: if a package cannot be installed.
     """
     arguments = _REQUIREMENTS.get(baseline, _RECORDMILL)
-    pinned = _CONSTRAINTS.read_text() if _CONSTRAINTS.name in " ".join(arguments) else ""
+    pinned = _CONSTRAINTS.read_text() if str(_CONSTRAINTS) in arguments else ""
     digest = hashlib.sha256(f"{arguments} {pinned}".encode()).hexdigest()
     folder = _CACHE / "benchmarks" / digest[:16]
     python, complete = folder / "bin" / "python", folder / "complete"

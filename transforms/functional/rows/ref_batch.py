@@ -11,8 +11,6 @@ from recordmill.transforms.functional.rows.column_batch import Column, ColumnBat
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Batches are classes, because Beam chooses coders by class.
-
 
 class RefBatch(ColumnBatch[ImageRef]):
     """References to rows."""
