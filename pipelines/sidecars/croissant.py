@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa
@@ -94,7 +95,7 @@ def croissant_document(
         for name, value in config.croissant.items()
     }
     return {
-        "@context": _CONTEXT,
+        "@context": deepcopy(_CONTEXT),  # mlcroissant adds to the context of a document
         "@type": "sc:Dataset",
         "conformsTo": [_CROISSANT, _RAI] if responsible else _CROISSANT,
         "name": config.name,
