@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -235,16 +235,8 @@ def run(
         KeyboardInterrupt: if the host program raised it; run.json is written before.
     """
     allow_children()
-    # Stores are opened with the pipeline options, by the verifier as well.
-    used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
-    is_here = runs_directly(options) and is_local(job.target.work)
     try:
-        # On this machine, the verifier loads TensorFlow while the graph is built.
-        with (
-            verifier_process_started(used) if is_in_process(options) else nullcontext(),
-            writer_processes_allowed(is_here),
-            spilling_to(job.target.work if is_here else ""),
-        ):
+        with _helpers(job, options):
             return _run(job, options, submission, stages or build)
     except RecordmillError as error:
         return _failed(job, _interrupted(job, interrupt) or without_step(error))
@@ -259,6 +251,26 @@ def run(
         return record
     finally:
         job.lock.release()
+
+
+@contextmanager
+def _helpers(job: Conversion, options: PipelineOptions) -> Iterator[None]:
+    """Allows the processes and files that help a run on this machine, and removes them after it."""
+    # Stores are opened with the pipeline options, by the verifier as well.
+    used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
+    is_here = runs_directly(options) and is_local(job.target.work)
+    tables = () if job.analyzer.schema.has_image else job.tables.files
+    with (
+        # On this machine, the verifier loads TensorFlow while the graph is built.
+        verifier_process_started(used) if is_in_process(options) else nullcontext(),
+        writer_processes_allowed(
+            # Only threads can request `--verify decode` of the verifier process.
+            is_here and job.config.verify != "decode",
+            table_bytes=sum(file.size or 0 for file in tables),
+        ),
+        spilling_to(job.target.work if is_here else ""),
+    ):
+        yield
 
 
 def _run(

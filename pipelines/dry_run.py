@@ -117,9 +117,10 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
 def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a step that keeps the forecast."""
     reading = read_rows(root, job, staging="")
-    plan, assigned, rejected = assign_rows(reading, job)
+    plan, assigned = assign_rows(reading, job)
     shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
-    rejects = (*rejected, shards.rejects) | "AllRejects" >> beam.Flatten()
+    parts = (assigned.unread, assigned.unassigned, shards.rejects)
+    rejects = parts | "AllRejects" >> beam.Flatten()
     _ = (
         root
         | "Once" >> beam.Create([run])
@@ -129,7 +130,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             AsSingleton(plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
-            AsDict(reading.read.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum_skipped)),
+            AsDict(assigned.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum_skipped)),
             job.config,
             job.stages_images,
         )

@@ -19,11 +19,14 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Unmatched
-from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
-from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
+from recordmill.transforms.analyze_rows import AnalyzeRows, AnalyzeSplits
+from recordmill.transforms.assign_shards import (
+    AssignShards,
+    RejectDuplicateKeys,
+    keys_may_span_shards,
+)
 from recordmill.transforms.duplicates import (
     Deduplicated,
     DropDuplicates,
@@ -32,13 +35,14 @@ from recordmill.transforms.duplicates import (
 )
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.records.removal import Removed
-from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
 from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.sampling import Sampler
 from recordmill.transforms.image_findings import FindImageIssues
 from recordmill.transforms.join_labels import JoinLabels
 from recordmill.transforms.list_unused_images import ListUnusedImages
+from recordmill.transforms.read_assigned import AssignedInput, ReadAssigned
 from recordmill.transforms.read_rows import (
     BindRows,
     ListSources,
@@ -103,16 +107,20 @@ class Reading(NamedTuple):
     """The rows of a conversion.
 
     Attributes:
-        read: the rows, the rejects and the skipped inputs.
-        analyzed: the same rows for the analyze pass, which may come from a separate read.
+        read: the rows, the rejects and the skipped inputs; or the splits of the tables, to be read
+            where rows are assigned.
+        analyzed: the same rows for the analyze pass, which may come from a separate read; or their
+            analyses, if they were analyzed there.
         unmatched: labels and images that lack each other, by the folder of their list.
         all_rows: the rows with those outside of the sample; None if there is no sample.
+        staging: the folder for embedded images of tables that are still to be read.
     """
 
-    read: ReadOutcome
-    analyzed: PCollection[RowBatch]
+    read: ReadOutcome | SourceSplits
+    analyzed: PCollection[RowBatch] | PCollection[Analysis]
     unmatched: Mapping[str, PCollection[Unmatched]]
     all_rows: PCollection[RowBatch] | None = None
+    staging: str = ""
 
 
 def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
@@ -123,12 +131,10 @@ def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
         job: the conversion.
     """
     reading = _keep_together(reading, job)
-    plan, assigned, rejects = assign_rows(reading, job)
+    plan, assigned = assign_rows(reading, job)
     distinct = _drop_duplicates(assigned.rows, plan, job)
     lists = {layout.DROPPED: distinct.duplicates} if job.config.drops_rows else {}
-    rows = RowsOfShards(
-        plan, reading.read, assigned.counts, rejects, distinct, {**reading.unmatched, **lists}
-    )
+    rows = RowsOfShards(plan, assigned, distinct, {**reading.unmatched, **lists})
     return publish_rows(rows, job)
 
 
@@ -137,17 +143,13 @@ class RowsOfShards(NamedTuple):
 
     Attributes:
         plan: the classes, and the number of shards; one element.
-        read: the rows, the rejects and the skipped inputs.
-        assigned: (split, number of rows assigned to it).
-        rejects: the rejects so far, in several PCollections.
+        assigned: the rejects, the skipped inputs, and the counts of all rows.
         distinct: the rows by shard, and those that were dropped.
         lists: the lists that are published besides that of rejects, by folder.
     """
 
     plan: PCollection[Plan]
-    read: ReadOutcome
-    assigned: PCollection[tuple[str, int]]
-    rejects: tuple[PCollection[Reject], ...]
+    assigned: AssignedInput
     distinct: Deduplicated
     lists: Mapping[str, PCollection[Any]]
 
@@ -166,7 +168,7 @@ def publish_rows(
         One element: the final state of the run, as in run.json.
     """
     config, work, base = job.config, job.target.work, job.analyzer.base
-    plan, read, distinct = rows.plan, rows.read, rows.distinct
+    plan, assigned, distinct = rows.plan, rows.assigned, rows.distinct
     writing = WriteShards(config, job.target.checkpoints, plan, base)
     written = distinct.rows | "WriteShards" >> writing
     verified = written.good | "VerifyShards" >> VerifyShards(config, work)
@@ -175,14 +177,15 @@ def publish_rows(
         absent = Removed.of(removed, base.manifest.resolved)
         shards = shards | "FindRemovedRecords" >> FindRemovedRecords(work, absent)
     content = shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
-    rejects = (*rows.rejects, written.rejects) | "AllRejects" >> beam.Flatten()
+    parts = (assigned.unread, assigned.unassigned, written.rejects)
+    rejects = parts | "AllRejects" >> beam.Flatten()
     files = _written({layout.REJECTS: rejects, **rows.lists}, work)
     info = shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
-        rows=read.good,
-        unread=read.rejects,
-        skipped=read.skipped,
-        assigned=rows.assigned,
+        rows=assigned.read,
+        unread=assigned.unread,
+        skipped=assigned.skipped,
+        assigned=assigned.counts,
         duplicates=distinct.duplicates,
         group_leaks=distinct.rows | "CompareGroups" >> FindGroupLeaks()
         if groups_may_span_splits(config)
@@ -201,37 +204,37 @@ def publish_rows(
     )
 
 
-class AssignedReading(NamedTuple):
-    """The rows of a conversion in their shards.
-
-    Attributes:
-        plan: the classes, and the number of shards; one element.
-        assigned: the rows by shard, and their number by split.
-        rejects: the rejects so far, in several PCollections.
-    """
-
-    plan: PCollection[Plan]
-    assigned: Assignment
-    rejects: tuple[PCollection[Reject], ...]
-
-
-def assign_rows(reading: Reading, job: Conversion) -> AssignedReading:
+def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], AssignedInput]:
     """Adds the stages from the rows to the only shuffle of a plain run.
 
     Args:
         reading: the rows.
         job: the conversion.
+
+    Returns:
+        The plan, one element, and the rows in their shards.
     """
     read, analyzer, config = reading.read, job.analyzer, job.config
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
+    settings = (plan, analyzer.ranges, config.seed, analyzer.base)
+    if isinstance(read, SourceSplits):
+        projection = projection_of(analyzer.schema, config)
+        reader = ReadAssigned(projection, reading.staging, analyzer.binding, *settings)
+        return plan, read | "ReadTables" >> reader
     bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
     keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
         config, sequences=analyzer.schema.sequence is not None
     )  # RefBatch
-    assigned = keyed.good | "AssignShards" >> AssignShards(
-        plan, analyzer.ranges, config.seed, analyzer.base
-    )  # ((split, shard), [(order, ImageRef)])
-    return AssignedReading(plan, assigned, (read.rejects, bound.rejects, keyed.rejects))
+    # ((split, shard), [(order, ImageRef)])
+    assigned = keyed.good | "AssignShards" >> AssignShards(*settings)
+    return plan, AssignedInput(
+        rows=assigned.rows,
+        counts=assigned.counts,
+        read=read.good | "SizeOfBatch" >> beam.Map(len).with_output_types(int),
+        unread=read.rejects,
+        unassigned=(bound.rejects, keyed.rejects) | "UnassignedRows" >> beam.Flatten(),
+        skipped=read.skipped,
+    )
 
 
 def _drop_duplicates(
@@ -250,9 +253,9 @@ def _drop_duplicates(
 
 def _keep_together(reading: Reading, job: Conversion) -> Reading:
     """Adds the comparison of all images; returns the rows with their clusters, if asked for."""
-    if job.config.near_duplicates != "keep_together":
-        return reading
     read, analyzed, all_rows = reading.read, reading.analyzed, reading.all_rows
+    if job.config.near_duplicates != "keep_together" or isinstance(read, SourceSplits):
+        return reading
     # Only the rows of the first read have embedded images, in staging files.
     compared = read.good if job.stages_images else analyzed
     keep = KeepTogether(job.analyzer, compared | "FindClusters" >> FindClusters(job.analyzer))
@@ -291,13 +294,20 @@ def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
 
 def _read_tables(listed: SourceSplits, job: Conversion, staging: str) -> Reading:
     """Reads the tables twice: that is cheaper than holding all rows between two stages."""
-    projection = projection_of(job.analyzer.schema, job.config)
-    analyzed = listed | "AnalyzeTables" >> ReadRows(projection, counted=False)
-    sample = _sample(analyzed, job)
-    read = listed | "ReadTables" >> ReadRows(projection, staging, sample=sample)
-    if sample is None:
-        return Reading(read, analyzed.good, {})
-    return Reading(read, (analyzed | "Sample" >> SampleRows(sample)).good, {}, analyzed.good)
+    config, projection = job.config, projection_of(job.analyzer.schema, job.config)
+    if config.sample is not None:
+        found = listed | "AnalyzeTables" >> ReadRows(projection, counted=False)
+        sample = _sample(found, job)
+        read = listed | "ReadTables" >> ReadRows(projection, staging, sample=sample)
+        return Reading(read, (found | "Sample" >> SampleRows(sample)).good, {}, found.good)
+    analyzed: PCollection[Any]
+    if _only_analyzes(config):
+        analyzed = listed | "AnalyzeTables" >> AnalyzeSplits(job.analyzer, projection)
+    else:
+        analyzed = (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
+    if _assigns_where_read(config):
+        return Reading(listed, analyzed, {}, staging=staging)
+    return Reading(listed | "ReadTables" >> ReadRows(projection, staging), analyzed, {})
 
 
 def _read_joined(
@@ -346,6 +356,19 @@ def _with_unused_images(reading: Reading, job: Conversion) -> Reading:
         read=reading.read._replace(skipped=skipped | "WithUnusedImages" >> beam.Flatten()),
         unmatched={**reading.unmatched, folder: images},
     )
+
+
+def _only_analyzes(config: ConvertConfig) -> bool:
+    """Returns whether the first read of the tables is for their analysis, and nothing else."""
+    others = config.records_per_shard or config.list_unused_images
+    return (
+        config.split_method == "hash" and config.near_duplicates != "keep_together" and not others
+    )
+
+
+def _assigns_where_read(config: ConvertConfig) -> bool:
+    """Returns whether rows are assigned to shards without a comparison to others."""
+    return config.near_duplicates != "keep_together" and not keys_may_span_shards(config)
 
 
 def groups_may_span_splits(config: ConvertConfig) -> bool:

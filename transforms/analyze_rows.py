@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan, SplitRanges
+from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.transforms.elements import displayed
 from recordmill.transforms.find_splits import FindSplits
 from recordmill.transforms.functional.rows.analysis import (
@@ -38,9 +39,12 @@ from recordmill.transforms.functional.rows.planning import (
 )
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
+from recordmill.transforms.read_rows import SourceSplits, read_split, with_limits
 from recordmill.transforms.shards.base_shards import base_shard_lookup
+from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.writer_processes import prepare as prepare_writers
 from recordmill.transforms.storage.files import file_size
+from recordmill.transforms.task_dofn import TaskDoFn
 from recordmill.transforms.workers.progress import advance, set_total
 
 # Concurrent requests for file sizes: they wait for the file system or store, not for a core.
@@ -51,8 +55,75 @@ _WRITER_SAMPLE = 16
 
 
 @dataclass(eq=False)
+class AnalyzeSplits(beam.PTransform):
+    """Reads and analyzes rows, where only their analysis is needed: SourceSplits → Analyses.
+
+    In the in-process runner, writer processes do it if there are some.
+
+    Attributes:
+        analyzer: the schema, column mapping and options.
+        projection: the columns that a conversion needs.
+    """
+
+    analyzer: Analyzer
+    projection: Projection
+
+    def expand(self, listed: SourceSplits) -> PCollection[Analysis]:
+        """Adds the analysis; one split is one unit of work, and gives one analysis."""
+        analyze = beam.ParDo(_AnalyzeSplit(self.analyzer, self.projection))
+        return (
+            listed.splits
+            | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
+            | "ReadAndAnalyze" >> analyze.with_output_types(Analysis)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AnalysisTask:
+    """What all splits of a source have in common.
+
+    Attributes:
+        analyzer: the schema, column mapping and options.
+        projection: the columns that a conversion needs, and the limits.
+    """
+
+    analyzer: Analyzer
+    projection: Projection
+
+    def run(self, split: SourceSplit, _: Pools) -> Iterator[Analysis]:
+        """Yields the analysis of a split, without rows that cannot be read."""
+        analysis = Analysis()
+        for rows in read_split(split, self.projection, "", counted=False):
+            if isinstance(rows, RowBatch):
+                _add_rows(analysis, rows, self.analyzer)
+        yield analysis
+
+
+def _add_rows(analysis: Analysis, rows: RowBatch, analyzer: Analyzer) -> None:
+    analysis.add(rows, analyzer, base_shard_lookup(analyzer.base))
+    advance("analyzed", len(rows))
+
+
+class _AnalyzeSplit(TaskDoFn):
+    """Analyzes one split per element, in this process or a writer process."""
+
+    def __init__(self, analyzer: Analyzer, projection: Projection) -> None:
+        super().__init__()
+        self._analyzer, self._projection = analyzer, projection
+
+    def setup(self) -> None:
+        super().setup()
+        self._task = AnalysisTask(self._analyzer, with_limits(self._projection, staging=""))
+
+    def process(self, split: SourceSplit) -> Iterator[Analysis]:
+        return self.run_on_split(self._task, split, self._analyzer.base)
+
+
+@dataclass(eq=False)
 class AnalyzeRows(beam.PTransform):
     """Analyzes every row before any is assigned: PCollection[RowBatch] → PCollection[Plan].
+
+    The rows may have been analyzed where they were read: PCollection[Analysis] → PCollection[Plan].
 
     Attributes:
         analyzer: the schema, column mapping and options.
@@ -151,19 +222,20 @@ class AnalyzeFn(beam.CombineFn):
         """Returns an empty analysis."""
         return Analysis()
 
-    def add_input(self, analysis: Analysis, rows: RowBatch) -> Analysis:
+    def add_input(self, analysis: Analysis, rows: RowBatch | Analysis) -> Analysis:
         """Adds rows to an analysis.
 
         Args:
             analysis: the analysis so far, changed in place.
-            rows: the rows.
+            rows: the rows, or their analysis.
 
         Returns:
             The same analysis.
         """
-        find = base_shard_lookup(self.analyzer.base)
-        analysis.add(rows, self.analyzer, find)
-        advance("analyzed", len(rows))
+        if isinstance(rows, Analysis):
+            analysis.merge(rows)
+        else:
+            _add_rows(analysis, rows, self.analyzer)
         _prepare_writers(analysis, self.analyzer)
         return analysis
 
@@ -210,9 +282,8 @@ def make_plan(
 
 def _prepare_writers(analysis: Analysis, analyzer: Analyzer) -> None:
     """Starts writer processes once there are enough rows: while the others are still read."""
-    if analyzer.config.verify != "decode":  # which only threads can request of the verifier process
-        sample = analysis.sample[:_WRITER_SAMPLE] if analyzer.schema.has_image else ()
-        prepare_writers(analysis.rows, [(uri, size) for _, uri, size in sample])
+    sample = analysis.sample[:_WRITER_SAMPLE] if analyzer.schema.has_image else ()
+    prepare_writers(analysis.rows, [(uri, size) for _, uri, size in sample])
 
 
 class RowOrder(NamedTuple):

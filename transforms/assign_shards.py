@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas.config import ConvertConfig
@@ -26,6 +25,7 @@ from recordmill.transforms.elements import (
     ShardId,
     displayed,
     rejected,
+    windowed,
 )
 from recordmill.transforms.functional.rows.placement import (
     first_of_key,
@@ -51,7 +51,7 @@ class Assignment(NamedTuple):
 
     Attributes:
         rows: ((split, shard), [(order, ImageRef)]).
-        counts: (split, number of rows assigned to it).
+        counts: (split, number of rows assigned to it); a split can occur several times.
     """
 
     rows: PCollection[AssignedRows]
@@ -134,10 +134,9 @@ class _FirstOfKey(beam.DoFn):
                 yield RefBatch.of(self._refs)
                 self._refs = []
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         if self._refs:
-            window = GlobalWindow()
-            yield WindowedValue(RefBatch.of(self._refs), window.max_timestamp(), [window])
+            yield windowed(RefBatch.of(self._refs))
 
 
 @dataclass(eq=False)
@@ -159,15 +158,11 @@ class AssignShards(beam.PTransform):
 
     def expand(self, refs: PCollection[RefBatch]) -> Assignment:
         """Adds the assignment, and the count of rows by split."""
-        assigning = beam.FlatMap(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
+        assigning = beam.FlatMap(assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
         # Typed, so that the shuffle uses the coder of references.
         rows = refs | "Assign" >> assigning.with_output_types(AssignedRows)
-        counts = (
-            rows
-            | "RowsOfBatch" >> beam.Map(_rows_of_batch).with_output_types(tuple[str, int])
-            | "RowsBySplit" >> beam.CombinePerKey(sum)  # (split, rows)
-        )
-        return Assignment(rows, counts)
+        counting = beam.Map(_rows_of_batch).with_output_types(tuple[str, int])
+        return Assignment(rows, rows | "RowsOfBatch" >> counting)
 
 
 def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
@@ -175,7 +170,7 @@ def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
     return split, len(refs)
 
 
-def _assign(
+def assign(
     refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
 ) -> Iterator[AssignedRows]:
     """Yields references by shard, each with its order hash.

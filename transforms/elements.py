@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from apache_beam import coders
 from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification
@@ -160,6 +162,13 @@ class Outcome(NamedTuple):
 def rejected(reject: Reject) -> TaggedOutput:
     """Tags a reject for the dead-letter output of a DoFn."""
     return TaggedOutput(REJECTS, reject)
+
+
+def windowed(output: Any) -> WindowedValue | TaggedOutput:
+    """Returns an output of `finish_bundle`, where there is no window to inherit."""
+    if isinstance(output, TaggedOutput):
+        return TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
+    return GlobalWindows.windowed_value(output)
 
 
 def displayed(config: ConvertConfig, *names: str) -> dict[str, str]:

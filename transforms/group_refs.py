@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindows
+from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from recordmill.transforms.elements import AssignedRows, OrderedRefsCoder, ShardId
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, spilled
-
-# Encoded references that a worker gathers before it passes them on, so that few elements cross the
-# shuffle: those of one batch of rows are spread over all shards.
-_GATHERED_BYTES = 16 * 2**20
+from recordmill.transforms.elements import AssignedRows, ShardId, windowed
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, spilled
 
 _Encoded: TypeAlias = tuple[ShardId, EncodedRefs]
 
@@ -25,6 +19,8 @@ _Encoded: TypeAlias = tuple[ShardId, EncodedRefs]
 @dataclass(eq=False)
 class GroupByShard(beam.PTransform):
     """Groups references: PCollection[AssignedRows] → PCollection[(ShardId, [EncodedRefs])].
+
+    The references may be encoded already.
 
     Attributes:
         planned: shards that are elements of the result even without a row; None if there are none.
@@ -48,26 +44,14 @@ def _without_refs(shard: ShardId) -> _Encoded:
 class _EncodeRefs(beam.DoFn):
     """Encodes references, and gathers those of a shard from several batches."""
 
-    def __init__(self) -> None:
-        self._coder = OrderedRefsCoder()
-
     def start_bundle(self) -> None:
-        self._parts = defaultdict[ShardId, list[bytes]](list)
-        self._size = 0
+        self._gathered = GatheredRefs()
 
-    def process(self, assigned: AssignedRows) -> Iterator[_Encoded]:
-        shard, refs = assigned
-        part = self._coder.encode(refs)
-        self._parts[shard].append(part)
-        self._size += len(part)
-        if self._size >= _GATHERED_BYTES:
-            yield from zip(self._parts, spilled(self._gathered()), strict=True)
-            self.start_bundle()
+    def process(self, assigned: AssignedRows | _Encoded) -> Iterator[_Encoded]:
+        self._gathered.add(*assigned)
+        if self._gathered.are_many:
+            yield from spilled(self._gathered.take()).items()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         # The rest stays in memory: it is small, and all of a small table.
-        for element in zip(self._parts, self._gathered(), strict=True):
-            yield GlobalWindows.windowed_value(element)
-
-    def _gathered(self) -> list[EncodedRefs]:
-        return [EncodedRefs(tuple(parts)) for parts in self._parts.values()]
+        return map(windowed, self._gathered.take().items())

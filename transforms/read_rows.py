@@ -36,11 +36,12 @@ from recordmill.transforms.functional.rows.row_batch import (
 from recordmill.transforms.functional.rows.sampling import Sampler
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.functional.sources.text_ranges import (
+    LARGE_BYTES,
     MAX_RECORD_BYTES,
-    RANGE_BYTES,
     RangeScan,
     align,
     is_large,
+    range_bytes_of,
 )
 from recordmill.transforms.functional.values.typed import size_of_values
 from recordmill.transforms.storage.files import is_local, make_folders
@@ -94,16 +95,18 @@ class ListSources(beam.PTransform):
 
     Attributes:
         files: the tables or folders.
-        range_bytes: the size of the byte ranges of a large text table.
+        range_bytes: the size of the byte ranges of text tables above it; None to choose it by the
+            size of the table.
     """
 
     files: tuple[TableFile, ...]
-    range_bytes: int = RANGE_BYTES
+    range_bytes: int | None = None
 
     def expand(self, root: beam.Pipeline) -> SourceSplits:
         """Adds the listing; one file or folder is one unit of work."""
-        small = [file for file in self.files if not is_large(file, self.range_bytes)]
-        large = [file for file in self.files if is_large(file, self.range_bytes)]
+        limit = self.range_bytes or LARGE_BYTES
+        small = [file for file in self.files if not is_large(file, limit)]
+        large = [file for file in self.files if is_large(file, limit)]
         listed = (
             root
             | "Sources" >> beam.Create(small)
@@ -121,16 +124,16 @@ class SplitText(beam.PTransform):
     """Splits large text tables between records: PCollection[TableFile] → PCollection[SourceSplit].
 
     Attributes:
-        range_bytes: the size of a byte range.
+        range_bytes: the size of a byte range; None to choose it by the size of the table.
     """
 
-    range_bytes: int
+    range_bytes: int | None
 
     def expand(self, files: PCollection[TableFile]) -> PCollection[SourceSplit]:
         """Adds the scan; one range is one unit of work; one worker joins the scans of a file."""
         return (
             files
-            | "CutText" >> beam.FlatMap(cut_text, self.range_bytes)
+            | "CutText" >> beam.FlatMap(_cut, self.range_bytes)
             | "SpreadRanges" >> beam.Reshuffle()  # SourceSplit
             | "ScanRanges" >> beam.Map(_scanned).with_output_types(tuple[str, _Scanned])
             | "RangesOfFile" >> beam.GroupByKey()  # (path, [(SourceSplit, RangeScan)])
@@ -177,6 +180,10 @@ class ReadRows(beam.PTransform):
         )
 
 
+def _cut(file: TableFile, range_bytes: int | None) -> list[SourceSplit]:
+    return cut_text(file, range_bytes or range_bytes_of(file.size or 0))
+
+
 def _scanned(split: SourceSplit) -> tuple[str, _Scanned]:
     return split.file.path, (split, scan_text(split))
 
@@ -206,8 +213,35 @@ def _read_tagged(
     counted: bool,
     sampler: Sampler | None,
 ) -> Iterator[RowBatch | TaggedOutput]:
-    """Yields the rows of one split of a source, and rejects for rows that cannot be read."""
-    projection = replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
+    return read_split(split, with_limits(projection, staging), staging, counted, sampler)
+
+
+def with_limits(projection: Projection, staging: str) -> Projection:
+    """Returns a projection with the limits of this run.
+
+    Args:
+        projection: the columns to keep, and the image column.
+        staging: the folder for embedded images; "" to read none.
+    """
+    return replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
+
+
+def read_split(
+    split: SourceSplit,
+    projection: Projection,
+    staging: str,
+    counted: bool = True,
+    sampler: Sampler | None = None,
+) -> Iterator[RowBatch | TaggedOutput]:
+    """Yields the rows of one split of a source, and rejects for rows that cannot be read.
+
+    Args:
+        split: the split.
+        projection: the columns to keep, the image column and the limits.
+        staging: the folder for embedded images; "" to read none.
+        counted: whether the progress counters include these rows.
+        sampler: selects rows; None to read all.
+    """
     rows = FORMATS[split.file.format].read(split, projection)
     # Sampled before they are staged: images of other rows are not copied.
     sampled = sampler.select(one_by_one(rows)) if sampler else rows
@@ -400,24 +434,28 @@ class _Bind(beam.DoFn):
         self._plan: Plan | None = None
 
     def process(self, rows: RowBatch, plan: Plan) -> Iterator[RefBatch | TaggedOutput]:
-        """Yields the references and the rejects of rows.
-
-        A frame that cannot be bound is passed on as a marked reference, because its whole sequence
-        has to be rejected, and frames are only grouped when their shard is written.
-
-        Args:
-            rows: the rows.
-            plan: the resolved schema.
-        """
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
-        refs = list[RefBatch]()
-        for part, found in by_halves(bind_rows, rows, self._binding):
-            if not isinstance(found, RecordError):
-                refs.append(found)
-            elif frame := broken_frame(part[0], self._binding, found):
-                refs.append(RefBatch.of([frame]))
-            else:
-                yield rejected(reject_row(part[0], self._binding, found))
-        if refs:
-            yield RefBatch.joined(refs)
+        return bound(rows, self._binding)
+
+
+def bound(rows: RowBatch, binding: Binding) -> Iterator[RefBatch | TaggedOutput]:
+    """Yields the rejects of rows, and then the references.
+
+    A frame that cannot be bound is passed on as a marked reference, because its whole sequence has
+    to be rejected, and frames are only grouped when their shard is written.
+
+    Args:
+        rows: the rows.
+        binding: the column mapping, with the resolved schema.
+    """
+    refs = list[RefBatch]()
+    for part, found in by_halves(bind_rows, rows, binding):
+        if not isinstance(found, RecordError):
+            refs.append(found)
+        elif frame := broken_frame(part[0], binding, found):
+            refs.append(RefBatch.of([frame]))
+        else:
+            yield rejected(reject_row(part[0], binding, found))
+    if refs:
+        yield RefBatch.joined(refs)

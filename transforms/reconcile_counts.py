@@ -27,7 +27,6 @@ from recordmill.schemas.statistics import (
 from recordmill.transforms.elements import VerificationBatch
 from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import make_folders
 from recordmill.transforms.workers.metrics import counter
@@ -46,10 +45,10 @@ class ReconcileCounts(beam.PTransform):
 
     Attributes:
         plan: the plan of the dataset.
-        rows: all rows read, in batches.
+        rows: the number of rows read, in parts.
         unread: rejects of rows that could not be read.
         skipped: (kind, skipped inputs).
-        assigned: (split, number of rows assigned to it).
+        assigned: (split, number of rows assigned to it); a split can occur several times.
         rejects: all rejects, including those of unread rows.
         tallies: (split, sums over its shards).
         contents: duplicate statistics, in one or several parts.
@@ -60,7 +59,7 @@ class ReconcileCounts(beam.PTransform):
     """
 
     plan: PCollection[Plan]
-    rows: PCollection[RowBatch]
+    rows: PCollection[int]
     unread: PCollection[Reject]
     skipped: PCollection[tuple[str, SkippedInput]]
     assigned: PCollection[tuple[str, int]]
@@ -74,11 +73,7 @@ class ReconcileCounts(beam.PTransform):
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting and the comparison; only sums leave the workers."""
-        rows = (
-            self.rows
-            | "RowsOfBatch" >> beam.Map(len).with_output_types(int)
-            | "CountRows" >> beam.CombineGlobally(sum).without_defaults()
-        )
+        rows = self.rows | "CountRows" >> beam.CombineGlobally(sum).without_defaults()
         unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally().without_defaults()
         reasons = (
             self.rejects
@@ -107,7 +102,7 @@ class ReconcileCounts(beam.PTransform):
             AsSingleton(self.plan),
             AsSingleton(rows, 0),
             AsSingleton(unread, 0),
-            AsDict(self.assigned),
+            AsDict(self.assigned | "RowsBySplit" >> beam.CombinePerKey(sum)),
             AsDict(reasons),
             AsDict(self.tallies),
             AsDict(dropped),

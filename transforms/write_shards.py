@@ -9,9 +9,8 @@ and the worker that writes it gives it its final name.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -20,8 +19,6 @@ import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas import layout
@@ -42,13 +39,13 @@ from recordmill.transforms.elements import (
     ShardId,
     displayed,
     rejected,
+    windowed,
 )
 from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.group_refs import GroupByShard
-from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     settings_fingerprint,
@@ -56,8 +53,9 @@ from recordmill.transforms.shards.checkpoints import (
 )
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.shards.shard_task import ShardTask
-from recordmill.transforms.shards.writer_processes import Answer, writers_for
+from recordmill.transforms.shards.writer_processes import writers_for
 from recordmill.transforms.storage.files import make_folders
+from recordmill.transforms.task_dofn import TaskDoFn
 from recordmill.transforms.verification.verifier_process import check_decodes
 
 
@@ -184,7 +182,7 @@ def check_of(config: ConvertConfig) -> ImageCheck | None:
     return ImageCheck(decodes, tuple(config.reject_quality))
 
 
-class _WriteShard(beam.DoFn):
+class _WriteShard(TaskDoFn):
     """Writes one shard per element, in this thread or in writer processes.
 
     Holds one shard in memory; for writer processes, the encoded references of three shards each.
@@ -197,16 +195,10 @@ class _WriteShard(beam.DoFn):
         config: ConvertConfig,
         base: Base | None,
     ) -> None:
+        super().__init__()
         self._common = (sink, checkpoints, config, base)
         self._check = check_of(config)
-        self._shared = Shared()
         self._task: ShardTask | None = None
-
-    def setup(self) -> None:
-        self._pools = self._shared.acquire(Pools)
-
-    def start_bundle(self) -> None:
-        self._running: deque[tuple[Plan, Future[Answer]]] = deque()
 
     def process(
         self,
@@ -217,34 +209,17 @@ class _WriteShard(beam.DoFn):
         shard, rows = element
         if self._task is None or self._task.plan is not plan:
             self._task = ShardTask(*self._common, plan, settings, self._check)
+            self._output = partial(_output, plan)
         processes = writers_for(plan)
-        if processes is None:
-            yield from (
-                _output(found, plan) for found in self._task.write(shard, rows, self._pools)
-            )
-            return
-        write = partial(processes.write, self._task, shard, list(rows))
-        self._running.append((plan, self._pools.waiting.submit(write)))
-        # Waits for the oldest if there are many, so that few references are in memory.
-        while len(self._running) > 3 * processes.number:
-            yield from self._next()
+        what = f"the process that writes shard {shard[1]} of split {shard[0]!r}"
+        held = list(rows) if processes else rows
+        return map(self._output, self.run(processes, what, self._task, shard, held))
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
-        # Outside of `process` an element has no window to inherit, so it needs an explicit one.
-        while self._running:
-            for output in self._next():
-                if isinstance(output, TaggedOutput):
-                    yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
-                else:
-                    yield GlobalWindows.windowed_value(output)
-
-    def _next(self) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
-        plan, answer = self._running.popleft()
-        # Metrics belong to the thread of the step.
-        return (_output(found, plan) for found in answer.result().reported())
+        return (windowed(self._output(found)) for found in self._answers.rest())
 
 
-def _output(found: WrittenShard | Reject, plan: Plan) -> tuple[WrittenShard, Plan] | TaggedOutput:
+def _output(plan: Plan, found: WrittenShard | Reject) -> tuple[WrittenShard, Plan] | TaggedOutput:
     return rejected(found) if isinstance(found, Reject) else (found, plan)
 
 

@@ -38,8 +38,7 @@ from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.read_rows import ReadOutcome
+from recordmill.transforms.read_assigned import AssignedInput
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import exists
 
@@ -168,15 +167,18 @@ def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> Row
         # Flink unites only PCollections with coders of one shape: each needs the type of its own.
         return root | f"No{name}" >> beam.Create([]).with_output_types(kind)
 
-    read = ReadOutcome(
-        none(RowBatch, "Rows"),
-        none(Reject, "Rejects"),
-        none(tuple[str, SkippedInput], "SkippedInputs"),
+    assigned = AssignedInput(
+        rows=removals,
+        counts=none(tuple[str, int], "Counts"),
+        read=none(int, "Rows"),
+        unread=none(Reject, "Unread"),
+        unassigned=none(Reject, "Unassigned"),
+        skipped=none(tuple[str, SkippedInput], "SkippedInputs"),
     )
     distinct = Deduplicated(
         removals, none(Duplicate, "Duplicates"), none(DuplicateStats, "DuplicateStats")
     )
-    return RowsOfShards(plans, read, none(tuple[str, int], "Assigned"), (), distinct, {})
+    return RowsOfShards(plans, assigned, distinct, {})
 
 
 def _removals(selection: Selection) -> Iterator[AssignedRows]:

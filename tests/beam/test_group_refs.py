@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -12,11 +13,11 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas import layout
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms import group_refs
 from recordmill.transforms.elements import AssignedRows, ShardId
 from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.group_refs import GroupByShard
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
+from recordmill.transforms.shards import encoded_refs
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
 from recordmill.transforms.workers.spill_files import spilling_to
 from tests.beam.direct import direct_pipeline, ref
 
@@ -52,6 +53,17 @@ EXPECTED = [
 ]
 
 
+def encoded() -> list[tuple[ShardId, EncodedRefs]]:
+    """Returns the same references, encoded."""
+    found = list[tuple[ShardId, EncodedRefs]]()
+    for shard, refs in assigned():
+        gathered = GatheredRefs()
+        gathered.add(shard, refs)
+        found += gathered.take().items()
+    return found
+
+
+@pytest.mark.parametrize("elements", [assigned, encoded])
 @pytest.mark.parametrize(
     ("gathered", "spills", "files"),
     [
@@ -62,13 +74,18 @@ EXPECTED = [
     ],
 )
 def test_each_shard_gets_its_references(
-    gathered: int, spills: bool, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elements: Callable[[], list[Any]],
+    gathered: int,
+    spills: bool,
+    files: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_refs, "_GATHERED_BYTES", gathered)
+    monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", gathered)
     run = tmp_path / "run"
     with spilling_to(str(run)) if spills else nullcontext(), direct_pipeline() as p:
         planned = p | "Planned" >> beam.Create([*SHARDS, EMPTY])
-        rows = p | "Rows" >> beam.Create(assigned()) | GroupByShard(planned)
+        rows = p | "Rows" >> beam.Create(elements()) | GroupByShard(planned)
         assert_that(rows | beam.Map(rows_of_shard), equal_to(EXPECTED))
     found = list(run.rglob("*/*"))
     assert len(found) == files

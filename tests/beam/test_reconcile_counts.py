@@ -11,7 +11,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
 from recordmill.schemas.statistics import (
@@ -56,16 +56,11 @@ def reject(reason: Reason, split: str) -> Reject:
     return Reject("key", "uri", "labels.csv:2", reason, "detail", split)
 
 
-def _batches(number: int) -> list[list[Row]]:
-    rows = [Row({}, "labels.csv", line) for line in range(number)]
-    return [rows[:2], rows[2:]]
-
-
 def case(**changes: Any) -> dict[str, Any]:
     """Returns counts that match: six rows read, one unread; four written, three rejected."""
     unread = [reject(Reason.MALFORMED_ROW, "")]
     return {
-        "rows": _batches(6),
+        "rows": [2, 4],
         "unread": unread,
         "skipped": [
             ("hidden", SkippedInput("hidden", 2, (".a", ".c"))),
@@ -73,7 +68,7 @@ def case(**changes: Any) -> dict[str, Any]:
             ("hidden", SkippedInput("hidden", 2, (".b", ".d"))),
             ("labels", SkippedInput("labels", -1)),
         ],
-        "assigned": [("train", 4), ("test", 1)],
+        "assigned": [("train", 3), ("test", 1), ("train", 1)],
         "rejects": [
             *unread,
             reject(Reason.UNKNOWN_LABEL, ""),
@@ -134,7 +129,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
     with direct_pipeline() as p:
         resolved_plan = p | "resolved_plan" >> beam.Create([replace(PLAN, rows=7)])
         changed = case(
-            rows=_batches(7),
+            rows=[7],
             assigned=[("train", 5), ("test", 1)],
             duplicates=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
@@ -150,7 +145,7 @@ def test_mismatches_are_problems() -> None:
     splits = {**SPLITS, "train": counts(4, 3)}
     lost = "; ".join(mismatches(RowCounts.of(6, splits, 2, REASONS | {"corrupt": 0}), splits))
     changed = case(
-        rows=_batches(5),
+        rows=[5],
         rejects=case()["rejects"][:-1],
         verifications=[
             replace(VERIFIED[0], problems=(Problem("records/test-0", "broken"),)),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.functional.sources.text_ranges import RANGE_BYTES
 from recordmill.transforms.read_rows import ListSources
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
@@ -111,7 +110,7 @@ def test_a_large_table_that_is_read_in_ranges_gives_the_same_dataset(
     (tmp_path / "t.csv").write_text("\r\n".join(["\ufeffid,text", *rows]), encoding="utf-8")
     flags = ("--schema", "tabular", "--key_column", "id", "--max_rejects", "2", *FLAGS)
     whole = published(tmp_path / "t.csv", tmp_path / "whole", *flags)
-    assert ListSources.__init__.__defaults__ == (RANGE_BYTES,)
+    assert ListSources.__init__.__defaults__ == (None,)
     monkeypatch.setattr(ListSources.__init__, "__defaults__", (range_bytes,))
     ranges = published(tmp_path / "t.csv", tmp_path / "ranges", *flags)
     readers.assert_the_same(ranges, whole)

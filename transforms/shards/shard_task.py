@@ -55,7 +55,7 @@ class ShardTask:
     settings: str
     check: Check | None
 
-    def write(
+    def run(
         self, shard: ShardId, rows: Iterable[EncodedRefs], pools: Pools
     ) -> Iterator[Reject | WrittenShard]:
         """Yields the rejects of a shard, and then the shard.

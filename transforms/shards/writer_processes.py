@@ -1,8 +1,9 @@
-"""Writer processes: they write the shards of large tables whose records are small.
+"""Writer processes: they read large tables whose records are small, and write their shards.
 
-Building a small record is mostly Python, for which the threads of one process wait for each other.
-So the in-process runner has such shards written by processes of their own, if there are enough rows
-to repay their start. All are forked from one process, which has imported what they need.
+A small record is mostly Python, for which the threads of one process wait for each other. So the
+in-process runner has such tables read, and their shards written, by processes of their own, if
+there are enough rows to repay their start. All are forked from one process, which has imported what
+they need.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
-from recordmill.schemas.dataset_info import WrittenShard
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.read_ahead import Inline
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.storage.files import file_size, is_local
@@ -35,6 +37,9 @@ from recordmill.transforms.workers.service_process import (
 # Rows that take about two seconds of one core, which the start of the processes takes as well.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
 
+# Bytes of tables that have so many rows most likely, if they have no images.
+MANY_BYTES = 8 * 2**20
+
 # The module that makes tasks, whose imports all processes share.
 _TASKS = "recordmill.transforms.write_shards"
 
@@ -43,17 +48,13 @@ SMALL_BYTES = 2**14
 
 
 class Task(Protocol):
-    """What all shards of a run have in common; it can be pickled."""
+    """What all elements of a step have in common; it can be pickled."""
 
-    def write(
-        self, shard: tuple[str, int], rows: Sequence[Any], pools: Pools
-    ) -> Iterator[Reject | WrittenShard]:
-        """Yields the rejects of a shard, and then the shard.
+    def run(self, *arguments: Any) -> Iterator[Any]:
+        """Yields the results of an element.
 
         Args:
-            shard: the split and number of the shard.
-            rows: its references.
-            pools: the threads that read and decode.
+            arguments: the element, and then the threads that read and decode.
         """
 
 
@@ -61,16 +62,16 @@ class Answer(NamedTuple):
     """What a writer process has done.
 
     Attributes:
-        found: the rejects of the shard, and then the shard.
+        found: the results.
         counts: the increments of progress counters.
         observed: the values of Beam's distributions.
     """
 
-    found: list[Reject | WrittenShard]
+    found: list[Any]
     counts: dict[str, int]
     observed: dict[str, list[int]]
 
-    def reported(self) -> list[Reject | WrittenShard]:
+    def reported(self) -> list[Any]:
         """Returns the results, after the counts are added to those of the calling step."""
         for name, number in self.counts.items():
             if number:
@@ -81,7 +82,7 @@ class Answer(NamedTuple):
 
 
 class WriterProcesses:
-    """Processes that write one shard each at a time.
+    """Processes that work on one element each at a time.
 
     Attributes:
         number: how many there are.
@@ -97,14 +98,26 @@ class WriterProcesses:
         self._service = ServiceProcess(__name__, number)
         self._lock = threading.Lock()
         self._known: Task | None = None
+        self._are_ready = threading.Event()
+        threading.Thread(target=self._wait_until_ready, daemon=True).start()
 
-    def write(self, task: Task, shard: tuple[str, int], rows: Sequence[Any]) -> Answer:
-        """Writes a shard in one of the processes.
+    @property
+    def are_ready(self) -> bool:
+        """Whether the processes have started: until then, requests wait."""
+        return self._are_ready.is_set()
+
+    def _wait_until_ready(self) -> None:
+        with suppress(RecordmillError):  # the next request fails as well, for the step to report
+            self._service.request_each("remember", None)
+        self._are_ready.set()
+
+    def run(self, what: str, task: Task, *element: Any) -> Answer:
+        """Runs a task on an element in one of the processes.
 
         Args:
-            task: what all shards have in common, which the processes remember.
-            shard: the split and number of the shard.
-            rows: its references.
+            what: a description of the process, for the message if it dies.
+            task: what all elements have in common, which the processes remember.
+            element: the element, in parts.
 
         Raises:
             RecordmillError: if the process has died.
@@ -113,14 +126,39 @@ class WriterProcesses:
             if task is not self._known:
                 self._service.request_each("remember", task)
                 self._known = task
-        split, index = shard
-        what = f"the process that writes shard {index} of split {split!r}"
-        answer: Answer = self._service.request(what, "write", shard, rows)
+        answer: Answer = self._service.request(what, "run", *element)
         return answer
 
     def end(self) -> None:
         """Kills the processes and waits for their end."""
         self._service.end()
+
+
+class Answers:
+    """The answers that a step waits for, in the order of its requests."""
+
+    def __init__(self) -> None:
+        """Waits for none yet."""
+        self._awaited: deque[Future[Answer]] = deque()
+
+    def add(self, awaited: Future[Answer], number: int) -> Iterator[Any]:
+        """Yields the results of the oldest requests, so that few elements are in memory.
+
+        Args:
+            awaited: the answer to a new request.
+            number: how many requests may be awaited.
+        """
+        self._awaited.append(awaited)
+        while len(self._awaited) > number:
+            yield from self._next()
+
+    def rest(self) -> Iterator[Any]:
+        """Yields the results of all requests."""
+        while self._awaited:
+            yield from self._next()
+
+    def _next(self) -> list[Any]:
+        return self._awaited.popleft().result().reported()  # by the step's own thread
 
 
 # Whether this process may still start writer processes, and those that it has started.
@@ -129,14 +167,17 @@ _started: list[WriterProcesses] = []
 
 
 @contextmanager
-def writer_processes_allowed(are_allowed: bool) -> Iterator[None]:
+def writer_processes_allowed(are_allowed: bool, table_bytes: int = 0) -> Iterator[None]:
     """Allows this process to start writer processes while the body runs, and then ends them.
 
     Args:
         are_allowed: False to write all shards in this process.
+        table_bytes: the size of tables without images: many rows have them started now.
     """
     global _allowed
     _allowed = are_allowed
+    if table_bytes >= MANY_BYTES:
+        prepare(MANY_ROWS, ())
     try:
         yield
     finally:
@@ -180,6 +221,11 @@ def writers_for(plan: Plan) -> WriterProcesses | None:
     return None
 
 
+def readers() -> WriterProcesses | None:
+    """Returns the writer processes if they are ready to read; None if this process reads itself."""
+    return _started[0] if _started and _started[0].are_ready else None
+
+
 def serve(descriptors: Sequence[int]) -> None:
     """Forks a writer process for each connection, and waits until all end, or one of them fails.
 
@@ -214,11 +260,11 @@ def _answer(connection: Connection) -> None:
     take_observed()
     known, pools = list[Task](), Pools(Inline())
 
-    def write(shard: tuple[str, int], rows: Sequence[Any]) -> Answer:
+    def run(*element: Any) -> Answer:
         before = asdict(COUNTERS)
-        found = list(known[-1].write(shard, rows, pools))
+        found = list(known[-1].run(*element, pools))
         counts = {name: count - before[name] for name, count in asdict(COUNTERS).items()}
         return Answer(found, counts, take_observed())
 
-    answer_all(connection, {"remember": known.append, "write": write})
+    answer_all(connection, {"remember": known.append, "run": run})
     os._exit(0)

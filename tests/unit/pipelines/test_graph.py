@@ -16,13 +16,16 @@ from recordmill.pipelines.options import config_of
 from tests.images import jpeg
 
 STEPS = [
-    *("ListTables", "AnalyzeTables", "ReadTables", "AnalyzeRows", "BindRows"),
-    *("RejectDuplicateKeys", "AssignShards", "DropDuplicates", "DropSimilar"),
+    *("ListTables", "AnalyzeTables", "AnalyzeRows", "ReadTables"),
+    *("DropDuplicates", "DropSimilar"),
     *("AllDropped", "AllStats", "WriteShards", "VerifyShards", "FindDuplicateImages"),
     *("AllRejects", "WriteRejects", "AllFiles", "FindImageIssues"),
     *("AllContents", "Reconcile", "Publish"),
 ]
 """The steps of a conversion without options."""
+
+ASSIGNED = ["BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch", "UnassignedRows"]
+"""The steps of rows that are not assigned where they are read."""
 
 JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "WriteUnmatchedImages"]
 
@@ -31,16 +34,18 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
     ("options", "added", "left_out"),
     [
         ({}, [], []),
-        ({"sample": "50%"}, ["FindSample", "Sample"], []),
+        ({"sample": "50%"}, ["FindSample", "Sample", *ASSIGNED], []),
+        ({"split_method": "exact"}, [], []),
+        ({"split_method": "stratified"}, ASSIGNED, []),
         ({"index": True}, ["IndexShards"], []),
-        ({"group_column": "label", "split_column": "label"}, ["CompareGroups"], []),
-        ({"deduplicate": "content"}, ["WriteDropped"], []),
+        ({"group_column": "label", "split_column": "label"}, ["CompareGroups", *ASSIGNED], []),
+        ({"deduplicate": "content"}, ["WriteDropped", *ASSIGNED], []),
         (
             {"near_duplicates": "keep_together"},
-            ["FindClusters", "KeepTogether", "KeepAnalyzedTogether"],
+            ["FindClusters", "KeepTogether", "KeepAnalyzedTogether", *ASSIGNED],
             [],
         ),
-        ({"labels": "ages.csv", "join_on": "image"}, JOINED, ["AnalyzeTables"]),
+        ({"labels": "ages.csv", "join_on": "image"}, [*JOINED, *ASSIGNED], ["AnalyzeTables"]),
         (
             {"list_unused_images": True, "image_root": "."},
             [*("ListUnusedImages", "AllUnmatchedImages"), "WithUnusedImages", JOINED[-1]],

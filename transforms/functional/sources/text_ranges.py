@@ -36,8 +36,15 @@ from recordmill.transforms.functional.sources.delimited import (
     is_utf16,
 )
 
-# Fixed, so that the ranges do not depend on the number of workers.
-RANGE_BYTES = 32 * 2**20
+# Size from which a file is read in ranges: those of a smaller one would not repay their scan.
+LARGE_BYTES = 8 * 2**20
+
+# The largest range, so that a range of a very large file repays a request to an object store, and
+# the smallest, so that it repays its element.
+RANGE_BYTES, _MIN_RANGE_BYTES = 32 * 2**20, 2 * 2**20
+
+# The number of ranges of a file that is neither: enough for many cores.
+_RANGES = 64
 
 # Up to this size, no record exceeds the csv module's field limit, which the scan ignores.
 MAX_RECORD_BYTES = MAX_FIELD_CHARACTERS
@@ -84,31 +91,43 @@ class RangeScan(NamedTuple):
 NO_LINES = RangeScan(0, Effect(quoted=False), Effect(quoted=True))
 
 
-def is_large(file: TableFile, range_bytes: int = RANGE_BYTES) -> bool:
+def is_large(file: TableFile, limit: int = LARGE_BYTES) -> bool:
     """Returns whether a file is read in several ranges.
 
     Args:
         file: the file.
-        range_bytes: the size of a range.
+        limit: the size in bytes up to which a file is read as a whole.
     """
-    return not file.gzipped and _exceeds(file, range_bytes)
+    return not file.gzipped and _exceeds(file, limit)
 
 
-def is_large_gzip(file: TableFile, range_bytes: int = RANGE_BYTES) -> bool:
+def range_bytes_of(size: int) -> int:
+    """Returns the size of the ranges of a large file; it does not depend on the number of workers.
+
+    Args:
+        size: the size of the file in bytes.
+
+    >>> [range_bytes_of(size * 2**20) // 2**20 for size in (9, 256, 1024, 10**6)]
+    [2, 4, 16, 32]
+    """
+    return min(max(size // _RANGES, _MIN_RANGE_BYTES), RANGE_BYTES)
+
+
+def is_large_gzip(file: TableFile, limit: int = LARGE_BYTES) -> bool:
     """Returns whether a file would be read in several ranges if it were not gzipped.
 
     Args:
         file: the file.
-        range_bytes: the size of a range.
+        limit: the size in bytes up to which a file is read as a whole.
     """
-    return file.gzipped and _exceeds(file, range_bytes)
+    return file.gzipped and _exceeds(file, limit)
 
 
-def _exceeds(file: TableFile, range_bytes: int) -> bool:
-    return file.format in TEXT_FORMATS and (file.size or 0) > range_bytes
+def _exceeds(file: TableFile, limit: int) -> bool:
+    return file.format in TEXT_FORMATS and (file.size or 0) > limit
 
 
-def cut(stream: BinaryIO, file: TableFile, range_bytes: int = RANGE_BYTES) -> Iterator[SourceSplit]:
+def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[SourceSplit]:
     """Yields the ranges of a large file; they are cut anywhere, and must be scanned and aligned.
 
     Yields the whole file if it is UTF-16 or its header cannot be read.
