@@ -212,6 +212,9 @@ def _luminance(rgb: tuple[int, int, int]) -> float:
 _GROUND = (255, 255, 255)
 _DAMAGED_QUALITY = 70
 
+# As sharp as Pillow's default in thumbnails, and a third faster.
+_FILTER = Image.Resampling.HAMMING
+
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
     """Returns a record's image in RGB with its boxes and mask, no side longer than `side`.
@@ -225,22 +228,21 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
         RecordError: if an image cannot be decoded.
         ValueError: if there is no image, or it has too many pixels.
     """
-    decoded, size = _record_image(features, side)
-    image = thumbnail(decoded, side)
+    image, size = _record_image(features, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
         image = draw_mask(image, features[MASK_KEY][0])
     return draw_boxes(image, read_boxes(features, size, class_names))
 
 
 def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Returns a record's image in RGB, reduced, and the size at which it is stored."""
+    """Returns the thumbnail of a record's image, and the size at which the image is stored."""
     key = image_key(features)
     if key is None:
         raise ValueError("the record has no image")
     data = features[key][0]
     if not is_image(data) and (raw := raw_shape(features, key)):
         size = (raw.width, raw.height)
-        return _reduced(Image.frombytes(RAW_MODES[raw.channels], size, data), side), size
+        return thumbnail(Image.frombytes(RAW_MODES[raw.channels], size, data), side), size
     source = examine(data)
     return _decode(data, source, side), (source.width, source.height)
 
@@ -261,13 +263,11 @@ def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
     with opened(data, source.family) as image:
         load_reduced(image, source, side)
-        return _reduced(pixels.canonical(image, source.bit_depth), side)
-
-
-def _reduced(image: Image.Image, side: int) -> Image.Image:
-    """Returns an image in RGB on white, reduced as far as its longest side remains above `side`."""
-    plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
-    return reduced(plain, side)
+        if source.family == "jpeg":
+            # Pixels of all modes of JPEG can be averaged before the conversion by a color profile,
+            # which takes longer than the scaling.
+            image.thumbnail((side, side), _FILTER)
+        return thumbnail(pixels.canonical(image, source.bit_depth), side)
 
 
 def thumbnail(image: Image.Image, side: int) -> Image.Image:
@@ -277,8 +277,9 @@ def thumbnail(image: Image.Image, side: int) -> Image.Image:
         image: an image in one of the modes of `pixels`.
         side: the longest side, in pixels.
     """
-    small = _reduced(image, side)
-    small.thumbnail((side, side))
+    plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
+    small = reduced(plain, side)
+    small.thumbnail((side, side), _FILTER)
     return small
 
 
