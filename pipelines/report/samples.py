@@ -21,12 +21,14 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
+    BOX_KEYS,
     BOX_LABEL_KEY,
     draw_record,
     error_detail,
     is_cheap_to_draw,
     to_jpeg,
 )
+from recordmill.transforms.functional.rendering.infer_features import MASK_KEY
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.sandbox import run_in_subprocess
@@ -116,16 +118,24 @@ def thumbnails(
         locations: the records.
         budget: the limit of the size of all thumbnails.
     """
-    if not dataset.manifest.dataset_schema.image_feature:
+    schema = dataset.manifest.dataset_schema
+    if not schema.image_feature:
         return {}
     names = dataset.manifest.classes.get(BOX_LABEL_KEY, ())
     # In file order, because gzipped shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
+    # Records with the same image are drawn once, unless boxes or masks make them look different.
+    alike = schema.encoded_image and schema.features.keys().isdisjoint({*BOX_KEYS, MASK_KEY})
+    images = {at: at.sha256 if alike and at.sha256 else at for at in ordered}
+    firsts: dict[str | RecordLocation, RecordLocation] = {}
+    for at, image in images.items():
+        firsts.setdefault(image, at)
     with ThreadPoolExecutor(_THREADS) as executor:
-        reads = _reads(dataset, ordered)
-        # Reads overlap with drawing. Results arrive in order, so the budget is deterministic.
-        drawn = map_ahead(lambda read: _draw(read(), names), reads, executor, _THREADS)
-        return {location: budget.admit(one) for location, one in zip(ordered, drawn, strict=True)}
+        reads = _reads(dataset, list(firsts.values()))
+        # Reads overlap with drawing.
+        results = map_ahead(lambda read: _draw(read(), names), reads, executor, _THREADS)
+        drawn = dict(zip(firsts, results, strict=True))
+    return {at: budget.admit(drawn[image]) for at, image in images.items()}
 
 
 def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:

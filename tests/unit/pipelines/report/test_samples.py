@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.pipelines.report.samples import sample_locations
+from recordmill.pipelines.report import samples
+from recordmill.pipelines.report.samples import (
+    Thumbnail,
+    ThumbnailBudget,
+    sample_locations,
+    thumbnails,
+)
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
 from tests.unit.pipelines.report.test_findings import SPLITS
@@ -35,6 +44,29 @@ def test_a_record_with_several_labels_of_a_class_is_one_sample_of_it(tmp_path, m
     monkeypatch.setattr(Dataset, "locations", lambda *_: iter(two_boxes))
     found = sample_locations(made, {"train": {"cat": 4}})
     assert [at.key for at in found["train", "cat"]] == ["train-0-0", "train-0-1"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "drawn"),
+    [
+        ("image_classification", [0, 1, 0]),
+        ("object_detection", [0, 1, 2]),
+        ("segmentation", [0, 1, 2]),
+    ],
+)
+def test_identical_images_are_drawn_once_unless_they_have_boxes_or_masks(
+    tmp_path, monkeypatch, schema, drawn
+):
+    made = dataset(tmp_path, {"train": [[(0, "a"), (0, "b"), (1, "a")]]})
+    manifest = made.manifest.model_copy(update={"dataset_schema": preset(schema)})
+    monkeypatch.setattr(Dataset, "record", lambda _, shard, number, span: str(number))
+    monkeypatch.setattr(samples, "_draw", lambda record, names: Thumbnail(url=record))
+    budget = ThumbnailBudget(2)
+    shown = thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
+    assert [one.url for one in shown.values()] == [*map(str, drawn[:2]), ""]
+    budget = ThumbnailBudget(3)
+    shown = thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
+    assert {at.record: one.url for at, one in shown.items()} == dict(enumerate(map(str, drawn)))
 
 
 def _only(made):
