@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,7 +28,7 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.local_job_service import SubprocessSdkWorker
-from apache_beam.runners.worker import sdk_worker
+from apache_beam.runners.worker import sdk_worker, statesampler
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints.decorators import get_signature
 
@@ -39,6 +40,7 @@ View = TypeVar("View", bound=PipelineOptions)
 _inspect: Callable[..., inspect.Signature] = get_signature
 _make_view: Callable[[PipelineOptions, type[Any]], Any] = PipelineOptions.view_as
 _find_specs: Callable[[beam.DoFn], Any] = userstate.get_dofn_specs
+_make_sampler: Callable[..., Any] = statesampler.StateSampler
 
 _signatures: WeakKeyDictionary[Callable[..., Any], dict[bool, inspect.Signature]]
 _signatures = WeakKeyDictionary()
@@ -57,6 +59,12 @@ _NO_TIME_LIMIT = 0
 # The in-process runner walks all objects of a side input to find its size in its cache, which takes
 # longer than to decode the side input again for the next bundle. No issue is known.
 _NO_STATE_CACHE = 0
+
+# At its end, a bundle waits for the thread that samples its steps, which sleeps for up to 200 ms.
+# Nothing else runs then in the in-process runner: for 100 ms after the shards are written, and
+# again after they are published. Unnecessary once `StateSampler.stop` wakes the thread; no issue is
+# known.
+_SAMPLING_MS = 10
 
 _WORKER = (
     "from recordmill.pipelines.run.startup import end_with_parent; end_with_parent({parent}); "
@@ -99,6 +107,7 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
         (worker_handlers.WorkerHandler, "_registered_environments", watched),
         (worker_handlers, "DATA_BUFFER_TIME_LIMIT_MS", _NO_TIME_LIMIT),
         (worker_handlers, "STATE_CACHE_SIZE_MB", _NO_STATE_CACHE),
+        (statesampler, "StateSampler", partial(_make_sampler, sampling_period_ms=_SAMPLING_MS)),
     )
 
 

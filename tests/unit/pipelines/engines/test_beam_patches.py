@@ -22,11 +22,12 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
     ControlConnection,
     WorkerHandler,
 )
-from apache_beam.runners.worker import sdk_worker
+from apache_beam.runners.worker import sdk_worker, statesampler
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.typehints.decorators import get_signature
+from apache_beam.utils.counters import CounterFactory
 
 from recordmill.pipelines.engines import beam_patches
 from recordmill.pipelines.engines.beam_patches import (
@@ -182,6 +183,12 @@ class SlowCoder(Coder):
 
 
 class Slow(int): ...
+
+
+def test_the_end_of_a_bundle_waits_for_a_sample_of_a_few_milliseconds() -> None:
+    with applied():
+        sampler = statesampler.StateSampler("bundle", CounterFactory())
+    assert (sampler.sampling_period_ms, sampler.stage_name) == (10, "bundle")
 
 
 def test_threads_send_whole_elements_however_long_one_takes() -> None:
