@@ -40,8 +40,10 @@ MANY_ROWS, MANY_IMAGES = 100_000, 10_000
 # Bytes of tables that have so many rows most likely, if they have no images.
 MANY_BYTES = 8 * 2**20
 
-# The module that makes tasks, whose imports all processes share.
-_TASKS = "recordmill.transforms.write_shards"
+# The modules of tasks, whose imports all processes share.
+_TASKS = tuple(
+    f"recordmill.transforms.{name}" for name in ("analyze_rows", "read_assigned", "write_shards")
+)
 
 # Mean bytes of an image up to which Python takes more time than the decoder, which needs no GIL.
 SMALL_BYTES = 2**14
@@ -233,7 +235,8 @@ def serve(descriptors: Sequence[int]) -> None:
         descriptors: the file descriptors of the connections.
     """
     limit_cores(1)  # before pools of threads and processes are made
-    importlib.import_module(_TASKS)
+    for module in _TASKS:
+        importlib.import_module(module)
 
     connections = [Connection(descriptor) for descriptor in descriptors]
     connections[0].recv()
