@@ -109,7 +109,8 @@ class WriterProcesses:
         return self._are_ready.is_set()
 
     def _wait_until_ready(self) -> None:
-        with suppress(RecordmillError):  # the next request fails as well, for the step to report
+        # If it fails, the next request fails as well, and the step reports it.
+        with self._lock, suppress(RecordmillError):
             self._service.request_each("remember", None)
         self._are_ready.set()
 
