@@ -43,7 +43,7 @@ LARGE_BYTES = 8 * 2**20
 # the smallest, so that it repays its element.
 RANGE_BYTES, _MIN_RANGE_BYTES = 32 * 2**20, 2 * 2**20
 
-# The number of ranges of a file that is neither: enough for many cores.
+# The number of ranges of a file between the two: enough for many cores.
 _RANGES = 64
 
 # Up to this size, no record exceeds the csv module's field limit, which the scan ignores.
