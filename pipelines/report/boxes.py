@@ -9,7 +9,7 @@ from typing import Any
 
 from recordmill.pipelines.report.histograms import Histogram, histogram_of_values, number_text
 from recordmill.schemas.features import BOX_SIDES, Origin, Schema
-from recordmill.transforms.functional.rows.annotations import TO_CORNERS
+from recordmill.transforms.functional.values.boxes import TO_CORNERS
 
 # Cells per side of the map of centers.
 GRID = 12

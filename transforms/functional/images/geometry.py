@@ -15,15 +15,13 @@ from recordmill.schemas.features import BOX_SIDES, Feature, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings, Resize
+from recordmill.transforms.functional.values.boxes import NORMALIZED, Box, convert_box
 
 # Width and height, in pixels.
 Size: TypeAlias = tuple[int, int]
 
 # x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel.
 Point: TypeAlias = tuple[float, float]
-
-# xmin, ymin, xmax and ymax, in pixels or as fractions of the image.
-Box: TypeAlias = tuple[float, float, float, float]
 
 # Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.
 _ROUNDING = 1e-6
@@ -255,7 +253,7 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
     # Order of the transform: to pixels of the annotated image, check and clip, orient, crop, scale,
     # pad, divide by the size of the image of the record.
     annotated = geometry.displayed if settings.frame == "displayed" else geometry.stored
-    unit = annotated if row.units == "normalized" else (1, 1)
+    unit = annotated if row.units == NORMALIZED else (1, 1)
     transform = _BoxTransform.of(geometry)
     boxes, kept, remarks = list[Box](), list[int](), set[str]()
     for i, box in enumerate(row.boxes):
@@ -297,26 +295,6 @@ def _sides(boxes: list[Box], name: str) -> list[float]:
         side = BOX_SIDES.index(name)
         return [box[side] for box in boxes]
     return [number for box in boxes for number in convert_box(box, name)]
-
-
-def convert_box(box: Box, order: str) -> tuple[float, float, float, float]:
-    """Returns the four numbers of a box in another format.
-
-    Args:
-        box: xmin, ymin, xmax and ymax.
-        order: "xyxy", "yxyx", "xywh" or "cxcywh".
-
-    >>> convert_box((0.0, 0.5, 0.5, 1.0), "cxcywh")
-    (0.25, 0.75, 0.5, 0.5)
-    """
-    xmin, ymin, xmax, ymax = box
-    if order == "yxyx":
-        return ymin, xmin, ymax, xmax
-    if order == "xywh":
-        return xmin, ymin, xmax - xmin, ymax - ymin
-    if order == "cxcywh":
-        return (xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin
-    return box
 
 
 def _checked(

@@ -10,10 +10,10 @@ from recordmill.schemas.features import Feature, Missing, Origin, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import BoxSettings, Order
-from recordmill.transforms.functional.images.geometry import Box
+from recordmill.schemas.settings import BoxSettings
 from recordmill.transforms.functional.images.masks import Outline, checked_outlines
 from recordmill.transforms.functional.rows.labels import class_id
+from recordmill.transforms.functional.values.boxes import TO_CORNERS, UNITS
 from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
@@ -23,7 +23,6 @@ from recordmill.transforms.functional.values.typed import (
     to_number,
 )
 
-_UNITS = ("pixel", "normalized")
 _SEPARATOR = re.compile(r"[,\s]+")
 
 
@@ -104,27 +103,10 @@ def _units(row: Row, settings: BoxSettings, columns: Mapping[str, str]) -> str:
     units = single_value(row.values.get(column))
     if units is None or units == "":
         return settings.units
-    if units not in _UNITS:
-        detail = f"column {column!r}: expected one of {', '.join(_UNITS)}, got {units!r}"
+    if units not in UNITS:
+        detail = f"column {column!r}: expected one of {', '.join(UNITS)}, got {units!r}"
         raise RecordError(Reason.WRONG_TYPE, detail)
     return str(units)
-
-
-def _from_xywh(left: float, top: float, width: float, height: float) -> Box:
-    return left, top, left + width, top + height
-
-
-def _from_cxcywh(x: float, y: float, width: float, height: float) -> Box:
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
-
-
-# From the four numbers of each order to (xmin, ymin, xmax, ymax).
-TO_CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
-    "xyxy": lambda xmin, ymin, xmax, ymax: (xmin, ymin, xmax, ymax),
-    "yxyx": lambda ymin, xmin, ymax, xmax: (xmin, ymin, xmax, ymax),
-    "xywh": _from_xywh,
-    "cxcywh": _from_cxcywh,
-}
 
 
 def with_annotations(

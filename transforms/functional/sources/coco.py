@@ -8,7 +8,6 @@ joined one at a time.
 from __future__ import annotations
 
 import json
-import math
 import posixpath
 import tempfile
 import zlib
@@ -37,10 +36,15 @@ from recordmill.transforms.functional.values.bounded_json import (
     entries_of,
     outline_of,
 )
+from recordmill.transforms.functional.values.boxes import (
+    BOX_COLUMNS,
+    PIXEL,
+    TO_CORNERS,
+    Box,
+    box_columns,
+    number_of,
+)
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
-
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
-PIXEL, NORMALIZED = "pixel", "normalized"
 
 UNMATCHED = (
     "annotations whose image_id does not match an image. "
@@ -52,8 +56,7 @@ _IDS = {"images": "id", "annotations": "image_id"}
 
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_OBJECTS = (
-    *CORNERS,
-    "box_units",
+    *BOX_COLUMNS,
     "labels",
     "category_id",
     "is_crowd",
@@ -67,49 +70,6 @@ _SPOOL_BYTES = 2**18
 _DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
 
 _Categories: TypeAlias = "dict[str, set[str | None]]"
-
-
-class Box(NamedTuple):
-    """The corners of a box, in the units of its source."""
-
-    xmin: float
-    ymin: float
-    xmax: float
-    ymax: float
-
-
-def corners(boxes: list[Box], units: str) -> dict[str, Any]:
-    """Converts boxes to columns with one list per corner coordinate.
-
-    Args:
-        boxes: the boxes of one image.
-        units: `PIXEL` or `NORMALIZED`.
-
-    >>> corners([Box(1.0, 2.0, 3.0, 4.0)], PIXEL)["ymax"]
-    [4.0]
-    """
-    columns: dict[str, Any] = {name: [getattr(b, name) for b in boxes] for name in CORNERS}
-    return {**columns, "box_units": units}
-
-
-def number_of(value: Any, what: str) -> float:
-    """Converts a value to a finite number.
-
-    Args:
-        value: a number, or its text.
-        what: the name of the value for error messages.
-
-    Raises:
-        RecordError: bad_box if the value is not a finite number.
-    """
-    try:
-        number = float(value) if isinstance(value, int | float | str) else math.nan
-    except (ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        shown = repr(value)[:40]
-        raise RecordError(Reason.BAD_BOX, f"{what}: expected a number, got {shown}")
-    return number
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -470,7 +430,7 @@ def _values(
         "id": str(entry["id"]),
         "height": entry.get("height"),
         "width": entry.get("width"),
-        **corners([_box(number, a) for number, a in objects], PIXEL),
+        **box_columns([_box(number, a) for number, a in objects], PIXEL),
         "labels": [_category_name(number, a, categories) for number, a in objects],
         "category_id": [a.get("category_id") for _, a in objects],
         "is_crowd": [a.get("iscrowd", 0) for _, a in objects],
@@ -490,7 +450,7 @@ def _box(number: int, annotation: dict[str, Any]) -> Box:
         detail = f"annotation {number}: bbox: expected four numbers, got {short_repr(box)}"
         raise RecordError(Reason.BAD_BOX, detail)
     x, y, width, height = (number_of(value, f"annotation {number}: bbox") for value in box)
-    return Box(x, y, x + width, y + height)
+    return TO_CORNERS["xywh"](x, y, width, height)
 
 
 def _category_name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:

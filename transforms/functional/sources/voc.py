@@ -17,6 +17,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import BOX_SIDES
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
@@ -30,11 +31,11 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
-from recordmill.transforms.functional.sources.coco import (
-    CORNERS,
+from recordmill.transforms.functional.values.boxes import (
+    BOX_COLUMNS,
     PIXEL,
     Box,
-    corners,
+    box_columns,
     number_of,
 )
 
@@ -43,8 +44,7 @@ COLUMNS = (
     "id",
     "height",
     "width",
-    *CORNERS,
-    "box_units",
+    *BOX_COLUMNS,
     "labels",
     "difficult",
     "truncated",
@@ -169,7 +169,7 @@ def parse(data: bytes) -> dict[str, Any]:
         "image": _text(root, "filename", "the annotation"),
         "height": _side(root, "height"),
         "width": _side(root, "width"),
-        **corners([_box(number, element) for number, element in numbered], PIXEL),
+        **box_columns([_box(number, element) for number, element in numbered], PIXEL),
         "labels": [_text(element, "name", f"object {number}") for number, element in numbered],
     }
     for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0
@@ -194,8 +194,11 @@ def _box(number: int, element: Element) -> Box:
     box = element.find("bndbox")
     if box is None:
         raise RecordError(Reason.BAD_BOX, f"object {number} has no <bndbox>")
-    texts = {tag: (box.findtext(tag) or "").strip() for tag in CORNERS}
-    return Box(*(number_of(texts[tag], f"object {number}: {tag}") for tag in CORNERS))
+    xmin, ymin, xmax, ymax = (
+        number_of((box.findtext(side) or "").strip(), f"object {number}: {side}")
+        for side in BOX_SIDES
+    )
+    return xmin, ymin, xmax, ymax
 
 
 def _image_folder(tree: Tree, folder: str) -> str:

@@ -34,11 +34,12 @@ from recordmill.transforms.functional.sources.class_folder import (
     stem_of,
 )
 from recordmill.transforms.functional.sources.class_folder import split as split  # re-export
-from recordmill.transforms.functional.sources.coco import (
-    CORNERS,
+from recordmill.transforms.functional.values.boxes import (
+    BOX_COLUMNS,
     NORMALIZED,
+    TO_CORNERS,
     Box,
-    corners,
+    box_columns,
     number_of,
 )
 from recordmill.transforms.functional.values.typed import short_repr
@@ -46,7 +47,7 @@ from recordmill.transforms.functional.values.typed import short_repr
 UNMATCHED = "label files without an image"
 UNLABELED = "images without a label file, read as images without objects"
 
-COLUMNS = ("image", "id", *CORNERS, "box_units", "labels", "segmentation", SPLIT)
+COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _TEXTS = ("classes.txt", "obj.names", "classes.names", "labels/classes.txt")
@@ -285,9 +286,9 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
         if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
             detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 or more"
             raise RecordError(Reason.MALFORMED_ROW, f"{detail} points; got {len(fields)} fields")
-        boxes.append(_bounding_box(numbers) if outline else _centered_box(*numbers[:4]))
+        boxes.append(_bounding_box(numbers) if outline else TO_CORNERS["cxcywh"](*numbers[:4]))
         outlines.append([numbers] if outline else [])  # a list of polygons per object
-    return {**corners(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
+    return {**box_columns(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
 
 
 class _Splits:
@@ -413,10 +414,6 @@ def _class_name(field: str, line: int, classes: Classes) -> str:
     return classes.names[id_]
 
 
-def _centered_box(x: float, y: float, width: float, height: float) -> Box:
-    return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-
-
 def _bounding_box(points: list[float]) -> Box:
     xs, ys = points[::2], points[1::2]  # x1, y1, x2, y2 …
-    return Box(min(xs), min(ys), max(xs), max(ys))
+    return min(xs), min(ys), max(xs), max(ys)

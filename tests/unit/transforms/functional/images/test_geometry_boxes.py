@@ -12,7 +12,6 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings
 from recordmill.transforms.functional.images.geometry import (
     box_values,
-    convert_box,
     geometry_of,
     transform_boxes,
 )
@@ -96,19 +95,6 @@ def test_areas_scale_with_the_image():
     half = geometry_of(SIZE, 1, ImageSettings(max_side=20))
     assert placed(GOOD, geometry=half).area_scale == 0.25
     assert placed(geometry=half, units="normalized").area_scale == 200.0  # pixels of the record's
-
-
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        ("xyxy", (0.0, 0.25, 0.5, 1.0)),
-        ("yxyx", (0.25, 0.0, 1.0, 0.5)),
-        ("xywh", (0.0, 0.25, 0.5, 0.75)),
-        ("cxcywh", (0.25, 0.625, 0.5, 0.75)),
-    ],
-)
-def test_orders(order, expected):
-    assert convert_box((0.0, 0.25, 0.5, 1.0), order) == expected
 
 
 def feature(source, kind="float", shape=(), **options):

@@ -1,0 +1,78 @@
+"""The vocabulary of boxes: corners, units and orders, and the columns by which sources yield them.
+
+A box is `(xmin, ymin, xmax, ymax)`. A row has one list per corner, and one text with their units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from recordmill.schemas.features import BOX_SIDES
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import Order
+
+# xmin, ymin, xmax and ymax, in pixels or as fractions of the image.
+Box: TypeAlias = tuple[float, float, float, float]
+
+PIXEL, NORMALIZED = "pixel", "normalized"
+UNITS = (PIXEL, NORMALIZED)
+
+# The columns of boxes that sources of annotations yield.
+BOX_COLUMNS = (*BOX_SIDES, "box_units")
+
+
+def box_columns(boxes: list[Box], units: str) -> dict[str, Any]:
+    """Converts the boxes of an image to `BOX_COLUMNS`: one list per side, and their units.
+
+    >>> box_columns([(1.0, 2.0, 3.0, 4.0)], PIXEL)["ymax"]
+    [4.0]
+    """
+    columns: dict[str, Any] = {name: [box[i] for box in boxes] for i, name in enumerate(BOX_SIDES)}
+    return {**columns, "box_units": units}
+
+
+def number_of(value: Any, what: str) -> float:
+    """Converts a number or its text to a finite number; raises bad_box, with `what` it is."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        shown = repr(value)[:40]
+        raise RecordError(Reason.BAD_BOX, f"{what}: expected a number, got {shown}")
+    return number
+
+
+def _from_xywh(left: float, top: float, width: float, height: float) -> Box:
+    return left, top, left + width, top + height
+
+
+def _from_cxcywh(x: float, y: float, width: float, height: float) -> Box:
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+# From the four numbers of each order to a box.
+TO_CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
+    "xyxy": lambda xmin, ymin, xmax, ymax: (xmin, ymin, xmax, ymax),
+    "yxyx": lambda ymin, xmin, ymax, xmax: (xmin, ymin, xmax, ymax),
+    "xywh": _from_xywh,
+    "cxcywh": _from_cxcywh,
+}
+
+
+def convert_box(box: Box, order: str) -> Box:
+    """Returns the four numbers of a box in an order: the inverse of `TO_CORNERS`.
+
+    >>> convert_box((0.0, 0.5, 0.5, 1.0), "cxcywh")
+    (0.25, 0.75, 0.5, 0.5)
+    """
+    xmin, ymin, xmax, ymax = box
+    if order == "yxyx":
+        return ymin, xmin, ymax, xmax
+    if order == "xywh":
+        return xmin, ymin, xmax - xmin, ymax - ymin
+    if order == "cxcywh":
+        return (xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin
+    return box
