@@ -1,30 +1,26 @@
-"""Measures the structure of the code: sizes, import cycles, comments, missing `Args:`.
+"""Measures how much of the code has to be held in one head: sizes, names, import cycles.
 
 Usage, on this checkout or on one of another commit: `python -m benchmarks.structure [PATH]`.
+`tests/repository/test_ratchet.py` holds the figures of this checkout below budgets.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import re
-import statistics
 import sys
 import tokenize
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import grimp
 
 FOLDERS = ("pipelines", "transforms", "schemas")
-SHARED = {"__init__", "elements"}
-"""Modules of a folder of PTransforms that define the types of their elements."""
-
-PRAGMA = re.compile(r"#\s*(noqa|type:|mypy:|pragma)")
-BEAM_BASES = {"PTransform", "WriteToTFRecord"}
-"""Base classes of PTransforms."""
+GENERATED = {"example_pb2", "convert_options"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def product_files(root: Path) -> list[Path]:
@@ -38,52 +34,77 @@ def functions_of(tree: ast.Module) -> Iterator[Function]:
     return (node for node in ast.walk(tree) if isinstance(node, Function))
 
 
-def public_functions(tree: ast.Module) -> Iterator[Function]:
-    """Yields the public functions of a module and the public methods of its public classes."""
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
-    for body in (tree.body, *(one.body for one in classes)):
-        yield from (node for node in body if isinstance(node, Function) and node.name[0] != "_")
-
-
-def lacks_args(function: Function) -> bool | None:
-    """Returns whether a function lacks `Args:`; None if it has fewer than two parameters."""
-    given = function.args
-    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    if len([name for name in names if name not in ("self", "cls")]) < 2:
-        return None
-    return "Args:" not in (ast.get_docstring(function) or "")
-
-
-def comment_lines(text: str) -> int:
-    """Returns the number of lines with a comment, without license headers and pragmas."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    kinds = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
-    body = next((i for i, token in enumerate(tokens) if token.type not in kinds), len(tokens))
-    return sum(t.type == tokenize.COMMENT and not PRAGMA.match(t.string) for t in tokens[body:])
-
-
-def code_lines(text: str) -> int:
-    """Returns the number of lines that are not blank, comments or docstrings."""
-    docstrings = {
+def docstring_lines(tree: ast.Module) -> set[int]:
+    """Returns the numbers of the lines that docstrings and strings below attributes take."""
+    return {
         line
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
+
+
+def code_lines(text: str) -> int:
+    """Returns the number of lines that are not blank, comments or docstrings."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     # A token without text is an indent, a dedent or the end of the file.
     kept = (t for t in tokens if t.type != tokenize.COMMENT and t.string.strip())
     lines = {line for t in kept for line in range(t.start[0], t.end[0] + 1)}
-    return len(lines - docstrings)
+    return len(lines - docstring_lines(ast.parse(text)))
 
 
-def is_ptransform_module(tree: ast.Module) -> bool:
-    """Returns whether a module defines a PTransform."""
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    methods = [node for one in classes for node in one.body if isinstance(node, Function)]
-    bases = [ast.unparse(base).rpartition(".")[2] for one in classes for base in one.bases]
-    return bool(BEAM_BASES & {*bases}) or any(method.name == "expand" for method in methods)
+def module_of(path: Path) -> str:
+    """Returns the name of a module: `recordmill.schemas.plan` for `schemas/plan.py`."""
+    parts = path.with_suffix("").parts
+    return ".".join(["recordmill", *(parts[1:] if parts[0] == "recordmill" else parts)])
+
+
+def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yields the modules and the names in them that a module imports or reads as attributes."""
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                yield node.module, alias.name
+                modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield modules.get(node.value.id, ""), node.attr
+
+
+def unused_elsewhere(trees: Mapping[Path, ast.Module]) -> list[str]:
+    """Returns the public functions that no other module of the product uses."""
+    used = {use for tree in trees.values() for use in uses(tree)}
+    return [
+        f"{module}.{node.name}"
+        for path, tree in trees.items()
+        for module in [module_of(path)]
+        for node in tree.body
+        if isinstance(node, Function) and node.name[0] != "_" and node.name != "main"
+        if (module, node.name) not in used
+    ]
+
+
+def names_with_two_meanings(trees: Mapping[Path, ast.Module]) -> list[str]:
+    """Returns the names of public types that two or more modules define."""
+    meanings = Counter(name for tree in trees.values() for name in {*_types(tree)})
+    return sorted(name for name, count in meanings.items() if count > 1)
+
+
+def _types(tree: ast.Module) -> Iterator[str]:
+    """Yields the public classes of a module, and its aliases of types."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from [node.name] if node.name[0] != "_" else []
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            # An alias is named like a type: `Row = Mapping[str, Value]`, unlike `ROWS = 3`.
+            if name[0].isupper() and not name.isupper() and isinstance(node.value, _ALIASES):
+                yield name
+
+
+_ALIASES = (ast.Subscript, ast.BinOp, ast.Name, ast.Attribute)
 
 
 def import_graph(root: Path) -> dict[str, set[str]]:
@@ -91,20 +112,26 @@ def import_graph(root: Path) -> dict[str, set[str]]:
     linked = (root / "recordmill" / FOLDERS[0]).exists()
     sys.path.insert(0, str(root))
     try:
-        names = ("recordmill",) if linked else FOLDERS
-        graph = grimp.build_graph(*names, cache_dir=None)
+        packages = ("recordmill",) if linked else FOLDERS
+        graph = grimp.build_graph(*packages, cache_dir=None)
     finally:
         sys.path.remove(str(root))
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+
+
+def with_one_importer(imports: Mapping[str, Iterable[str]]) -> list[str]:
+    """Returns the modules that exactly one other module imports."""
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module, imported in imports.items():
+        for other in imported:
+            importers[other].add(module)
+    return sorted(module for module, found in importers.items() if len(found) == 1)
 
 
 def folder_cycles(imports: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """Returns the import cycles among the modules and folders of one folder.
 
     An import of or by a module within a folder counts as an import of or by the folder.
-
-    Args:
-        imports: the modules that each module imports.
     """
     packages = {name.rpartition(".")[0] for name in imports} - {""}
     edges: dict[str, dict[str, set[str]]] = {package: {} for package in packages}
@@ -147,49 +174,47 @@ def _reachable(node: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     return seen
 
 
-def figures(root: Path) -> dict[str, str]:
-    """Returns the figures of a checkout by name."""
-    texts = {path.relative_to(root): path.read_text("utf-8") for path in product_files(root)}
-    trees = {path: ast.parse(text) for path, text in texts.items()}
-    lines = sum(text.count("\n") for text in texts.values())
-    code = sum(map(code_lines, texts.values()))
-    sizes = [f.end_lineno - f.lineno + 1 for t in trees.values() for f in functions_of(t)]  # type: ignore[operator]
-    documented = [lacks_args(f) for tree in trees.values() for f in public_functions(tree)]
-    several = [lacks for lacks in documented if lacks is not None]
-    stages = [p for p in trees if p.parent == Path("transforms") and p.stem not in SHARED]
-    others = sorted(path.stem for path in stages if not is_ptransform_module(trees[path]))
-    cycles = folder_cycles(import_graph(root))
-    comments = sum(map(comment_lines, texts.values()))
-    packages = ["recordmill"] if (root / "recordmill").is_dir() else FOLDERS
-    p90 = statistics.quantiles(sizes, n=10, method="inclusive")[-1]
+def names(root: Path) -> dict[str, list[str]]:
+    """Returns the names that the figures of names count."""
+    trees = {
+        path.relative_to(root): ast.parse(path.read_text("utf-8"))
+        for path in product_files(root)
+        if path.stem not in GENERATED
+    }
+    imports = import_graph(root)
     return {
-        "functions: median / p90 / max lines": f"{statistics.median(sizes):g} / {p90:g} / "
-        f"{max(sizes)}",
-        "files per 1,000 lines": f"{len(texts) / lines * 1000:.1f}",
-        "product files": f"{len(texts)}",
-        "product lines": f"{lines:,}",
-        "lines of code (without blank lines, comments and docstrings)": f"{code:,}",
-        "import cycles between folders": _count(", ".join(cycle) for cycle in cycles),
-        "modules in `transforms/` that are not PTransforms": f"{_count(others)}; of {len(stages)}",
-        "comment lines": f"{comments / lines:.1%}",
-        "public functions with ≥ 2 parameters and no `Args:`": f"{sum(several)} of {len(several)}, "
-        f"{sum(several) / len(several):.0%}",
-        "top-level packages": f"{len(packages)}",
+        "public functions used in no other file": unused_elsewhere(trees),
+        "modules with one importer": with_one_importer(imports),
+        "names with two meanings": names_with_two_meanings(trees),
+        "import cycles between folders": [", ".join(cycle) for cycle in folder_cycles(imports)],
     }
 
 
-def _count(names: Iterable[str]) -> str:
-    """Returns the number of names, followed by the names."""
-    listed = list(names)
-    return f"{len(listed)} ({'; '.join(listed)})" if listed else "0"
+def figures(root: Path) -> dict[str, int]:
+    """Returns the figures of a checkout by name."""
+    texts = [p.read_text("utf-8") for p in product_files(root) if p.stem not in GENERATED]
+    trees = list(map(ast.parse, texts))
+    sizes = [f.end_lineno - f.lineno + 1 for tree in trees for f in functions_of(tree)]  # type: ignore[operator]
+    return {
+        "product files": len(product_files(root)),
+        "lines of code": sum(map(code_lines, texts)),
+        "lines of docstrings": sum(len(docstring_lines(tree)) for tree in trees),
+        "lines of the longest function": max(sizes),
+        "lines of the longest file": max(text.count("\n") for text in texts),
+        **{name: len(found) for name, found in names(root).items()},
+    }
 
 
 def main() -> None:
-    """Prints the figures as a Markdown table."""
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    """Prints the figures as a Markdown table, then with `--names` what they count."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--names"]
+    root = Path(arguments[0] if arguments else ".").resolve()
     print(f"| {root.name} | |\n|---|--:|")
     for name, value in figures(root).items():
-        print(f"| {name} | {value} |")
+        print(f"| {name} | {value:,} |")
+    if "--names" in sys.argv:
+        for name, found in names(root).items():
+            print(f"\n{name}:", *found, sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Transforms for users' own pipelines: dicts in, examples or a dataset out.
-
-Covers `recordmill.pipelines.dict_rows`.
-"""
+"""Transforms for users' own pipelines: dicts in, examples or a dataset out."""
 
 from __future__ import annotations
 

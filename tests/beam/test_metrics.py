@@ -1,7 +1,4 @@
-"""Beam metrics of a conversion, as an engine's page shows them.
-
-Covers `recordmill.transforms.workers.metrics`.
-"""
+"""Beam metrics of a conversion, as an engine's page shows them."""
 
 from __future__ import annotations
 

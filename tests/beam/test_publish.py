@@ -1,7 +1,4 @@
-"""Publish: the checks, the sidecars and finally the commit marker; idempotent.
-
-Covers `recordmill.pipelines.publish`.
-"""
+"""Publish: the checks, the sidecars and finally the commit marker; idempotent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems.
-
-Covers `recordmill.transforms.verification.removed_records`.
-"""
+"""VerifyShards: the counts of each shard as TensorFlow reads it, and its problems."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""docs/options.py: the tables of flags and the types of keywords match the options.
-
-Covers `recordmill.schemas.convert_options`.
-"""
+"""docs/options.py: the tables of flags and the types of keywords match the options."""
 
 from __future__ import annotations
 

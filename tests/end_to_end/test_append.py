@@ -1,7 +1,4 @@
-"""Increments: `--append` adds new rows to a base version, as one conversion of all rows would.
-
-Covers `recordmill.transforms.shards.kept_shard`.
-"""
+"""Increments: `--append` adds new rows to a base version, as one conversion of all rows would."""
 
 from __future__ import annotations
 

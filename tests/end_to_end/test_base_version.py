@@ -1,7 +1,4 @@
-"""A new version from a base version: rows keep their splits, unchanged shards are reused.
-
-Covers `recordmill.transforms.shards.base_shards`.
-"""
+"""A new version from a base version: rows keep their splits, unchanged shards are reused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`convert()` and `dry_run()` do what the command does, without side effects.
-
-Covers `recordmill.pipelines.api`.
-"""
+"""`convert()` and `dry_run()` do what the command does, without side effects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`recordmill diff` reports exactly the changes between the tables of two datasets.
-
-Covers `recordmill.pipelines.commands.diff`, `recordmill.pipelines.dataset.diff`.
-"""
+"""`recordmill diff` reports exactly the changes between the tables of two datasets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`--dry_run` predicts every row of a run and writes nothing.
-
-Covers `recordmill.pipelines.dry_run`.
-"""
+"""`--dry_run` predicts every row of a run and writes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Duplicate images are always reported, dropped on request, and every row is counted.
-
-Covers `recordmill.transforms.duplicates`.
-"""
+"""Duplicate images are always reported, dropped on request, and every row is counted."""
 
 from __future__ import annotations
 

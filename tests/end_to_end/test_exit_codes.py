@@ -1,7 +1,4 @@
-"""A run that starts records its outcome in run.json; one that is rejected earlier writes nothing.
-
-Covers `recordmill.pipelines.commands.convert`.
-"""
+"""A run that starts records its outcome in run.json; one rejected earlier writes nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A version without some records: no byte of them is left, as its certificate states.
-
-Covers `recordmill.pipelines.commands.forget`, `recordmill.pipelines.dataset.removal`,
-`recordmill.pipelines.forget.holders` and `recordmill.schemas.removal`.
-"""
+"""A version without some records: no byte of them is left, as its certificate states."""
 
 from __future__ import annotations
 

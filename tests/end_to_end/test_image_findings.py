@@ -1,7 +1,4 @@
-"""Similar images and images of low quality in the summary, the manifest, the report and records/.
-
-Covers `recordmill.pipelines.report.image_issues`, `recordmill.schemas.image_quality`.
-"""
+"""Similar images and images of low quality in summary, manifest, report and records/."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`recordmill inspect` shows any TFRecord files, intact or damaged, as text and as an image.
-
-Covers `recordmill.pipelines.commands.inspect`, `recordmill.pipelines.inspect.display`,
-`recordmill.pipelines.inspect.record_files`.
-"""
+"""`recordmill inspect` shows any TFRecord files, intact or damaged, as text and as an image."""
 
 from __future__ import annotations
 

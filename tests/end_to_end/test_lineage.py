@@ -1,7 +1,4 @@
-"""OpenLineage events of runs, at a local endpoint and in a file; they change no result.
-
-Covers `recordmill.pipelines.lineage.run_with_events`.
-"""
+"""OpenLineage events of runs, at a local endpoint and in a file; they change no result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`load` returns the same records as TFDS and TensorFlow, and reports what it does not support.
-
-Covers `recordmill.pipelines.dataset.load`.
-"""
+"""`load` returns the same records as TFDS and TensorFlow, and reports what it does not support."""
 
 from __future__ import annotations
 

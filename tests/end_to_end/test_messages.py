@@ -1,7 +1,4 @@
-"""Usage errors end a command before it writes: exit code 2, one message, no traceback.
-
-Covers `recordmill.pipelines.options`.
-"""
+"""Usage errors end a command before it writes: exit code 2, one message, no traceback."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`--near_duplicates`: similar images are kept in one split, dropped, or not compared.
-
-Covers `recordmill.transforms.similar_rows`.
-"""
+"""`--near_duplicates`: similar images are kept in one split, dropped, or not compared."""
 
 from __future__ import annotations
 

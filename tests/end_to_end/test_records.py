@@ -1,8 +1,4 @@
-"""`Records` returns the same records as TensorFlow, without importing TensorFlow or Beam.
-
-Covers `recordmill.pipelines.dataset.records`,
-`recordmill.transforms.functional.records.example_reader`.
-"""
+"""`Records` returns the same records as TensorFlow, without importing TensorFlow or Beam."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`recordmill schema --infer` prints a schema and a command that work.
-
-Covers `recordmill.pipelines.commands.schema`, `recordmill.pipelines.infer_schema`.
-"""
+"""`recordmill schema --infer` prints a schema and a command that work."""
 
 from __future__ import annotations
 

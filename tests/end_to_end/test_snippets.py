@@ -1,7 +1,4 @@
-"""The code that `recordmill schema DIR` prints runs, with each library; tests/torch has PyTorch.
-
-Covers `recordmill.pipelines.dataset.snippets`.
-"""
+"""The code that `recordmill schema DIR` prints runs, with each library; tests/torch has PyTorch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The start of commands: fast if nothing has to be imported, quiet if interrupted.
-
-Covers `recordmill.__main__`.
-"""
+"""The start of commands: fast if nothing has to be imported, quiet if interrupted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`recordmill verify` reports every damage with file, record and byte.
-
-Covers `recordmill.pipelines.commands.verify`, `recordmill.pipelines.dataset.verify`,
-`recordmill.transforms.verification.verify_shard`.
-"""
+"""`recordmill verify` reports every damage with file, record and byte."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Versions of a dataset: their list, and the deletion of old ones.
-
-Covers `recordmill.pipelines.versions`, `recordmill.pipelines.commands.versions` and
-`recordmill.pipelines.commands.gc`.
-"""
+"""Versions of a dataset: their list, and the deletion of old ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Writer processes read and write what this process would read and write itself.
-
-Covers `recordmill.transforms.shards.writer_processes`, `recordmill.transforms.shards.shard_task`
-and `recordmill.transforms.task_dofn`.
-"""
+"""Writer processes read and write what this process would read and write itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Any text is printed literally: without control characters, markup or secrets.
-
-Covers `recordmill.pipelines.console.printing`, `recordmill.pipelines.console.terminal`.
-"""
+"""Any text is printed literally: without control characters, markup or secrets."""
 
 from __future__ import annotations
 

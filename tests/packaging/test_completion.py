@@ -1,7 +1,4 @@
-"""Completion with the tab key in real shells, on a pseudo-terminal.
-
-Covers `recordmill.pipelines.commands.completion`.
-"""
+"""Completion with the tab key in real shells, on a pseudo-terminal."""
 
 from __future__ import annotations
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
 
-from benchmarks.structure import code_lines, comment_lines, figures, folder_cycles, lacks_args
+from benchmarks.structure import code_lines, figures, folder_cycles, names
 
 FILES = {
     "schemas/__init__.py": "",
     "schemas/plan.py": '''"""A plan."""
 
 MOST = 3  # a shard more would be empty
+
+
+class Plan:
+    shards: int
+    """At most `MOST`."""
 
 
 def both(one, other, *, third=None):
@@ -23,54 +27,79 @@ def both(one, other, *, third=None):
         one,
         other,
     ]
+
+
+def _neither():
+    return []
 ''',
     "transforms/__init__.py": "",
     "transforms/read_rows.py": """import apache_beam as beam
 
-from schemas.plan import MOST
+from recordmill.schemas.plan import MOST
 
 
-class ReadRows(beam.PTransform):
+class Plan(beam.PTransform):
     def expand(self, rows):
         return rows
 """,
-    "transforms/cores.py": """def num_cores(): return 1  # noqa: E704
-""",
     "pipelines/__init__.py": "",
-    "pipelines/convert.py": '''from pipelines.run import lock
-from transforms import read_rows
+    "pipelines/convert.py": '''from recordmill.pipelines.run import lock
+from recordmill.schemas import plan
 
 
 def convert(table, output):
     """Converts.
 
-    Args:
-        table: the rows.
-        output: the dataset.
+    And verifies.
     """
+    return plan.both(lock.take(), table)
 ''',
     "pipelines/run/__init__.py": "",
-    "pipelines/run/lock.py": """from pipelines import convert
+    "pipelines/run/lock.py": """from recordmill.pipelines import convert
+
+Locks = list[str]
+LIMIT = 3
+
+
+def take():
+    return convert
 """,
 }
 
 
-def test_figures_of_a_small_tree(tmp_path: Path) -> None:
-    for name, text in FILES.items():
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in {**FILES, "recordmill/__init__.py": ""}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    for name in ("schemas", "transforms", "pipelines"):
+        (tmp_path / "recordmill" / name).symlink_to(f"../{name}")
+    return tmp_path
 
-    assert figures(tmp_path) == {
-        "functions: median / p90 / max lines": "4.5 / 7 / 7",
-        "files per 1,000 lines": f"{9 / 33 * 1000:.1f}",
-        "product files": "9",
-        "product lines": "33",
-        "lines of code (without blank lines, comments and docstrings)": "16",
-        "import cycles between folders": "1 (pipelines.convert, pipelines.run)",
-        "modules in `transforms/` that are not PTransforms": "1 (cores); of 2",
-        "comment lines": f"{2 / 33:.1%}",
-        "public functions with ≥ 2 parameters and no `Args:`": "1 of 2, 50%",
-        "top-level packages": "3",
+
+def test_figures_of_a_small_tree(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.structure.import_graph", lambda root: {})
+    assert figures(tree) == {
+        "product files": 9,
+        "lines of code": 24,
+        "lines of docstrings": 7,
+        "lines of the longest function": 7,
+        "lines of the longest file": 21,
+        "public functions used in no other file": 1,
+        "modules with one importer": 0,
+        "names with two meanings": 1,
+        "import cycles between folders": 0,
+    }
+
+
+def test_names_of_a_small_tree(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = {"a.x": {"a.y"}, "a.z": {"a.w"}, "a.v": {"a.w"}}
+    monkeypatch.setattr("benchmarks.structure.import_graph", lambda root: imports)
+    assert names(tree) == {
+        "public functions used in no other file": ["recordmill.pipelines.convert.convert"],
+        "modules with one importer": ["a.y"],
+        "names with two meanings": ["Plan"],
+        "import cycles between folders": [],
     }
 
 
@@ -90,20 +119,6 @@ def test_a_chain_of_folders_is_not_a_cycle() -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("# Copyright\n# of somebody\n\n'''A module.'''\nx = 1  # why\n", 1),
-        ("x = 1\n# why\n# at length\n", 2),
-        ("x = 1  # noqa: E1\ny = 1  # type: ignore\n", 0),
-        ("x = '# no comment'\n", 0),
-        ("", 0),
-    ],
-)
-def test_comments_are_counted_by_line(text: str, lines: int) -> None:
-    assert comment_lines(text) == lines
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
         ("'''A module.'''\n\nx = 1  # why\n# why\n", 1),
         ("def f(\n    a,\n):\n    '''Does.\n\n    At length.\n    '''\n    return a\n", 4),
         ("class A:\n    x: int = 1\n    '''An attribute.'''\n", 2),
@@ -113,19 +128,3 @@ def test_comments_are_counted_by_line(text: str, lines: int) -> None:
 )
 def test_lines_of_code_exclude_blank_lines_comments_and_docstrings(text: str, lines: int) -> None:
     assert code_lines(text) == lines
-
-
-@pytest.mark.parametrize(
-    ("text", "lacks"),
-    [
-        ("def f(a): ...", None),
-        ("def f(self, a): ...", None),
-        ("def f(a, b): ...", True),
-        ("def f(a, *, b): '''Does.'''", True),
-        ("def f(a, b):\n    '''Does.\n\n    Args:\n        a: one.\n    '''", False),
-    ],
-)
-def test_functions_of_two_parameters_need_args(text: str, lacks: bool | None) -> None:
-    (function,) = ast.parse(text).body
-    assert isinstance(function, ast.FunctionDef)
-    assert lacks_args(function) is lacks

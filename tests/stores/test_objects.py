@@ -1,7 +1,4 @@
-"""Reading of objects: ranges, names, listings and error messages.
-
-Covers `recordmill.transforms.storage.stores.clients`.
-"""
+"""Reading of objects: ranges, names, listings and error messages."""
 
 from __future__ import annotations
 

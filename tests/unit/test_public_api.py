@@ -1,7 +1,4 @@
-"""The public API, recordmill/__init__.py: complete, lazy, documented, and nothing else.
-
-Covers `recordmill`.
-"""
+"""The public API, recordmill/__init__.py: complete, lazy, documented, and nothing else."""
 
 from __future__ import annotations
 

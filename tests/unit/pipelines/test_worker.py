@@ -1,7 +1,4 @@
-"""Worker processes: the options and endpoints that they are given.
-
-Covers `recordmill.pipelines.worker_imports`.
-"""
+"""Worker processes: the options and endpoints that they are given."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which references lead out of `--image_root`: addresses by their text, paths by where they go.
-
-Covers `recordmill.transforms.storage.local_files`.
-"""
+"""Which references lead out of `--image_root`: addresses by their text, paths by where they go."""
 
 from __future__ import annotations
 

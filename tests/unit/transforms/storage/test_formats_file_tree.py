@@ -1,8 +1,4 @@
-"""Folders as sources: every image once, other files counted, no name or link lost.
-
-Covers `recordmill.transforms.functional.sources.class_folder`,
-`recordmill.transforms.storage.formats`.
-"""
+"""Folders as sources: every image once, other files counted, no name or link lost."""
 
 from __future__ import annotations
 

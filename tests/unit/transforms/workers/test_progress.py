@@ -1,7 +1,4 @@
-"""Progress counters: reports of worker processes, and the stage they show.
-
-Covers `recordmill.pipelines.run.progress`.
-"""
+"""Progress counters: reports of worker processes, and the stage they show."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tests of the identities and rejects of rows, and of the cells that they are read from.
-
-Covers `recordmill.transforms.functional.rows.cells`.
-"""
+"""Tests of the identities and rejects of rows, and of the cells that they are read from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tests of images embedded in Parquet and Arrow: sizes in the analyze pass, bytes in the second.
-
-Covers `recordmill.transforms.functional.sources.arrow`.
-"""
+"""Tests of images embedded in Parquet and Arrow: sizes in the analyze pass, bytes in the second."""
 
 from __future__ import annotations
 

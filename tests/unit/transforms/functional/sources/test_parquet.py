@@ -1,7 +1,4 @@
-"""Tests of Parquet files in memory: every row has its number, also after damage.
-
-Covers `recordmill.transforms.functional.sources.batches`.
-"""
+"""Tests of Parquet files in memory: every row has its number, also after damage."""
 
 from __future__ import annotations
 

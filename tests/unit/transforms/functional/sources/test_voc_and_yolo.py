@@ -1,7 +1,4 @@
-"""Pascal VOC XML and YOLO text: exact columns, and rejects for invalid annotations.
-
-Covers `recordmill.transforms.functional.sources.yolo`.
-"""
+"""Pascal VOC XML and YOLO text: exact columns, and rejects for invalid annotations."""
 
 from __future__ import annotations
 

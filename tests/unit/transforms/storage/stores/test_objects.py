@@ -1,8 +1,4 @@
-"""Stores without a server: parsing of URLs, retries and waits.
-
-Covers `recordmill.transforms.storage.stores.beam`, `recordmill.transforms.storage.stores.hdfs`,
-`recordmill.transforms.storage.stores.options`, `recordmill.transforms.storage.stores.retries`.
-"""
+"""Stores without a server: parsing of URLs, retries and waits."""
 
 from __future__ import annotations
 
