@@ -175,9 +175,7 @@ def _probe_all(
         splits=tuple(splits) if SPLIT in columns else (),
         preset=presets.pop() if len(presets) == 1 else "",
         recognized=tuple(
-            f"{masked_url(path)}: read as {one.text}"
-            for path, one in zip(paths, found, strict=True)
-            if one.text
+            line for path, one in zip(paths, found, strict=True) for line in one.lines(path)
         ),
         snapshots=tuple(one.snapshot for one in found if one.snapshot),
     )

@@ -135,12 +135,14 @@ class DeclaredClasses:
         by_id: whether integers in the column are ids of the source.
         are_names: whether integers in the column are names, as those of folders are.
         conflict: how the sources differ in their ids, or "".
+        unused: names of classes without an id in the source, which no row may have.
     """
 
     names: tuple[tuple[int, str], ...]
     by_id: bool = False
     are_names: bool = False
     conflict: str = ""
+    unused: tuple[str, ...] = ()
 
     def merge(self, other: DeclaredClasses, where: str) -> DeclaredClasses:
         """Returns the classes of two sources, ordered by id.
@@ -171,7 +173,13 @@ class DeclaredClasses:
         added = [(id_, name) for id_, name in other.names if name not in by_name]
         merged = [*self.names, *added] if changed else sorted({*self.names, *added})
         conflict = self.conflict or "".join(f"{where}: {change}" for change in changed[:1])
-        return DeclaredClasses(tuple(merged), by_id, self.are_names or other.are_names, conflict)
+        return DeclaredClasses(
+            tuple(merged),
+            by_id,
+            self.are_names or other.are_names,
+            conflict,
+            tuple(sorted({*self.unused, *other.unused})),
+        )
 
 
 NO_CLASSES = DeclaredClasses(())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.transforms.functional.sources import webdataset
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
 from tests.images import jpeg, png
@@ -188,7 +189,7 @@ def test_links_and_upward_names_in_a_tar_touch_no_file(root: Path) -> None:
     dataset = published(archive, root.parent / "out", "--max_rejects", "9", *unlabelled(root))
     assert sorted(readers.keys(dataset, "train")) == ["/etc/absolute.jpg", "good.jpg"]
     manifest = json.loads((dataset / "manifest.json").read_bytes())
-    assert manifest["input"]["asides"] == {"hidden members of tar files": 1}  # that in ".."
+    assert manifest["input"]["asides"] == {webdataset.HIDDEN: 1}  # that in ".."
     found = readers.rejects(dataset)
     assert [r["reason"] for r in found] == ["malformed_row"] * 2
     assert "hard link" in found[0]["detail"] + found[1]["detail"]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.functional.sources.class_folder import NO_IMAGE
+from recordmill.transforms.functional.sources.tree import NO_IMAGE
+from recordmill.transforms.storage.formats import HIDDEN
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.end_to_end.sources import ANNOTATED, CAPTIONED, LABELS, SINGLE_LABEL, Shot, shots
@@ -44,9 +45,9 @@ def test_every_source_of_labelled_images(
     assert builder.info.features["label"].names == sorted(LABELS)
     assert Counter(e["label"] for e in loaded) == {0: 3, 1: 3, 2: 3}
     if name == "folder":
-        assert passed_over(dataset) == {"hidden files and folders": 1, NO_IMAGE: 1}
+        assert passed_over(dataset) == {HIDDEN: 1, NO_IMAGE: 1}
         names = json.loads((dataset / "run.json").read_bytes())["skipped_names"]
-        assert names == {NO_IMAGE: ["notes.txt"], "hidden files and folders": [".hidden"]}
+        assert names == {NO_IMAGE: ["notes.txt"], HIDDEN: [".hidden"]}
     elif name != "parquet bytes":  # of which no image has a name
         names = [e["image/filename"][0].decode() for e in readers.examples(dataset, "train")]
         suffix = {"tfrecord": 3, "tfrecord.gz": 3}.get(name)

@@ -33,13 +33,8 @@ from recordmill.transforms.functional.sources import (
     yolo,
 )
 from recordmill.transforms.functional.sources.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
-from recordmill.transforms.functional.sources.class_folder import (
-    Entries,
-    Tree,
-    Unlisted,
-    is_hidden,
-)
 from recordmill.transforms.functional.sources.table_folders import is_spark_json, with_partition
+from recordmill.transforms.functional.sources.tree import Entries, Tree, Unlisted, is_hidden
 from recordmill.transforms.storage.files import (
     entries,
     exists,
@@ -51,7 +46,7 @@ from recordmill.transforms.storage.files import (
 )
 from recordmill.transforms.storage.local_files import is_special
 
-HIDDEN = "hidden files and folders"
+HIDDEN = "hidden files and folders, and those of systems and tools"
 LOOPS = "links to a folder that they are in"
 SPECIAL = "FIFOs, sockets and devices"
 
@@ -67,7 +62,7 @@ _FolderId = tuple[int, int]
 
 @dataclass(frozen=True)
 class FileTree:
-    """A folder; implements `recordmill.transforms.functional.sources.class_folder.Tree`.
+    """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`.
 
     Attributes:
         root: the path of the folder, without a trailing slash.
@@ -75,9 +70,10 @@ class FileTree:
 
     root: str
 
-    def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
+    def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path below the root of every file, and skipped inputs for hidden ones."""
-        return _walk_here(self.root) if is_local(self.root) else _walk_store(self.root)
+        walk = _walk_here if is_local(self.root) else _walk_store
+        return walk(self.root, folder)
 
     def entries(self, name: str = "") -> Entries:
         """Returns the files and folders directly in a folder; none if it does not exist."""
@@ -98,15 +94,19 @@ class FileTree:
         """Returns whether a file or folder of this name exists below the root."""
         return exists(self.path(name))
 
+    def is_empty(self, name: str) -> bool:
+        """Returns whether a folder has no files, other than hidden ones; stores have no such."""
+        return is_local(self.root) and all(isinstance(f, SkippedInput) for f in self.walk(name))
 
-def _walk_here(root: str) -> Iterator[str | Unlisted | SkippedInput]:
-    """Yields the files below a local folder. Links are followed, but not in a cycle.
+
+def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
+    """Yields the files below a folder of a local root. Links are followed, but not in a cycle.
 
     A folder is read once for each link to it, up to `MAX_PATHS`: 16 levels with two links each
     would give 65,536 paths to one file.
     """
     # A stack instead of recursion: (folder below the root, ids of the folders above it).
-    waiting: list[tuple[str, tuple[_FolderId, ...]]] = [("", ())]
+    waiting: list[tuple[str, tuple[_FolderId, ...]]] = [(top, ())]
     paths = Counter[_FolderId]()
     while waiting:
         folder, above = waiting.pop()
@@ -152,11 +152,15 @@ def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput 
     return SkippedInput.named(SPECIAL, [name]) if is_special(entry.path) else name
 
 
-def _walk_store(root: str) -> Iterator[str | SkippedInput]:
-    for name in names_below(root + "/"):
+def _walk_store(root: str, top: str) -> Iterator[str | SkippedInput]:
+    above = f"{top}/" if top else ""
+    for found in names_below(f"{root}/{above}"):
+        name = above + found
         if any(is_hidden(part) for part in name.split("/")):
             yield SkippedInput.named(HIDDEN, [name])
-        elif name and not name.endswith("/"):  # some tools create an empty object per folder
+        elif name != above and not name.endswith(
+            "/"
+        ):  # some tools create an empty object per folder
             yield name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from recordmill.schemas.config import MAX_CLASSES
@@ -170,7 +171,7 @@ def merged_class_names(
     ('cat', 'bee', 'ant')
     """
     if declared.are_names and known != ():  # a base version may have integers as ids
-        labels = map(str, labels)
+        labels = chain(map(str, labels), declared.unused)
     if declared.by_id:
         labels = (label for label in labels if isinstance(label, str))
     found = (name for _, name in declared.names if is_class_name(name))

@@ -1,15 +1,13 @@
 """Reads folders of images, in which the top-level folder of an image, at any depth, is its class.
 
 If the top-level folders are splits, as in train/cat/1.jpg, the folders in them are the classes.
-Also defines the interface of folders to their readers, and the splits of a folder.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import BinaryIO, NamedTuple, Protocol
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
@@ -28,78 +26,22 @@ from recordmill.transforms.functional.images.sniffing import (
     has_image_suffix,
     is_image,
 )
+from recordmill.transforms.functional.sources.tree import (
+    NO_IMAGE,
+    NO_SPLIT,
+    Tree,
+    Unlisted,
+    stem_of,
+)
+from recordmill.transforms.functional.sources.tree import split as split  # re-export
 
 COLUMNS = ("image", "label", "id")
 
-NO_IMAGE = "files that are not images"
+# Files of a folder that are searched for an image.
+_MAX_SEARCHED = 10_000
 
-# Files per source split: few enough for a folder to keep many workers busy, and enough to make the
-# cost of a split negligible.
-SPLIT_FILES = 1000
-
-
-class Unlisted(NamedTuple):
-    """A file or folder that cannot be listed.
-
-    Attributes:
-        name: the path below the root, with invalid UTF-8 escaped.
-        why: the error message.
-    """
-
-    name: str
-    why: str
-
-
-class Entries(NamedTuple):
-    """The files and folders directly in a folder, sorted, without hidden ones.
-
-    Attributes:
-        folders: the names of the folders.
-        files: the names of the files.
-    """
-
-    folders: tuple[str, ...]
-    files: tuple[str, ...]
-
-
-class Tree(Protocol):
-    """The interface of a local or remote folder with all files below it."""
-
-    @property
-    def root(self) -> str:
-        """The path of the folder, without a trailing slash."""
-
-    def walk(self) -> Iterator[str | Unlisted | SkippedInput]:
-        """Yields the path of each file below the root, and skipped inputs for hidden files."""
-
-    def entries(self, name: str = "") -> Entries:
-        """Returns the files and folders directly in a folder; none if it does not exist."""
-
-    def path(self, name: str) -> str:
-        """Returns the full path of a file; its name may begin with `../`."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Opens a file for reading."""
-
-    def has(self, name: str) -> bool:
-        """Returns whether a file or folder of this name exists below the root."""
-
-
-def is_hidden(name: str) -> bool:
-    """Returns whether a name is that of a hidden file or of a system file such as Thumbs.db."""
-    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
-
-
-def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
-    """Yields source splits of up to `SPLIT_FILES` files.
-
-    Args:
-        file: the folder as a source.
-        names: the paths of the files below it.
-    """
-    remaining = iter(names)
-    while names_of_split := tuple(islice(remaining, SPLIT_FILES)):
-        yield SourceSplit(file, names=names_of_split)
+# Folders of which each is searched; datasets with one class by mistake have few.
+_MAX_FOLDERS = 8
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -114,47 +56,61 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     """
     for found in tree.walk():
         if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
-            classes = {"label": DeclaredClasses((), are_names=True)}
-            if not file.has_split_folders:
-                return Probe(COLUMNS, has_rows=True, classes=classes)
-            splits = tree.entries().folders
-            return Probe((*COLUMNS, SPLIT), has_rows=True, classes=classes, splits=splits)
+            splits = split_folders(tree) if file.has_split_folders else ()
+            labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, splits))
+            columns = (*COLUMNS, SPLIT) if splits else COLUMNS
+            return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
     raise UsageError(
         f"{file.path}: the folder contains no image; expected a table, or images in folders named "
         "after their classes"
     )
 
 
-def has_split_folders(tree: Tree) -> bool:
-    """Returns whether the top-level folders are splits, and the folders in them are classes."""
-    names = tree.entries().folders
-    are_splits = bool(names) and all(name.lower() in SPLIT_NAMES for name in names)
-    return are_splits and any(tree.entries(name).folders for name in names)
+def split_folders(tree: Tree) -> tuple[str, ...]:
+    """Returns the top-level folders if they are splits with classes in them; () otherwise.
+
+    Other folders do not matter unless they have images.
+    """
+    folders = tree.entries().folders
+    names = tuple(name for name in folders if name.lower() in SPLIT_NAMES)
+    if not any(tree.entries(name).folders for name in names):
+        return ()
+    return () if any(_has_image(tree, name) for name in folders if name not in names) else names
 
 
-def split(
-    tree: Tree, file: TableFile, accepts: Callable[[str], bool] = bool
-) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields source splits of the files in a folder, then rejects and skipped inputs.
+def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """Returns the folder of the only class, and the names of several folders in it; or None.
 
     Args:
         tree: the folder.
-        file: the folder as a source.
-        accepts: returns whether the source includes a file; other files are ignored.
+        splits: its split folders.
     """
-    others: list[Reject | SkippedInput] = []
+    classes = _class_folders(tree, splits)
+    found = [name for name in classes if len(classes) <= _MAX_FOLDERS and _has_image(tree, name)]
+    if len({posixpath.basename(name) for name in found}) != 1:
+        return None
+    below = sorted({inner for name in found for inner in tree.entries(name).folders})
+    return (found[0], tuple(below)) if len(below) > 1 else None
 
-    def names() -> Iterator[str]:
-        for found in tree.walk():
-            if isinstance(found, str):
-                if accepts(found):
-                    yield found
-            else:
-                others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
-    # Names are listed while their splits are yielded, so `others` is complete only after the last.
-    yield from splits_of_names(file, names())
-    yield from others
+def _class_folders(tree: Tree, splits: Sequence[str]) -> list[str]:
+    tops = splits or ("",)
+    return [posixpath.join(top, name) for top in tops for name in tree.entries(top).folders]
+
+
+def _empty_classes(tree: Tree, splits: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of class folders without files, sorted."""
+    empty = filter(tree.is_empty, _class_folders(tree, splits))
+    return tuple(sorted({posixpath.basename(name) for name in empty}))
+
+
+def _has_image(tree: Tree, folder: str) -> bool:
+    found = islice(tree.walk(folder), _MAX_SEARCHED)
+    return any(isinstance(name, Unlisted) or _is_image(name) for name in found)
+
+
+def _is_image(found: str | SkippedInput) -> bool:
+    return isinstance(found, str) and has_image_suffix(found)
 
 
 def read(
@@ -167,7 +123,7 @@ def read(
         split: some of its files.
         projection: the columns to keep.
     """
-    skipped: list[str] = []
+    skipped: dict[str, list[str]] = {NO_IMAGE: [], NO_SPLIT: []}
     for name in split.names:
         try:
             is_row = _is_row(tree, name)
@@ -175,12 +131,13 @@ def read(
             uri = tree.path(name)
             yield Reject("", uri, uri, Reason.READ_ERROR, str(error.strerror or error))
             continue
-        if is_row:
-            yield _row(tree, name, split.file, projection)
+        if not is_row:
+            skipped[NO_IMAGE].append(name)
+        elif split.file.has_split_folders and "/" not in name:
+            skipped[NO_SPLIT].append(name)
         else:
-            skipped.append(name)
-    if skipped:
-        yield SkippedInput.named(NO_IMAGE, skipped)
+            yield _row(tree, name, split.file, projection)
+    yield from (SkippedInput.named(kind, names) for kind, names in skipped.items() if names)
 
 
 def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
@@ -202,11 +159,6 @@ def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
     return {column: values[column] for column in (*COLUMNS, SPLIT) if column in values}
 
 
-def stem_of(name: str) -> str:
-    """Returns the name of a file without its folder and last suffix."""
-    return posixpath.splitext(posixpath.basename(name))[0]
-
-
 def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
     uri, values = tree.path(name), values_of(name, file.has_split_folders)
     return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
@@ -219,8 +171,3 @@ def _is_row(tree: Tree, name: str) -> bool:
         return True
     with tree.open(name) as stream:
         return is_image(stream.read(HEAD_BYTES))
-
-
-def _unlisted(tree: Tree, found: Unlisted) -> Reject:
-    source = tree.path(found.name)
-    return Reject("", "", source, Reason.READ_ERROR, found.why)

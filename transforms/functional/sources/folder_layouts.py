@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
 from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
-from recordmill.transforms.functional.sources.class_folder import Tree
 from recordmill.transforms.functional.sources.tables_beside_images import (
     check_has_classes,
     metadata_files,
     tables_beside,
 )
+from recordmill.transforms.functional.sources.tree import Tree
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "captions")
@@ -29,6 +31,7 @@ _YEAR = re.compile(r"[-_]?\d{4}$")
 _ROBOFLOW = "_annotations.coco"
 _COCO_LISTS = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
 _HEAD_BYTES = 2**16
+_SHOWN_FOLDERS = 3
 
 
 class Layout(NamedTuple):
@@ -38,11 +41,18 @@ class Layout(NamedTuple):
         files: its sources.
         text: a description for users; "" for plain class folders.
         snapshot: the snapshot of a lakehouse table, or None.
+        warning: a warning about how it is read, or "".
     """
 
     files: tuple[TableFile, ...]
     text: str = ""
     snapshot: TableSnapshot | None = None
+    warning: str = ""
+
+    def lines(self, path: str) -> list[str]:
+        """Returns what users learn about how a path is read."""
+        text = [f"{masked_url(path)}: read as {self.text}"] if self.text else []
+        return [*text, *([f"warning: {self.warning}"] if self.warning else [])]
 
 
 def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
@@ -77,7 +87,8 @@ def _with_tables(tree: Tree) -> Layout:
         return found
     if not found.files[0].has_split_folders:
         check_has_classes(tree, tables)
-    return Layout(found.files, f"{found.text or 'class folders'}; not read: {', '.join(tables)}")
+    text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
+    return found._replace(text=text)
 
 
 def class_folders(tree: Tree) -> Layout:
@@ -86,18 +97,35 @@ def class_folders(tree: Tree) -> Layout:
     Args:
         tree: the folder.
     """
-    if class_folder.has_split_folders(tree):
+    splits = class_folder.split_folders(tree)
+    warning = _only_class_warning(tree, splits)
+    if splits:
         file = TableFile(tree.root, "folder", has_split_folders=True)
-        return Layout((file,), "class folders within split folders")
+        return Layout((file,), "class folders within split folders", warning=warning)
     names = tree.entries().folders
-    splits = [name for name in names if name.lower() in SPLIT_NAMES]
-    if not splits:
-        return Layout((TableFile(tree.root, "folder"),))
-    others = [name for name in names if name not in splits]
+    named = [name for name in names if name.lower() in SPLIT_NAMES]
+    if not named:
+        return Layout((TableFile(tree.root, "folder"),), warning=warning)
+    others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
-    what = "classes, not splits" if len(splits) > 1 else "a class, not a split"
-    text = f"class folders; {', '.join(splits)}: {what}, because {why}"
-    return Layout((TableFile(tree.root, "folder"),), text)
+    what = "classes, not splits" if len(named) > 1 else "a class, not a split"
+    text = f"class folders; {', '.join(named)}: {what}, because {why}"
+    return Layout((TableFile(tree.root, "folder"),), text, warning=warning)
+
+
+def _only_class_warning(tree: Tree, splits: Sequence[str]) -> str:
+    """Returns a warning if all images are below one class folder, which contains several; or ""."""
+    found = class_folder.only_class(tree, splits)
+    if found is None:
+        return ""
+    folder, below = found
+    shown = ", ".join(below[:_SHOWN_FOLDERS]) + ", …" * (len(below) > _SHOWN_FOLDERS)
+    each = "each split as in " if splits else ""
+    return (
+        f"{tree.root}: all images have the same class, {posixpath.basename(folder)!r}, although "
+        f"they are in different folders ({shown}). If these are the classes, convert "
+        f"{each}--input {shlex.quote(tree.path(folder))}"
+    )
 
 
 def coco_layout(tree: Tree) -> Layout | None:

@@ -23,8 +23,8 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, parquet
-from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
 from recordmill.transforms.functional.sources.table_folders import is_table, partition_of
+from recordmill.transforms.functional.sources.tree import Tree, stem_of
 
 # The names that ImageFolder reads; each is in the folder to which its paths are relative.
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")

@@ -29,8 +29,8 @@ from recordmill.schemas.tables import (
     SourceSplit,
     TableFile,
 )
-from recordmill.transforms.functional.sources import class_folder
-from recordmill.transforms.functional.sources.class_folder import Tree, stem_of
+from recordmill.transforms.functional.sources.tree import Tree, stem_of
+from recordmill.transforms.functional.sources.tree import split as tree_split
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     PIXEL,
@@ -108,7 +108,7 @@ def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | Skippe
         tree: the folder.
         file: the folder as a source.
     """
-    return class_folder.split(tree, file, _is_annotation)
+    return tree_split(tree, file, _is_annotation)
 
 
 def read(

@@ -20,13 +20,13 @@ from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedIn
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import IMAGE_SUFFIXES
-from recordmill.transforms.functional.sources.class_folder import is_hidden
 from recordmill.transforms.functional.sources.json_lines import parse_object
 from recordmill.transforms.functional.sources.tar import Member, TarError, members
+from recordmill.transforms.functional.sources.tree import is_hidden
 from recordmill.transforms.functional.values.typed import has_surrogates
 
 OTHER = "members of tar files that are neither images nor labels"
-HIDDEN = "hidden members of tar files"
+HIDDEN = "hidden members of tar files, and those of systems and tools"
 
 MAX_TEXT_BYTES = 16 * 2**20
 

@@ -28,12 +28,8 @@ from recordmill.schemas.tables import (
 )
 from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.class_folder import (
-    NO_IMAGE,
-    Tree,
-    stem_of,
-)
-from recordmill.transforms.functional.sources.class_folder import split as split  # re-export
+from recordmill.transforms.functional.sources.tree import NO_IMAGE, Tree, stem_of
+from recordmill.transforms.functional.sources.tree import split as split  # re-export
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     NORMALIZED,

@@ -12,7 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.sources import class_folder, voc, yolo
+from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
 from recordmill.transforms.functional.sources.class_folder import Unlisted
 from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
 from tests.images import image_bytes, jpeg, png
@@ -189,7 +189,7 @@ def test_a_class_folder_gives_one_row_per_image(tmp_path: Path) -> None:
 
 
 def test_large_folders_are_read_in_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_folder, "SPLIT_FILES", 3)
+    monkeypatch.setattr(tree, "SPLIT_FILES", 3)
     put(tmp_path, *(f"{i}.jpg" for i in range(8)))
     splits = list(FORMATS["folder"].split(TableFile(str(tmp_path), "folder")))
     assert [len(split.names) for split in splits] == [3, 3, 2]

@@ -35,7 +35,7 @@ def test_the_format_of_a_file_is_in_its_bytes_or_its_name(
     tmp_path: Path, name: str, data: bytes, input_format: str, gzipped: bool
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    (file,), text, _ = sources_of(f"{tmp_path}/{name}", "auto", has_images=True)
+    (file,), text, *_ = sources_of(f"{tmp_path}/{name}", "auto", has_images=True)
     assert (file.format, file.gzipped, text) == (input_format, gzipped, "")
 
 

@@ -29,7 +29,7 @@ class Folder:
         self.names = names
         self.walked = 0
 
-    def walk(self) -> Iterator[str | SkippedInput]:
+    def walk(self, folder: str = "") -> Iterator[str | SkippedInput]:
         for name in self.names:
             self.walked += 1
             is_hidden = any(part.startswith(".") for part in name.split("/"))

@@ -1,0 +1,142 @@
+"""Class folders: classes and splits of random trees are those of an independent walk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.transforms.functional.rows.labels import merged_class_names
+from recordmill.transforms.functional.sources import class_folder
+from recordmill.transforms.functional.sources.folder_layouts import class_folders, layout_of
+from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, is_hidden
+from recordmill.transforms.storage.formats import FileTree
+from tests.images import jpeg
+
+# As they are written on disks; the list of the product is in lower case.
+SYSTEM = (
+    *("@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN", "lost+found", "System Volume Information"),
+    *("__MACOSX", ".Trash-1000", ".Trashes", ".Spotlight-V100", ".fseventsd", ".AppleDouble"),
+    *(".thumbnails", ".git", ".dvc", ".svn", "__pycache__", ".ipynb_checkpoints", "@Recycle"),
+    *("~snapshot", ".@__thumb", "Thumbs.db", "Desktop.ini", ".DS_Store"),
+)
+CLASSES = ("bird", "cat", "dog", "10", "9", "Recycled", "thumbnails", "data")
+IMAGE = jpeg()
+
+names = st.sampled_from(("1.jpg", "2.JPEG", "3.png", "notes.md", "a/4.jpg", "a/b/readme"))
+folders = st.dictionaries(
+    st.sampled_from(CLASSES),
+    st.tuples(st.sets(names, max_size=3), st.sets(st.sampled_from(SYSTEM), max_size=2)),
+    min_size=1,
+)
+
+
+def make(root: Path, tree: dict[str, tuple[set[str], set[str]]]) -> None:
+    for folder, (files, system) in tree.items():
+        (root / folder).mkdir(parents=True)
+        for name in (*files, *(f"{name}/{folder}.jpg" for name in system)):
+            (root / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / folder / name).write_bytes(IMAGE)
+
+
+def converted(root: Path) -> tuple[tuple[str, ...], dict[str, tuple[str | None, str | None]]]:
+    """Returns the classes of a folder, and label and split of each image."""
+    tree = FileTree(str(root))
+    (file,) = class_folders(tree).files
+    declared = class_folder.probe(tree, file).classes["label"]
+    rows = {}
+    for split in class_folder.split(tree, file):
+        if isinstance(split, SourceSplit):
+            for row in class_folder.read(tree, split, Projection()):
+                if isinstance(row, Row):
+                    rows[row.values["image"]] = (row.values.get("label"), row.values.get("split"))
+    labels = {label for label, _ in rows.values() if label is not None}
+    return merged_class_names(labels, None, declared), rows
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(("", "train", "val", "Test")), folders, min_size=1))
+def test_classes_and_splits_are_those_of_an_independent_walk(splits):
+    splits = {"": splits[""]} if "" in splits else splits
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for split, tree in splits.items():
+            make(root / split, tree)
+        for name in SYSTEM[:3]:
+            make(root, {name: ({"1.jpg"}, set())})
+        expected, classes = {}, set()
+        for split, tree in splits.items():
+            for label, (files, _) in tree.items():
+                found = []
+                for top, below, names in os.walk(root / split / label):
+                    below[:] = [n for n in below if n not in SYSTEM]
+                    found += [os.path.join(top, n) for n in names if n not in SYSTEM]
+                images = {os.path.relpath(path, root): (label, split or None) for path in found}
+                # Every file that this test writes is an image by its first bytes.
+                expected |= images
+                if images or not files:
+                    classes.add(label)
+        if not expected:
+            return
+        found_classes, rows = converted(root)
+        assert rows == expected
+        assert found_classes == tuple(sorted(classes))
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_files_of_systems_and_tools_are_hidden_in_any_case(name: str) -> None:
+    assert is_hidden(name)
+    assert is_hidden(name.upper())
+    assert not is_hidden(f"x{name}")
+
+
+def test_images_beside_split_folders_are_skipped_and_counted(tmp_path: Path) -> None:
+    make(tmp_path, {"train/cat": ({"1.jpg"}, set()), "val/cat": ({"2.JPEG"}, set())})
+    (tmp_path / "cover.jpg").write_bytes(IMAGE)
+    (tmp_path / "notes.md").write_text("notes")
+    tree = FileTree(str(tmp_path))
+    (file,) = class_folders(tree).files
+    (split,) = [s for s in class_folder.split(tree, file) if isinstance(s, SourceSplit)]
+    skipped = [f for f in class_folder.read(tree, split, Projection()) if not isinstance(f, Row)]
+    assert skipped == [
+        SkippedInput(NO_IMAGE, 1, ("notes.md",)),
+        SkippedInput(NO_SPLIT, 1, ("cover.jpg",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "warning"),
+    [
+        (("images/cat/1.jpg", "images/dog/2.jpg"), "'images', although.*(cat, dog).*/images"),
+        (("pets/train/cat/1.jpg", "pets/val/cat/2.jpg"), "'pets', although.*(train, val).*/pets"),
+        (("train/data/cat/1.jpg", "val/data/dog/1.jpg"), "(cat, dog).*each split as in --input"),
+        (("images/cat/1.jpg", "images/dog/2.jpg", "docs/a.md", "empty/"), "'images'"),
+        (("images/cat/1.jpg", "more/dog/2.jpg"), ""),
+        (("cat/indoor/1.jpg",), ""),
+        (("cat/1.jpg", "dog/2.jpg"), ""),
+    ],
+)
+def test_one_class_with_several_folders_is_a_warning(tmp_path, names, warning):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            (tmp_path / name).write_bytes(IMAGE)
+    found = layout_of(FileTree(str(tmp_path))).warning
+    assert bool(found) == bool(warning)
+    for part in warning.split(".*"):
+        assert part in found
+
+
+def test_a_folder_without_images_does_not_make_split_folders_classes(tmp_path: Path) -> None:
+    make(tmp_path, {"train/cat": ({"1.jpg"}, set()), "val/cat": ({"2.JPEG"}, set())})
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/notes.md").write_text("notes")
+    classes, rows = converted(tmp_path)
+    assert classes == ("cat",)
+    assert sorted(rows.values()) == [("cat", "train"), ("cat", "val")]

@@ -1,0 +1,146 @@
+"""Defines the interface of folders to their readers, the files that these skip, and splits."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import BinaryIO, NamedTuple, Protocol
+
+from recordmill.schemas.records import SkippedInput
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import SourceSplit, TableFile
+
+NO_IMAGE = "files that are not images"
+NO_SPLIT = "images that no split of the source names"
+
+# Files per source split: few enough for a folder to keep many workers busy, and enough to make the
+# cost of a split negligible.
+SPLIT_FILES = 1000
+
+
+class Unlisted(NamedTuple):
+    """A file or folder that cannot be listed.
+
+    Attributes:
+        name: the path below the root, with invalid UTF-8 escaped.
+        why: the error message.
+    """
+
+    name: str
+    why: str
+
+
+class Entries(NamedTuple):
+    """The files and folders directly in a folder, sorted, without hidden ones.
+
+    Attributes:
+        folders: the names of the folders.
+        files: the names of the files.
+    """
+
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+class Tree(Protocol):
+    """The interface of a local or remote folder with all files below it."""
+
+    @property
+    def root(self) -> str:
+        """The path of the folder, without a trailing slash."""
+
+    def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
+        """Yields the path of each file in a folder, at any depth, and skipped inputs."""
+
+    def entries(self, name: str = "") -> Entries:
+        """Returns the files and folders directly in a folder; none if it does not exist."""
+
+    def path(self, name: str) -> str:
+        """Returns the full path of a file; its name may begin with `../`."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Opens a file for reading."""
+
+    def has(self, name: str) -> bool:
+        """Returns whether a file or folder of this name exists below the root."""
+
+    def is_empty(self, name: str) -> bool:
+        """Returns whether a folder has no files at any depth, other than hidden ones."""
+
+
+# Files and folders of operating systems, network disks and tools, in lower case. Sources: macOS,
+# Windows and Linux in https://github.com/github/gitignore/tree/main/Global, the folders that
+# Synology's and QNAP's disks create (Synology Drive's blacklist.filter lists its own), and NetApp's
+# ~snapshot. Names that a class could have, such as Recycled, are left out. Hidden ones, such as
+# .git, .dvc, .Trashes and .ipynb_checkpoints, need no entry.
+_SYSTEM = frozenset(
+    {
+        *("__macosx", "network trash folder", "temporary items", "icon\r"),
+        *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "$recycle.bin"),
+        *("system volume information", "lost+found", "~snapshot"),
+        *(
+            "@eadir",
+            "#recycle",
+            "#snapshot",
+            "@tmp",
+            "@sharebin",
+            "@synologydrive",
+            "@synoresource",
+        ),
+        *("@recycle", "@recently-snapshot", "@__thumb", "@transcode"),
+        *("__pycache__", "node_modules"),
+    }
+)
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a name is that of a hidden file, or of one that systems and tools create."""
+    return name.startswith(".") or name.casefold() in _SYSTEM
+
+
+def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
+    """Yields source splits of up to `SPLIT_FILES` files.
+
+    Args:
+        file: the folder as a source.
+        names: the paths of the files below it.
+    """
+    remaining = iter(names)
+    while names_of_split := tuple(islice(remaining, SPLIT_FILES)):
+        yield SourceSplit(file, names=names_of_split)
+
+
+def split(
+    tree: Tree, file: TableFile, accepts: Callable[[str], bool] = bool
+) -> Iterator[SourceSplit | Reject | SkippedInput]:
+    """Yields source splits of the files in a folder, then rejects and skipped inputs.
+
+    Args:
+        tree: the folder.
+        file: the folder as a source.
+        accepts: returns whether the source includes a file; other files are ignored.
+    """
+    others: list[Reject | SkippedInput] = []
+
+    def names() -> Iterator[str]:
+        for found in tree.walk():
+            if isinstance(found, str):
+                if accepts(found):
+                    yield found
+            else:
+                others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
+
+    # Names are listed while their splits are yielded, so `others` is complete only after the last.
+    yield from splits_of_names(file, names())
+    yield from others
+
+
+def stem_of(name: str) -> str:
+    """Returns the name of a file without its folder and last suffix."""
+    return posixpath.splitext(posixpath.basename(name))[0]
+
+
+def _unlisted(tree: Tree, found: Unlisted) -> Reject:
+    source = tree.path(found.name)
+    return Reject("", "", source, Reason.READ_ERROR, found.why)
