@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
@@ -18,16 +13,15 @@ from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import (
     HEADER_BYTES,
     FrameError,
-    masked_crc32c,
     read_frames,
 )
+from recordmill.transforms.storage.compression import decompressed
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
 from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP
 
 _PATTERNS = ("*tfrecord*", "**/*tfrecord*")
-_CHUNK_BYTES = 2**16
 _SHOWN_KEYS = 3
 
 
@@ -239,8 +233,8 @@ def read_records(file: str) -> Iterator[FoundRecord]:
     """
     number = 0
     try:
-        with open_uncompressed(file) as stream:
-            for frame in read_frames(stream):
+        with open_binary(file) as stream:
+            for frame in read_frames(decompressed(stream)):
                 yield FoundRecord(
                     file, number, frame.offset, frame.data, parse_features(frame.data)
                 )
@@ -274,48 +268,3 @@ def parse_features(data: bytes) -> dict[str, list[Any]] | None:
         return read_features(data)
     except ValueError:
         return None
-
-
-@contextmanager
-def open_uncompressed(file: str) -> Iterator[BinaryIO]:
-    """Opens a file and decompresses it; compression is detected by content, not by name."""
-    with open_binary(file) as stream:
-        head = stream.read(HEADER_BYTES)
-        stream.seek(0)
-        if head[:2] == b"\x1f\x8b":
-            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-        elif _is_zlib(head):
-            yield cast("BinaryIO", io.BufferedReader(_Inflating(stream)))
-        else:
-            yield stream
-
-
-def _is_zlib(head: bytes) -> bool:
-    """Returns whether a file is a zlib stream, and not an uncompressed TFRecord file."""
-    # RFC 1950: compression method 8, and a 16-bit header that is a multiple of 31.
-    if len(head) < HEADER_BYTES or head[0] & 15 != 8 or int.from_bytes(head[:2], "big") % 31:
-        return False
-    # The same bytes can be the length of a record, which is followed by its masked CRC.
-    return bool(struct.unpack("<I", head[8:])[0] != masked_crc32c(head[:8]))
-
-
-class _Inflating(io.RawIOBase):
-    """The decompressed content of a zlib stream."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._inflate = zlib.decompressobj()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data and not self._inflate.eof:
-            # decompress() limits its output, and keeps the unused input as unconsumed_tail.
-            packed = self._inflate.unconsumed_tail or self._stream.read(_CHUNK_BYTES)
-            if not packed:
-                raise EOFError("the file ends within the zlib stream")
-            data = self._inflate.decompress(packed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -7,16 +7,15 @@ common: reasons of rejects, version tags, Unicode forms and compression.
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import unicodedata
 from collections.abc import Iterator
-from typing import BinaryIO, TypeAlias, cast
+from typing import BinaryIO, TypeAlias
 
 from recordmill.schemas.layout import is_url, is_web, join
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
+from recordmill.transforms.storage.compression import decompressed
 from recordmill.transforms.storage.local_store import LOCAL
 from recordmill.transforms.storage.stores.hdfs import HDFS, is_hdfs
 from recordmill.transforms.storage.stores.objects import OBJECTS, parse
@@ -70,10 +69,7 @@ def load(path: str) -> bytes:
 def open_table(file: TableFile) -> BinaryIO:
     """Opens a table for reading, decompressed and buffered, so that `peek` works."""
     stream = open_binary(file.path)
-    if not file.gzipped:
-        return stream
-    unzipped = gzip.GzipFile(fileobj=stream, mode="rb")
-    return cast("BinaryIO", io.BufferedReader(unzipped))
+    return decompressed(stream) if file.gzipped else stream
 
 
 def open_range(path: str, start: int, stop: int) -> BinaryIO:

@@ -35,6 +35,7 @@ from recordmill.transforms.functional.sources import (
 from recordmill.transforms.functional.sources.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
 from recordmill.transforms.functional.sources.table_folders import is_spark_json, with_partition
 from recordmill.transforms.functional.sources.tree import Entries, Tree, Unlisted, is_hidden
+from recordmill.transforms.storage.compression import is_tfrecord
 from recordmill.transforms.storage.files import (
     entries,
     exists,
@@ -338,6 +339,8 @@ _SUFFIXES = {
     "tfrecord": "tfrecord",
     "tfrecords": "tfrecord",
     "tfrec": "tfrecord",
+    "record": "tfrecord",
+    "records": "tfrecord",
     "json": "coco",
 }
 _SHARD = re.compile(r"-\d+-of-\d+$")
@@ -362,6 +365,8 @@ def format_of(path: str, head: bytes) -> str | None:
     for signature, found in _SIGNATURES.items():
         if head.startswith(signature):
             return found
+    if is_tfrecord(head):
+        return "tfrecord"
     if is_spark_json(path):
         return "jsonl"
     # "x.tfrecord-00000-of-00010" has its suffix before the shard number.

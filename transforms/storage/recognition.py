@@ -24,6 +24,7 @@ from recordmill.transforms.functional.sources.folder_layouts import (
 )
 from recordmill.transforms.functional.sources.foreign_files import describe
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
+from recordmill.transforms.storage.compression import HEAD_BYTES, compression_of
 from recordmill.transforms.storage.files import exists, open_binary, ranged_size
 from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
 from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
@@ -32,7 +33,6 @@ from recordmill.transforms.storage.lakehouse.iceberg import open_iceberg
 from recordmill.transforms.storage.listing import is_folder
 
 _GZIP = b"\x1f\x8b"
-_HEAD_BYTES = 64
 
 # The formats in which an empty file is a table without rows.
 _WITHOUT_HEADER = ("jsonl", "tfrecord")
@@ -120,7 +120,7 @@ def _coco(path: str) -> Layout:
 
 def _file(path: str, input_format: str, has_images: bool) -> Layout:
     with open_binary(path) as stream:
-        head = stream.read(_HEAD_BYTES)
+        head = stream.read(HEAD_BYTES)
     found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
         what = describe(path, head)
@@ -130,7 +130,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Layout:
         raise UsageError(f"{path}: is a file; expected a folder of format {found}")
     if not head and (found not in _WITHOUT_HEADER or path.endswith(".gz")):
         raise UsageError(f"{path}: the file is empty; expected a table")
-    is_gzipped = head.startswith(_GZIP)
+    is_gzipped = bool(compression_of(head)) and (found == "tfrecord" or head.startswith(_GZIP))
     if found == "coco" and has_images and not is_gzipped and not is_web(path):
         return _coco(path)
     size = ranged_size(path) if found in TEXT_FORMATS else None

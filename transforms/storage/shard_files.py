@@ -22,6 +22,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
+from recordmill.transforms.storage.compression import Compression, compression_in, unpack
 from recordmill.transforms.storage.local_files import open_regular
 
 if TYPE_CHECKING:
@@ -93,17 +94,19 @@ class MeasuredShard:
         stream: the uncompressed stream of framed records.
     """
 
-    def __init__(self, path: str) -> None:
-        """Opens the file."""
+    def __init__(self, path: str, by_content: bool = False) -> None:
+        """Opens the file; its compression is that of its name, or by content if it is foreign."""
         # file → tap (SHA-256 of the stored bytes) → gunzip, if gzipped → tap (CRC-32C) → stream
         self._sha256, self._crc32c = hashlib.sha256(), 0
         self._file = open_stored(path)
+        compression: Compression = "gzip" if compression_of(path) else ""
+        if by_content:
+            compression = compression_in(self._file)
         self._stored = _Tap(self._file, self._sha256.update)
-        records: io.BufferedIOBase | gzip.GzipFile = self._stored
-        if compression_of(path):
-            records = gzip.GzipFile(
-                fileobj=io.BufferedReader(cast("io.RawIOBase", self._stored), _CHUNK_BYTES)
-            )
+        records: Any = self._stored
+        if compression:
+            buffered = io.BufferedReader(cast("io.RawIOBase", self._stored), _CHUNK_BYTES)
+            records = unpack(cast("BinaryIO", buffered), compression)
         self._records = _Tap(records, self._extend)
         self.stream = cast("BinaryIO", self._records)
 

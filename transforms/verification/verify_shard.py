@@ -143,7 +143,9 @@ def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> 
     Raises:
         OSError: if a file does not exist or cannot be read.
     """
-    with MeasuredShard(layout.join(shard.directory, shard.file)) as file:
+    # A file without an index is none of a dataset, whose names state the compression.
+    path = layout.join(shard.directory, shard.file)
+    with MeasuredShard(path, by_content=not shard.records) as file:
         contents, problems = _read(file.stream, shard, resolved, level == "decode")
         file_digests = file.digests()
     index_digests, mismatch = _verify_index(shard, contents)

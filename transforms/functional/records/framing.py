@@ -95,6 +95,15 @@ def masked_crc32c(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
+def is_record_header(head: bytes) -> bool:
+    """Returns whether bytes begin with the length of a record and its checksum."""
+    try:
+        _length(head[:HEADER_BYTES])
+    except (ValueError, struct.error):
+        return False
+    return True
+
+
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:
     """Yields each record of an uncompressed TFRecord file.
 

@@ -1,0 +1,54 @@
+"""Tests that files are decompressed and recognized by content, whatever their names."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.dataset.verify import verify_files
+from recordmill.pipelines.inspect.record_files import read_records
+from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.storage.compression import compression_of, decompressed, is_tfrecord
+from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.storage.recognition import sources_of
+from tests.images import jpeg
+from tests.unit.transforms.functional.sources.test_tfrecord import example, framed
+
+RECORDS = framed(example(image=[jpeg(9, 7, 1)], label=[1], **{"image/filename": [b"a.jpg"]}))
+PACKED = {"": RECORDS, "gzip": gzip.compress(RECORDS, mtime=0), "zlib": zlib.compress(RECORDS)}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("name", ["x.record-00000-of-00003", "train.records", "x", "x.csv"])
+def test_records_are_recognized_by_content(tmp_path: Path, kind: str, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(PACKED[kind])
+    ((file,), _, _) = sources_of(str(path), "auto", has_images=True)
+    assert (file.format, file.gzipped) == ("tfrecord", bool(kind))
+    (row,) = FORMATS["tfrecord"].read(SourceSplit(file), Projection(("label",)))
+    assert row.values == {"label": [1]}
+    assert [record.features["label"] for record in read_records(str(path))] == [[1]]
+    assert verify_files([str(path)], preset("image_classification"), "parse") == (1, [])
+
+
+@pytest.mark.parametrize("length", [0x8B1F, 0x9C78, 0x0178])
+def test_a_length_that_looks_like_a_signature_is_a_length(length: int) -> None:
+    header = struct.pack("<Q", length)
+    header += struct.pack("<I", masked_crc32c(header))
+    assert compression_of(header + bytes(100)) == ""
+    assert is_tfrecord(header + bytes(100))
+
+
+def test_a_cut_stream_is_an_error_after_the_records_before() -> None:
+    data = framed(*(bytes([i]) * 50_000 for i in range(9)))
+    stream = decompressed(io.BytesIO(zlib.compress(data, 0)[:-1000]))
+    assert stream.read(400_000) == data[:400_000]
+    with pytest.raises(EOFError, match="within the zlib stream"):
+        stream.read(60_000)
