@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, ByteSize
 from recordmill.pipelines.parser import COMMANDS, add_log_flags
 from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.features import Schema
-from recordmill.schemas.option import DeclaredOption, options_of, read_path
+from recordmill.schemas.option import Affects, DeclaredOption, options_of, read_path
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.transforms.storage.stores.options import WebOptions
 
@@ -43,16 +43,7 @@ def files() -> dict[Path, str]:
     return {PAGE: page(), TYPES: types()}
 
 
-_ROW_OPTIONS = (
-    *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
-    *("boxes", "masks"),
-    *("label_offset", "decode", "image_timeout"),
-)
 _OWN_PARAMETERS = ("schema", "output", "name")
-_INPUT_OPTIONS = (
-    *("input_format", "labels", "join_on", "delimiter", "header"),
-    *("list_unused_images", "fail_fast", "sample"),
-)
 
 
 def types() -> str:
@@ -74,7 +65,8 @@ def types() -> str:
         "",
         'StrPath: TypeAlias = "str | os.PathLike[str]"',
     ]
-    rows, of_convert = set(_ROW_OPTIONS), {*_OWN_PARAMETERS, *_INPUT_OPTIONS}
+    rows = _names(Affects.ROW)
+    of_convert = _names(Affects.SOURCE) - {"input"} | {*_OWN_PARAMETERS}
     others = {declared.name for declared in options()} - rows - of_convert - {"input"}
     for name, base, text, names in (
         ("RowOptions", "TypedDict, total=False", "that apply to a single row", rows),
@@ -84,6 +76,10 @@ def types() -> str:
         lines += ["", "", f"class {name}({base}):", f'    """Options of a conversion {text}."""']
         lines += ["", *_declarations(names)]
     return "\n".join([*lines, ""])
+
+
+def _names(affects: Affects) -> set[str]:
+    return {declared.name for declared in options() if declared.option.affects & affects}
 
 
 def _declarations(names: Collection[str]) -> Iterator[str]:

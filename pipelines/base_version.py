@@ -14,6 +14,7 @@ from recordmill.schemas.config import ConvertConfig, OnConflict
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base, Manifest
+from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
@@ -115,25 +116,10 @@ def _is_same(one: str, other: str) -> bool:
     return one == other
 
 
-# The options that decide where a record is, or its bytes: with --append, those of the base version.
-_OF_BASE = (
-    "seed",
-    "splits",
-    "split_method",
-    "split_column",
-    "group_column",
-    "records_per_shard",
-    "compression",
-    "deduplicate",
-    "decode",
-    "sample",
-)
-
-
 def _check_append(config: ConvertConfig, manifest: Manifest) -> None:
     """Rejects options under which old and new records would not be one dataset."""
     new, old = config.model_dump(mode="json"), manifest.config
-    for name in _OF_BASE:
+    for name in sorted(fields_that_affect(ConvertConfig, Affects.BASE)):
         if new[name] != old.get(name, ConvertConfig.model_fields[name].default):
             raise UsageError(
                 f"--append: --base was written with --{name} {old.get(name)!r}, but this run has "

@@ -25,6 +25,7 @@ from recordmill.pipelines.run.run_record import RunContext, read_record
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Schema
+from recordmill.schemas.option import Affects, options_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
@@ -256,11 +257,11 @@ class WriteDataset(beam.PTransform):
 
 def _config(**options: Any) -> ConvertConfig:
     """Returns the config of a conversion whose rows come from a pipeline."""
-    of_tables = ("input", "input_format", "labels", "join_on", "delimiter", "header")
-    for name in (*of_tables, "list_unused_images", "sample"):
-        if name in options:
+    for declared in options_of(ConvertConfig):
+        if declared.name in options and declared.option.affects & Affects.SOURCE:
             raise UsageError(
-                f"{name}: the rows come from the pipeline. Read, join and select them there."
+                f"{declared.name}: the rows come from the pipeline. "
+                "Read, join and select them there."
             )
     return config_of({"input": [_ROWS], **{k: v for k, v in options.items() if v is not None}})
 

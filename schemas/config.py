@@ -23,11 +23,13 @@ from recordmill.schemas.croissant_properties import Properties
 from recordmill.schemas.features import Schema
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.option import (
+    Affects,
     Integer,
     Option,
     Pairs,
     Path,
     Settings,
+    fields_that_affect,
     read_integer,
 )
 from recordmill.schemas.option_values import (
@@ -81,8 +83,7 @@ DEFAULT_SCHEMA = "image_classification"
 GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
 
 
-# The options that describe a dataset, and change neither its rows nor its shards.
-METADATA = ("description", "citation", "license", "homepage", "creator", "croissant")
+SOURCE, ROW, DATASET, SHARD, BASE, METADATA, CHECKS, RUN = Affects
 
 # Limit for the classes of a feature: every worker holds their names, and counts their records.
 MAX_CLASSES = 1_000_000
@@ -107,15 +108,17 @@ class ConvertConfig(BaseModel):
 
     inputs: Annotated[
         tuple[Path, ...],
-        Option("input", "PATTERN", "table, folder, or pattern of files; repeatable"),
+        Option("input", SOURCE, "PATTERN", "table, folder, or pattern of files; repeatable"),
     ] = Field(min_length=1, validation_alias="input")
     input_format: Annotated[
-        InputFormat, Option("input", "", "format of the input; auto detects it by name and content")
+        InputFormat,
+        Option("input", SOURCE, "", "format of the input; auto detects it by name and content"),
     ] = "auto"
     delimiter: Annotated[
         Delimiter | None,
         Option(
             "input",
+            SOURCE,
             "CHARACTER",
             "character between fields of CSV tables: ';', tab",
             "by format",
@@ -126,6 +129,7 @@ class ConvertConfig(BaseModel):
         Header | None,
         Option(
             "input",
+            SOURCE,
             "none|NAME,…",
             "columns of CSV tables without a header; none: numbers from 0",
             "the first row",
@@ -134,16 +138,19 @@ class ConvertConfig(BaseModel):
     output: Annotated[
         Path,
         Field(min_length=1),
-        Option("output", "DIR", "folder of datasets; writes to DIR/NAME/VERSION"),
+        Option("output", RUN, "DIR", "folder of datasets; writes to DIR/NAME/VERSION"),
     ]
-    name: Annotated[DatasetName, Option("output", "NAME", "name of the dataset", "", _NAME)]
+    name: Annotated[
+        DatasetName, Option("output", DATASET, "NAME", "name of the dataset", "", _NAME)
+    ]
     version: Annotated[
-        Version, Option("output", "X.Y.Z", "version of the dataset", "", _VERSION)
+        Version, Option("output", DATASET, "X.Y.Z", "version of the dataset", "", _VERSION)
     ] = "1.0.0"
     dataset_schema: Annotated[
         Schema,
         Option(
             "input",
+            DATASET,
             "PRESET|FILE",
             "preset or schema file that defines the features",
             DEFAULT_SCHEMA,
@@ -153,18 +160,26 @@ class ConvertConfig(BaseModel):
         Path | None,
         Option(
             "input",
+            ROW | SHARD,
             "DIR",
             "base folder of image paths; none may lead outside",
             "the table's folder",
         ),
     ] = None
     allow_outside_root: Annotated[
-        bool, Option("input", "", "allow image paths and links that lead outside of --image_root")
+        bool,
+        Option(
+            "input",
+            ROW | SHARD,
+            "",
+            "allow image paths and links that lead outside of --image_root",
+        ),
     ] = False
     image_suffix: Annotated[
         ImageSuffix | None,
         Option(
             "input",
+            ROW,
             ".jpg",
             "suffix of image files that paths in a table lack",
             "",
@@ -172,26 +187,32 @@ class ConvertConfig(BaseModel):
         ),
     ] = None
     columns: Annotated[
-        Pairs, Option("input", "S=T,…", "schema column = table column, if the names differ")
+        Pairs, Option("input", ROW, "S=T,…", "schema column = table column, if the names differ")
     ] = Field(default_factory=dict)
     labels: Annotated[
-        Path | None, Option("input", "PATTERN", "second table, to be joined with the input")
+        Path | None, Option("input", SOURCE, "PATTERN", "second table, to be joined with the input")
     ] = None
     join_on: Annotated[
         str | None,
-        Option("input", "C|C=D", "column to join both tables on; C of the input, D of --labels"),
+        Option(
+            "input", SOURCE, "C|C=D", "column to join both tables on; C of the input, D of --labels"
+        ),
     ] = None
     list_unused_images: Annotated[
-        bool, Option("input", "", "list the images below --image_root that no row names")
+        bool,
+        Option(
+            "input", SOURCE | CHECKS, "", "list the images below --image_root that no row names"
+        ),
     ] = False
     key_column: Annotated[
         str | None,
-        Option("input", "C", "column that identifies a row", "the image path as written"),
+        Option("input", ROW, "C", "column that identifies a row", "the image path as written"),
     ] = None
     sample: Annotated[
         Sample,
         Option(
             "input",
+            SOURCE | BASE,
             "N|P%",
             "convert a part of the rows, for a trial: 1000, or 1%",
             "all rows",
@@ -200,23 +221,33 @@ class ConvertConfig(BaseModel):
     ] = None
     base: Annotated[
         Path | None,
-        Option("output", "DIR", "base version: keep its splits and reuse its shards"),
+        Option("output", DATASET, "DIR", "base version: keep its splits and reuse its shards"),
     ] = None
     append: Annotated[
-        bool, Option("output", "", "the input has only new rows: keep the records of --base")
+        bool,
+        Option("output", DATASET, "", "the input has only new rows: keep the records of --base"),
     ] = False
     on_conflict: Annotated[
         OnConflict,
-        Option("output", "", "with --append, what to do with a changed row of a known key"),
+        Option(
+            "output", DATASET, "", "with --append, what to do with a changed row of a known key"
+        ),
     ] = "fail"
     splits: Annotated[
         Weights | None,
-        Option("splits and shards", "train=0.9,…", "weights of the splits", "all rows to train"),
+        Option(
+            "splits and shards",
+            DATASET | BASE,
+            "train=0.9,…",
+            "weights of the splits",
+            "all rows to train",
+        ),
     ] = None
     split_method: Annotated[
         SplitMethod,
         Option(
             "splits and shards",
+            DATASET | BASE,
             "",
             "exact: exact shares; stratified: exact shares of each class; hash: about the shares",
         ),
@@ -225,6 +256,7 @@ class ConvertConfig(BaseModel):
         SplitColumn,
         Option(
             "splits and shards",
+            DATASET | BASE,
             "C",
             "column with the split of each row, or none; overrides the weights",
             "the splits of the source",
@@ -233,13 +265,17 @@ class ConvertConfig(BaseModel):
     group_column: Annotated[
         str | None,
         Option(
-            "splits and shards", "C", "column of groups that stay in one split: patients, videos"
+            "splits and shards",
+            DATASET | BASE,
+            "C",
+            "column of groups that stay in one split: patients, videos",
         ),
     ] = None
     num_shards: Annotated[
         NumShards,
         Option(
             "splits and shards",
+            DATASET,
             "auto|N|S=N,…",
             "number of shards per split; auto: by --shard_size",
             "",
@@ -251,6 +287,7 @@ class ConvertConfig(BaseModel):
         Field(gt=0),
         Option(
             "splits and shards",
+            DATASET,
             "SIZE",
             "size of a shard, if --num_shards is auto",
             "128MiB",
@@ -260,48 +297,75 @@ class ConvertConfig(BaseModel):
     records_per_shard: Annotated[
         Annotated[Integer, Field(ge=1)] | None,
         Option(
-            "splits and shards", "N", "records per shard, instead of a number or size of shards"
+            "splits and shards",
+            DATASET | BASE,
+            "N",
+            "records per shard, instead of a number or size of shards",
         ),
     ] = None
     classes: Annotated[
         tuple[str, ...] | None,
-        Option("input", "FILE", "class names, one per line", "as the source declares, or sorted"),
+        Option(
+            "input",
+            DATASET,
+            "FILE",
+            "class names, one per line",
+            "as the source declares, or sorted",
+        ),
     ] = None
     num_classes: Annotated[
         Annotated[Integer, Field(ge=1, le=MAX_CLASSES)] | None,
-        Option("input", "N", "number of classes of integer labels, which must be below it"),
+        Option(
+            "input", DATASET, "N", "number of classes of integer labels, which must be below it"
+        ),
     ] = None
-    seed: Annotated[Integer, Option("splits and shards", "N", "changes splits and order")] = 0
+    seed: Annotated[
+        Integer, Option("splits and shards", DATASET | BASE, "N", "changes splits and order")
+    ] = 0
     compression: Annotated[
         Literal["none", "gzip"],
-        Option("output", "", "compression of shards; TFDS cannot read gzip"),
+        Option("output", SHARD | BASE, "", "compression of shards; TFDS cannot read gzip"),
     ] = "none"
     deduplicate: Annotated[
         Literal["none", "content"],
-        Option("splits and shards", "", "content: keep one of the rows with the same image"),
+        Option(
+            "splits and shards",
+            DATASET | BASE,
+            "",
+            "content: keep one of the rows with the same image",
+        ),
     ] = "none"
     near_duplicates: Annotated[
         NearDuplicateMode,
         Option(
             "splits and shards",
+            DATASET | SHARD,
             "",
             "similar images: report, keep_together in one split, drop all but one, or none: no "
             "comparison",
         ),
     ] = "report"
     index: Annotated[
-        bool, Option("output", "", "write idx/ with record offsets, for DALI and PyTorch")
+        bool, Option("output", CHECKS, "", "write idx/ with record offsets, for DALI and PyTorch")
     ] = False
     decode: Annotated[
-        Decode, Option("checks", "", "full: decode all image data; header: read only the size")
+        Decode,
+        Option(
+            "checks",
+            ROW | SHARD | BASE,
+            "",
+            "full: decode all image data; header: read only the size",
+        ),
     ] = "full"
     verify: Annotated[
-        Verify, Option("checks", "", "parse every record, or decode every image as well")
+        Verify,
+        Option("checks", SHARD | CHECKS, "", "parse every record, or decode every image as well"),
     ] = "parse"
     reject_quality: Annotated[
         Issues,
         Option(
             "checks",
+            SHARD,
             "ISSUE,…",
             f"reject images with a quality issue: {', '.join(ISSUES)}",
             "none",
@@ -310,12 +374,15 @@ class ConvertConfig(BaseModel):
     ] = ()
     max_rejects: Annotated[
         Budget,
-        Option("checks", "N|P%,…", "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%"),
+        Option(
+            "checks", CHECKS, "N|P%,…", "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%"
+        ),
     ] = RejectBudget()
     fail_fast: Annotated[
         Annotated[Integer, Field(ge=0)],
         Option(
             "checks",
+            SOURCE | RUN,
             "N",
             "stop early if the images of the first N rows are all rejected; 0: never",
             "",
@@ -324,25 +391,36 @@ class ConvertConfig(BaseModel):
     ] = 1000
     if_exists: Annotated[
         Literal["fail", "skip", "replace"],
-        Option("output", "", "what to do if the dataset exists"),
+        Option("output", RUN, "", "what to do if the dataset exists"),
     ] = "fail"
-    report: Annotated[bool, Option("output", "", "write report.html beside the shards")] = True
+    report: Annotated[bool, Option("output", RUN, "", "write report.html beside the shards")] = True
     description: Annotated[
-        str, Option("metadata", "TEXT", "what the dataset contains", "the schema's description")
+        str,
+        Option(
+            "metadata", METADATA, "TEXT", "what the dataset contains", "the schema's description"
+        ),
     ] = ""
-    citation: Annotated[str, Option("metadata", "TEXT", "how to cite the dataset, as BibTeX")] = ""
+    citation: Annotated[
+        str, Option("metadata", METADATA, "TEXT", "how to cite the dataset, as BibTeX")
+    ] = ""
     license: Annotated[
-        str, Option("metadata", "NAME", "license of the dataset: an SPDX id or an address")
+        str,
+        Option("metadata", METADATA, "NAME", "license of the dataset: an SPDX id or an address"),
     ] = ""
     homepage: Annotated[
-        WebAddress, Option("metadata", "URL", "web page of the dataset", "", _WEB_ADDRESS)
+        WebAddress, Option("metadata", METADATA, "URL", "web page of the dataset", "", _WEB_ADDRESS)
     ] = ""
     creator: Annotated[
-        str, Option("metadata", "NAME", "person or organization that made the dataset")
+        str, Option("metadata", METADATA, "NAME", "person or organization that made the dataset")
     ] = ""
     croissant: Annotated[
         Properties,
-        Option("metadata", "FILE", "YAML file of more properties of croissant.json: keywords, …"),
+        Option(
+            "metadata",
+            METADATA,
+            "FILE",
+            "YAML file of more properties of croissant.json: keywords, …",
+        ),
     ] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -482,17 +560,7 @@ class ConvertConfig(BaseModel):
     @property
     def fingerprint(self) -> str:
         """Hex digest of all options that affect the content of the dataset."""
-        outside = {
-            "output",
-            "if_exists",
-            "max_rejects",
-            "verify",
-            "index",
-            "list_unused_images",
-            "report",
-            "fail_fast",
-            *METADATA,
-        }
+        outside = fields_that_affect(type(self), METADATA | CHECKS | RUN)
         document = self.model_dump_json(exclude=outside, by_alias=True)
         return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()
 
@@ -504,21 +572,41 @@ class SchemaOverrides(BaseModel):
 
     image: Annotated[
         Settings,
-        Option("input", "K=V,…", "settings of the image block: max_side=512,format=jpeg,…"),
+        Option(
+            "input", ROW | SHARD, "K=V,…", "settings of the image block: max_side=512,format=jpeg,…"
+        ),
     ] = Field(default_factory=dict)
     boxes: Annotated[
         Settings,
-        Option("input", "K=V,…", "settings of the boxes block: order=xywh,units=normalized,…"),
+        Option(
+            "input",
+            ROW | SHARD,
+            "K=V,…",
+            "settings of the boxes block: order=xywh,units=normalized,…",
+        ),
     ] = Field(default_factory=dict)
     masks: Annotated[
         Settings,
-        Option("input", "K=V,…", "settings of the masks block: bit_depth=16,frame=stored,…"),
+        Option(
+            "input",
+            ROW | SHARD,
+            "K=V,…",
+            "settings of the masks block: bit_depth=16,frame=stored,…",
+        ),
     ] = Field(default_factory=dict)
     label_offset: Annotated[
         Literal[0, 1] | None,
         BeforeValidator(read_integer),
-        Option("input", "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"),
+        Option(
+            "input",
+            ROW | SHARD,
+            "0|1",
+            "1 reserves id 0 for the background",
+            "as in the schema",
+            "0 or 1",
+        ),
     ] = None
     image_timeout: Annotated[
-        float | None, Option("checks", "SECONDS", "time limit for decoding one image", _TIMEOUT)
+        float | None,
+        Option("checks", ROW | SHARD, "SECONDS", "time limit for decoding one image", _TIMEOUT),
     ] = None

@@ -21,6 +21,7 @@ from recordmill.schemas.manifest import (
     SplitEntry,
 )
 from recordmill.schemas.masking import masked_values
+from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import Plan, SourceEntry
 from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
@@ -38,19 +39,6 @@ from recordmill.schemas.statistics import (
 # The part of its share, and the number of standard deviations, by which a class has to differ from
 # the base version to be reported.
 _CHANGED_SHARE, _DEVIATIONS = 0.5, 3
-
-_RUN_ONLY = {"output", "if_exists", "report", "fail_fast"}
-
-_TRANSIENT = frozenset(
-    {
-        Reason.READ_ERROR,
-        Reason.MISSING_FILE,
-        Reason.TIMEOUT,
-        Reason.DECODER_CRASH,
-        Reason.TOO_MANY_PIXELS,
-        Reason.OUTSIDE_ROOT,  # fingerprints do not cover the targets of symbolic links
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +94,7 @@ class ImageFault(BaseModel):
     @property
     def is_transient(self) -> bool:
         """Whether the machine or network may be the cause, so that a retry may succeed."""
-        return self.reason in _TRANSIENT
+        return self.reason.is_transient
 
 
 class Checkpoint(BaseModel):
@@ -242,12 +230,13 @@ def manifest_of(
         lines: digests of the lines in rejects/ and dropped/, by folder.
     """
     near, quality = info.findings.near_duplicates, info.findings.quality
+    of_run = fields_that_affect(type(config), Affects.RUN)
     return Manifest(
         format_version=FORMAT_VERSION,
         name=config.name,
         version=config.version,
         fingerprint=config.fingerprint,
-        config=masked_values(config.model_dump(mode="json", exclude=_RUN_ONLY)),
+        config=masked_values(config.model_dump(mode="json", exclude=of_run)),
         dataset_schema=info.plan.resolved.schema,
         classes=dict(info.plan.resolved.classes),
         input=info.counts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Flag, auto
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
@@ -19,12 +20,31 @@ from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.settings import parse_integer
 
 
+class Affects(Flag):
+    """What an option can change.
+
+    Fingerprints, the checks of `--append` and the options of `WriteDataset` are derived from it.
+    """
+
+    SOURCE = auto()  # which rows are read, and from where; rows of a Beam pipeline have no source
+    ROW = auto()  # what becomes of a single row, as in `BuildExamples`
+    DATASET = auto()  # what all rows decide together: classes, splits, shards, order
+    SHARD = auto()  # the bytes of a shard, or its rejects, for the same references and schema
+    BASE = (
+        auto()
+    )  # where a record is, or its bytes: with --append it must be as in the base version
+    METADATA = auto()  # how the dataset is described
+    CHECKS = auto()  # what is checked or listed; the manifest states it
+    RUN = auto()  # nothing that the manifest states
+
+
 @dataclass(frozen=True)
 class Option:
-    """The documentation of an option.
+    """The declaration of an option.
 
     Attributes:
         group: the heading that the option is listed under.
+        affects: what the option can change.
         metavar: a placeholder for its value, such as "DIR".
         help: a description.
         default: a description of the default, if the field's default does not show it.
@@ -32,6 +52,7 @@ class Option:
     """
 
     group: str
+    affects: Affects
     metavar: str
     help: str
     default: str = ""
@@ -90,10 +111,20 @@ class DeclaredOption:
 def options_of(*models: type[BaseModel]) -> Iterator[DeclaredOption]:
     """Yields the options of models, in the order of their fields."""
     for model in models:
-        for name, field in model.model_fields.items():
-            for option in field.metadata:
+        for name, info in model.model_fields.items():
+            for option in info.metadata:
                 if isinstance(option, Option):
-                    yield DeclaredOption(str(field.validation_alias or name), field, option)
+                    yield DeclaredOption(str(info.validation_alias or name), info, option)
+
+
+def fields_that_affect(model: type[BaseModel], what: Affects) -> set[str]:
+    """Returns the names of the fields of all options that affect any of the given things."""
+    return {
+        name
+        for name, info in model.model_fields.items()
+        for option in info.metadata
+        if isinstance(option, Option) and option.affects & what
+    }
 
 
 def read_path(value: Any) -> Any:

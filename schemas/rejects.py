@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag, auto
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,79 +17,202 @@ from recordmill.schemas.masking import masked, masked_json, masked_source
 from recordmill.schemas.records import ImageRef, source_of
 
 
+class _Trait(Flag):
+    """What else a rejection reason implies."""
+
+    NONE = 0
+    TRANSIENT = auto()  # the machine or network may be the cause, so that a retry may succeed
+    NO_PIXELS = auto()  # no part of the image can be shown
+    OVER_BUDGET = auto()  # a single reject exceeds any budget
+
+
 class Reason(str, Enum):
-    """The rejection reasons: a closed list, by which reports and budgets count."""
+    """The rejection reasons: a closed list, by which reports and budgets count.
 
-    READ_ERROR = "read_error"
-    MISSING_FILE = "missing_file"
-    EMPTY_FILE = "empty_file"
-    NOT_AN_IMAGE = "not_an_image"
-    UNSUPPORTED_FORMAT = "unsupported_format"
-    UNSUPPORTED_FEATURE = "unsupported_feature"
-    TRUNCATED = "truncated"
-    CORRUPT = "corrupt"
-    TOO_MANY_PIXELS = "too_many_pixels"
-    INVALID_DIMENSIONS = "invalid_dimensions"
-    ANIMATED = "animated"
-    LOW_QUALITY = "low_quality"
-    TIMEOUT = "timeout"
-    DECODER_CRASH = "decoder_crash"
+    Each has its name in files and on the command line, its meaning, and what to do about a reject
+    whose detail does not end with a remedy of its own.
+    """
 
-    LOST_ROWS = "lost_rows"
-    """An unknown number of rows after damage in a file; it exceeds any budget."""
+    meaning: str
+    remedy: str
+    is_transient: bool
+    has_pixels: bool
+    is_allowed: bool
+    _value_: str
 
-    MALFORMED_ROW = "malformed_row"
-    MISSING_VALUE = "missing_value"
-    WRONG_TYPE = "wrong_type"
-    UNKNOWN_LABEL = "unknown_label"
-    UNKNOWN_SPLIT = "unknown_split"
-    DUPLICATE_KEY = "duplicate_key"
-    BAD_BOX = "bad_box"
-    UNMATCHED_JOIN = "unmatched_join"
-    OUTSIDE_ROOT = "outside_root"
-    CHANGED_RECORD = "changed_record"
-    """The base version has another record with the key; it exceeds any budget."""
+    def __new__(
+        cls, name: str, meaning: str = "", remedy: str = "", traits: _Trait = _Trait.NONE
+    ) -> Reason:
+        """Makes a member that is its name, with the rest of its declaration as attributes."""
+        reason = str.__new__(cls, name)
+        reason._value_ = name
+        reason.meaning = meaning
+        reason.remedy = remedy
+        reason.is_transient = _Trait.TRANSIENT in traits
+        reason.has_pixels = _Trait.NO_PIXELS not in traits
+        reason.is_allowed = _Trait.OVER_BUDGET not in traits
+        return reason
 
-    REMOVED_KEY = "removed_key"
-    """The record with the key was removed from the base version, or from an earlier one."""
+    READ_ERROR = (
+        "read_error",
+        "The file cannot be read.",
+        "Check permissions, disk and network.",
+        _Trait.TRANSIENT | _Trait.NO_PIXELS,
+    )
+    MISSING_FILE = (
+        "missing_file",
+        "There is no file with this path.",
+        "Check the path and --image_root.",
+        _Trait.TRANSIENT | _Trait.NO_PIXELS,
+    )
+    EMPTY_FILE = (
+        "empty_file",
+        "The file is empty.",
+        "Replace the file.",
+        _Trait.NO_PIXELS,
+    )
+    NOT_AN_IMAGE = (
+        "not_an_image",
+        "The content of the file is not an image, whatever its name.",
+        "Replace the file.",
+        _Trait.NO_PIXELS,
+    )
+    UNSUPPORTED_FORMAT = (
+        "unsupported_format",
+        "The image format cannot be read or stored.",
+        "Convert the file to JPEG or PNG.",
+        _Trait.NO_PIXELS,
+    )
+    UNSUPPORTED_FEATURE = (
+        "unsupported_feature",
+        "The image uses an unsupported feature of its format.",
+        "Convert the file to a plain JPEG or PNG.",
+    )
+    TRUNCATED = (
+        "truncated",
+        "The file ends before the end of the image.",
+        "Replace the file with an intact copy.",
+    )
+    CORRUPT = (
+        "corrupt",
+        "The file is damaged.",
+        "Replace the file with an intact copy.",
+    )
+    TOO_MANY_PIXELS = (
+        "too_many_pixels",
+        "More pixels than max_pixels allows, or than fit into memory.",
+        "Scale the image down, or raise max_pixels with --image.",
+        _Trait.TRANSIENT | _Trait.NO_PIXELS,
+    )
+    INVALID_DIMENSIONS = (
+        "invalid_dimensions",
+        "The width or height of the image is not valid.",
+        "Replace the image, or its mask.",
+    )
+    ANIMATED = (
+        "animated",
+        "The image is animated; the schema expects still images.",
+        "Replace the image, or set --image animated=first.",
+    )
+    LOW_QUALITY = (
+        "low_quality",
+        "The image has a quality issue that --reject_quality lists.",
+        "Replace the image, or remove the issue from --reject_quality.",
+    )
+    TIMEOUT = (
+        "timeout",
+        "Decoding took longer than the time limit.",
+        "Raise --image_timeout.",
+        _Trait.TRANSIENT | _Trait.NO_PIXELS,
+    )
+    DECODER_CRASH = (
+        "decoder_crash",
+        "The decoder crashed, in a separate process.",
+        "Convert the file to a plain JPEG or PNG.",
+        _Trait.TRANSIENT | _Trait.NO_PIXELS,
+    )
+    LOST_ROWS = (
+        "lost_rows",
+        "The file is damaged or truncated here; the following rows are lost.",
+        "Replace the table with an intact copy.",
+        _Trait.NO_PIXELS | _Trait.OVER_BUDGET,
+    )
+    MALFORMED_ROW = (
+        "malformed_row",
+        "The row cannot be parsed.",
+        "Fix the row.",
+        _Trait.NO_PIXELS,
+    )
+    MISSING_VALUE = (
+        "missing_value",
+        "A required value is missing.",
+        "Fill in the value, or declare a default in the schema.",
+    )
+    WRONG_TYPE = (
+        "wrong_type",
+        "A value does not have the type that the schema declares.",
+        "Fix the value, or change the kind of the feature in the schema.",
+    )
+    UNKNOWN_LABEL = (
+        "unknown_label",
+        "The label is not a known class.",
+        "Fix the label, or add it to --classes.",
+    )
+    UNKNOWN_SPLIT = (
+        "unknown_split",
+        "The split of the row is not one of the requested splits.",
+        "Fix the value, or add the split to --splits.",
+    )
+    DUPLICATE_KEY = (
+        "duplicate_key",
+        "An earlier row has the same key; only the first row is used.",
+        "Remove one of the rows, or set --key_column to a column of ids.",
+    )
+    BAD_BOX = (
+        "bad_box",
+        "A bounding box is not valid, or is outside the image.",
+        "Fix the box, or leave such boxes out with --boxes invalid=drop.",
+    )
+    UNMATCHED_JOIN = (
+        "unmatched_join",
+        "The row has no matching row in the joined table.",
+        "Add a row to --labels, or check --join_on.",
+    )
+    # Fingerprints do not cover the targets of symbolic links.
+    OUTSIDE_ROOT = (
+        "outside_root",
+        "The path leads outside the image root.",
+        "Put the file there, or pass --allow_outside_root.",
+        _Trait.TRANSIENT | _Trait.NO_PIXELS,
+    )
+    # The base version has another record with the key.
+    CHANGED_RECORD = (
+        "changed_record",
+        "The row differs from the record with its key in the base version.",
+        "Fix the row, or choose --on_conflict update or keep.",
+        _Trait.OVER_BUDGET,
+    )
+    REMOVED_KEY = (
+        "removed_key",
+        "The record with this key was removed from an earlier version.",
+        "Remove the row, or pass --max_rejects removed_key=100%.",
+    )
+    DUPLICATE_ORDER = (
+        "duplicate_order",
+        "Another frame of the sequence has the same order value.",
+        "Give each frame a position of its own.",
+    )
+    CONTEXT_DIFFERS = (
+        "context_differs",
+        "A context value differs between the rows of a sequence.",
+        "Give all rows of the sequence the same value.",
+    )
+    SEQUENCE_BROKEN = (
+        "sequence_broken",
+        "A frame was rejected, and a sequence is rejected as a whole.",
+        "Fix the other rows of the sequence.",
+    )
 
-    DUPLICATE_ORDER = "duplicate_order"
-    CONTEXT_DIFFERS = "context_differs"
-    SEQUENCE_BROKEN = "sequence_broken"
-
-
-# What to do about a reject, unless its detail ends with a remedy of its own.
-REMEDIES = {
-    Reason.MISSING_FILE: "Check the path and --image_root.",
-    Reason.READ_ERROR: "Check permissions, disk and network.",
-    Reason.OUTSIDE_ROOT: "Put the file there, or pass --allow_outside_root.",
-    Reason.EMPTY_FILE: "Replace the file.",
-    Reason.NOT_AN_IMAGE: "Replace the file.",
-    Reason.UNSUPPORTED_FORMAT: "Convert the file to JPEG or PNG.",
-    Reason.UNSUPPORTED_FEATURE: "Convert the file to a plain JPEG or PNG.",
-    Reason.TRUNCATED: "Replace the file with an intact copy.",
-    Reason.CORRUPT: "Replace the file with an intact copy.",
-    Reason.TOO_MANY_PIXELS: "Scale the image down, or raise max_pixels with --image.",
-    Reason.INVALID_DIMENSIONS: "Replace the image, or its mask.",
-    Reason.ANIMATED: "Replace the image, or set --image animated=first.",
-    Reason.LOW_QUALITY: "Replace the image, or remove the issue from --reject_quality.",
-    Reason.TIMEOUT: "Raise --image_timeout.",
-    Reason.DECODER_CRASH: "Convert the file to a plain JPEG or PNG.",
-    Reason.LOST_ROWS: "Replace the table with an intact copy.",
-    Reason.MALFORMED_ROW: "Fix the row.",
-    Reason.MISSING_VALUE: "Fill in the value, or declare a default in the schema.",
-    Reason.WRONG_TYPE: "Fix the value, or change the kind of the feature in the schema.",
-    Reason.UNKNOWN_LABEL: "Fix the label, or add it to --classes.",
-    Reason.UNKNOWN_SPLIT: "Fix the value, or add the split to --splits.",
-    Reason.DUPLICATE_KEY: "Remove one of the rows, or set --key_column to a column of ids.",
-    Reason.UNMATCHED_JOIN: "Add a row to --labels, or check --join_on.",
-    Reason.CHANGED_RECORD: "Fix the row, or choose --on_conflict update or keep.",
-    Reason.REMOVED_KEY: "Remove the row, or pass --max_rejects removed_key=100%.",
-    Reason.BAD_BOX: "Fix the box, or leave such boxes out with --boxes invalid=drop.",
-    Reason.DUPLICATE_ORDER: "Give each frame a position of its own.",
-    Reason.CONTEXT_DIFFERS: "Give all rows of the sequence the same value.",
-    Reason.SEQUENCE_BROKEN: "Fix the other rows of the sequence.",
-}
 
 # Maximum characters of a detail, which may quote values with millions of characters.
 MAX_DETAIL = 1000
@@ -211,13 +334,11 @@ def reject_line(source: str, reason: str, detail: str) -> str:
     >>> reject_line("t.csv:2", "missing_file", "a.jpg: No such file or directory")
     't.csv:2: missing_file: a.jpg: No such file or directory. Check the path and --image_root.'
     """
-    remedy = "" if detail.endswith(".") else f". {REMEDIES[Reason(reason)]}"
+    remedy = "" if detail.endswith(".") else f". {Reason(reason).remedy}"
     return f"{source}: {reason}: {detail}{remedy}".replace("\n", "\\n")
 
 
 _SHOWN_LOST = 3
-
-_NEVER_ALLOWED = (Reason.LOST_ROWS, Reason.CHANGED_RECORD)
 
 
 class RejectLimit(BaseModel):
@@ -309,7 +430,7 @@ class RejectBudget(BaseModel):
         counted = {name: count for name, count in rejects.items() if name != Reason.LOST_ROWS.value}
         lost = sum(rejects.values()) - sum(counted.values())
         rows -= lost  # a reject for lost rows is not a row itself
-        over = {reason.value for reason in _NEVER_ALLOWED if rejects.get(reason.value)}
+        over = {each.value for each in Reason if not each.is_allowed and rejects.get(each.value)}
         for name, count in counted.items():
             # Without a total, a reason without a limit of its own allows no rejects.
             limit = limits.get(name, RejectLimit() if self.total is None else None)
@@ -348,7 +469,7 @@ def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
 def _reason(name: str) -> Reason:
     if name == Reason.LOST_ROWS.value:
         raise ValueError(f"{name} cannot have a limit: the number of lost rows is unknown")
-    known = [reason.value for reason in Reason if reason not in _NEVER_ALLOWED]
+    known = [reason.value for reason in Reason if reason.is_allowed]
     if name not in known:
         guess = did_you_mean(name, known)
         raise ValueError(f"{name!r} is not a reason{guess}; available: {', '.join(known)}")

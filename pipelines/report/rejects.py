@@ -43,51 +43,6 @@ _SIGNATURE_BYTES = 64
 _TEXT = ("csv", "tsv", "jsonl")
 _JSON = ("coco", "jsonl")
 
-MEANINGS = {
-    Reason.READ_ERROR: "The file cannot be read.",
-    Reason.MISSING_FILE: "There is no file with this path.",
-    Reason.EMPTY_FILE: "The file is empty.",
-    Reason.NOT_AN_IMAGE: "The content of the file is not an image, whatever its name.",
-    Reason.UNSUPPORTED_FORMAT: "The image format cannot be read or stored.",
-    Reason.UNSUPPORTED_FEATURE: "The image uses an unsupported feature of its format.",
-    Reason.TRUNCATED: "The file ends before the end of the image.",
-    Reason.CORRUPT: "The file is damaged.",
-    Reason.TOO_MANY_PIXELS: "More pixels than max_pixels allows, or than fit into memory.",
-    Reason.INVALID_DIMENSIONS: "The width or height of the image is not valid.",
-    Reason.ANIMATED: "The image is animated; the schema expects still images.",
-    Reason.LOW_QUALITY: "The image has a quality issue that --reject_quality lists.",
-    Reason.TIMEOUT: "Decoding took longer than the time limit.",
-    Reason.DECODER_CRASH: "The decoder crashed, in a separate process.",
-    Reason.LOST_ROWS: "The file is damaged or truncated here; the following rows are lost.",
-    Reason.MALFORMED_ROW: "The row cannot be parsed.",
-    Reason.MISSING_VALUE: "A required value is missing.",
-    Reason.WRONG_TYPE: "A value does not have the type that the schema declares.",
-    Reason.UNKNOWN_LABEL: "The label is not a known class.",
-    Reason.UNKNOWN_SPLIT: "The split of the row is not one of the requested splits.",
-    Reason.DUPLICATE_KEY: "An earlier row has the same key; only the first row is used.",
-    Reason.CHANGED_RECORD: "The row differs from the record with its key in the base version.",
-    Reason.REMOVED_KEY: "The record with this key was removed from an earlier version.",
-    Reason.BAD_BOX: "A bounding box is not valid, or is outside the image.",
-    Reason.UNMATCHED_JOIN: "The row has no matching row in the joined table.",
-    Reason.OUTSIDE_ROOT: "The path leads outside the image root.",
-    Reason.DUPLICATE_ORDER: "Another frame of the sequence has the same order value.",
-    Reason.CONTEXT_DIFFERS: "A context value differs between the rows of a sequence.",
-    Reason.SEQUENCE_BROKEN: "A frame was rejected, and a sequence is rejected as a whole.",
-}
-_NO_PIXELS = {
-    Reason.READ_ERROR,
-    Reason.MISSING_FILE,
-    Reason.EMPTY_FILE,
-    Reason.NOT_AN_IMAGE,
-    Reason.UNSUPPORTED_FORMAT,
-    Reason.TOO_MANY_PIXELS,
-    Reason.TIMEOUT,
-    Reason.DECODER_CRASH,
-    Reason.LOST_ROWS,
-    Reason.MALFORMED_ROW,
-    Reason.OUTSIDE_ROOT,
-}
-
 
 @dataclass(frozen=True)
 class ShownReject:
@@ -148,7 +103,7 @@ def reject_groups(
     return [
         RejectGroup(
             reason,
-            MEANINGS.get(Reason(reason), ""),
+            Reason(reason).meaning,
             count,
             tuple(_shown(reject, rows, budget, guard) for reject in chosen.get(reason, [])),
         )
@@ -191,7 +146,7 @@ def _shown(
 
 def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | None:
     """Returns a thumbnail of the part of a rejected image that can be decoded, or None."""
-    if not _has_image(reject) or Reason(reject["reason"]) in _NO_PIXELS:
+    if not (_has_image(reject) and Reason(reject["reason"]).has_pixels):
         return None
     # Images in archives have a byte range; others are whole files, read up to a limit.
     start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)

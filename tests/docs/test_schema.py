@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from recordmill.schemas.features import Kind, Schema
-from recordmill.schemas.rejects import REMEDIES, Reason
+from recordmill.schemas.rejects import Reason
 from recordmill.schemas.settings import ImageSettings
 from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 from tests.docs.pages import DOCS, blocks
@@ -61,4 +61,4 @@ def test_the_table_of_rejection_reasons_is_complete() -> None:
     text = (DOCS / "reference" / "rejects.md").read_text("utf-8")
     table = text.split("| Reason | Meaning | Remedy |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", table, re.MULTILINE)
-    assert dict(rows) == {reason.value: REMEDIES[reason] for reason in Reason}
+    assert dict(rows) == {reason.value: reason.remedy for reason in Reason}

@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, ImageFault
+from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.elements import encode_columns
 from recordmill.transforms.functional.records.index import row_classes
@@ -183,25 +184,17 @@ def settings_fingerprint(
     """Returns a hex digest of the settings that decide the bytes of every shard of a run.
 
     Args:
-        config: the compression, decoding, verification and image root guard.
+        config: the options.
         resolved: the resolved schema with its image settings; class names are left out.
         versions: the version of each library that decides the bytes of shards, by name.
     """
+    of_shards = fields_that_affect(type(config), Affects.SHARD)
     document = {
         "format_version": FORMAT_VERSION,
         "versions": dict(sorted(versions.items())),
         "schema": resolved.schema.model_dump(mode="json"),
-        "compression": config.compression,
-        "decode": config.decode,
+        "options": config.model_dump(mode="json", include=of_shards),
     }
-    if config.verify == "decode":  # a run without it may have stored images it would reject
-        document["verify"] = config.verify
-    if config.reject_quality:  # as with `verify`
-        document["reject_quality"] = sorted(config.reject_quality)
-    if config.near_duplicates == "none":  # records/ has no hashes
-        document["near_duplicates"] = config.near_duplicates
-    if config.guard is not None:  # a run without it may have read files outside the image root
-        document["image_root_guard"] = config.guard
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

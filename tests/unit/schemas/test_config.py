@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.config import ConvertConfig, SchemaOverrides
+from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.rejects import RejectBudget, RejectLimit, lost_rows_message
 from recordmill.schemas.yaml_files import preset
 
@@ -415,3 +416,22 @@ def test_a_hundred_thousand_classes_are_checked_in_one_pass():
     assert config(classes=names).classes == names
     with pytest.raises(ValidationError, match="'class 7' occurs twice"):
         config(classes=(*names, "class 7"))
+
+
+def test_what_options_affect():
+    """A wrong declaration can publish a wrong resume, append, or keyword of `WriteDataset`."""
+    assert fields_that_affect(ConvertConfig, Affects.SOURCE) == {
+        *("inputs", "input_format", "delimiter", "header", "labels", "join_on"),
+        *("list_unused_images", "sample", "fail_fast"),
+    }
+    assert fields_that_affect(ConvertConfig, Affects.ROW) | set(SchemaOverrides.model_fields) == {
+        *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
+        *("boxes", "masks", "label_offset", "decode", "image_timeout"),
+    }
+    assert fields_that_affect(ConvertConfig, Affects.BASE) == {
+        *("seed", "splits", "split_method", "split_column", "group_column", "records_per_shard"),
+        *("compression", "deduplicate", "decode", "sample"),
+    }
+    assert fields_that_affect(ConvertConfig, Affects.RUN) == {
+        *("output", "if_exists", "report", "fail_fast")
+    }

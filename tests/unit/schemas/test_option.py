@@ -9,18 +9,28 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.option import Integer, Option, Pairs, Path, options_of
+from recordmill.schemas.option import (
+    Affects,
+    Integer,
+    Option,
+    Pairs,
+    Path,
+    fields_that_affect,
+    options_of,
+)
+
+ROW, RUN = Affects.ROW, Affects.RUN
 
 
 class Model(BaseModel):
-    paths: Annotated[tuple[Path, ...], Option("a", "PATTERN", "files")] = Field(
+    paths: Annotated[tuple[Path, ...], Option("a", ROW, "PATTERN", "files")] = Field(
         validation_alias="path"
     )
-    level: Annotated[Literal["low", "high"], Option("a", "", "how much")] = "low"
-    seed: Annotated[Integer, Option("b", "N", "changes the order")] = 0
-    columns: Annotated[Pairs, Option("b", "S=T,…", "names")] = Field(default_factory=dict)
-    root: Annotated[Path | None, Option("b", "DIR", "a folder", "the table's folder")] = None
-    quick: Annotated[bool, Option("b", "", "be quick")] = True
+    level: Annotated[Literal["low", "high"], Option("a", ROW, "", "how much")] = "low"
+    seed: Annotated[Integer, Option("b", RUN, "N", "changes the order")] = 0
+    columns: Annotated[Pairs, Option("b", ROW, "S=T,…", "names")] = Field(default_factory=dict)
+    root: Annotated[Path | None, Option("b", ROW, "DIR", "a folder", "the table's folder")] = None
+    quick: Annotated[bool, Option("b", RUN | ROW, "", "be quick")] = True
     internal: int = 7
 
 
@@ -78,3 +88,9 @@ def test_invalid_values_are_rejected(value, problem):
 def test_a_path_that_is_not_utf8_is_rejected():
     with pytest.raises(UsageError, match="is not valid UTF-8"):
         Model.model_validate({"path": ["\udcff.csv"]})
+
+
+def test_fields_are_found_by_what_their_options_affect():
+    assert fields_that_affect(Model, RUN) == {"seed", "quick"}
+    assert fields_that_affect(Model, RUN | ROW) == set(Model.model_fields) - {"internal"}
+    assert fields_that_affect(Model, Affects.SHARD) == set()

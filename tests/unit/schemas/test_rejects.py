@@ -25,6 +25,15 @@ def test_the_list_of_reasons_is_closed():
     assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
 
 
+def test_each_reason_has_a_meaning_and_a_remedy():
+    assert [each for each in Reason if not (each.meaning and each.remedy)] == []
+
+
+def test_a_reason_is_its_name():
+    assert Reason("timeout") is Reason.TIMEOUT == "timeout"
+    assert pickle.loads(pickle.dumps(Reason.TIMEOUT)) is Reason.TIMEOUT  # noqa: S301
+
+
 def test_a_long_detail_is_truncated():
     short, long = "x" * MAX_DETAIL, "x" * (MAX_DETAIL + 1)
     for detail, expected in ((short, short), (long, f"{short[1:]}…")):

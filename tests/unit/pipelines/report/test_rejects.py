@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.pipelines.report import rejects
-from recordmill.pipelines.report.rejects import MEANINGS, numbered_lines, reject_groups
+from recordmill.pipelines.report.rejects import numbered_lines, reject_groups
 from recordmill.pipelines.report.samples import ThumbnailBudget
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
@@ -117,7 +117,3 @@ def test_lines_are_numbered_as_by_a_plain_reader(lines, numbers):
     found = dict(numbered_lines(io.BytesIO(data), numbers))
     assert found == {n: t for n, t in expected.items() if n in found}
     assert found.keys() >= {n for n, t in expected.items() if t}
-
-
-def test_every_reason_has_a_meaning():
-    assert set(MEANINGS) == set(Reason)

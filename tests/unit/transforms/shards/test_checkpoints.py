@@ -9,12 +9,19 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
+from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.ref_batch import RefBatch
-from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
+from recordmill.transforms.shards.checkpoints import (
+    Checkpoints,
+    Fingerprint,
+    is_reusable,
+    settings_fingerprint,
+)
 from recordmill.transforms.storage.shard_files import ShardFiles
 
 SHARDS = [f"birds-a-b.tfrecord-{i:05d}-of-00003" for i in range(3)]
@@ -112,3 +119,30 @@ def test_what_only_places_a_row_is_not_in_a_fingerprint(field: dict[str, Any]) -
 )
 def test_what_a_record_is_made_of_is_in_a_fingerprint(field: dict[str, Any]) -> None:
     assert digest(REF._replace(**field)) != DIGEST
+
+
+OF_SHARDS: dict[str, Any] = {
+    "allow_outside_root": True,
+    "compression": "gzip",
+    "decode": "header",
+    "image_root": "elsewhere",
+    "near_duplicates": "none",
+    "reject_quality": ("blank",),
+    "verify": "decode",
+}
+
+
+def settings(**options: Any) -> str:
+    resolved = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
+    made = ConvertConfig(inputs=("t.csv",), output="out", name="birds", **options)
+    return settings_fingerprint(made, resolved, {"Pillow": "12"})
+
+
+@pytest.mark.parametrize("option", OF_SHARDS)
+def test_the_settings_fingerprint_changes_with_each_option_that_affects_shards(option: str) -> None:
+    assert settings(**{option: OF_SHARDS[option]}) != settings()
+
+
+def test_no_other_option_affects_shards() -> None:
+    assert fields_that_affect(ConvertConfig, Affects.SHARD) == OF_SHARDS.keys()
+    assert settings(seed=3, report=False, max_rejects="5%", index=True) == settings()
