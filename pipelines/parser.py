@@ -29,21 +29,22 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises `UsageError`, where argparse prints a message and exits."""
 
     _typed: Sequence[str] = ()
+    common: frozenset[str] | None = None  # the options in the short help; None: all of them
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses the known flags, and remembers all for `error`.
-
-        Args:
-            args: the arguments.
-            namespace: receives their values.
-        """
+        """Parses the known flags, and remembers all for `error`."""
         self._typed = tuple(args or ())
         return super().parse_known_args(args, namespace)
 
-    def format_help(self) -> str:
-        """Returns the help without the flags of object stores, which would be most of it."""
-        groups = [group for group in self._action_groups if group.title == STORE_FLAGS]
-        hidden = [action for group in groups for action in group._group_actions]
+    def format_help(self, complete: bool = False) -> str:
+        """Returns the help: of the common flags, or the complete one.
+
+        Even that lacks the flags of object stores, which would be most of it.
+        """
+        stores = [group for group in self._action_groups if group.title == STORE_FLAGS]
+        hidden = [action for group in stores for action in group._group_actions]
+        if self.common is not None and not complete:
+            hidden += [action for action in self._actions if action.dest not in self.common]
         texts = [action.help for action in hidden]
         for action in hidden:
             action.help = argparse.SUPPRESS
@@ -86,6 +87,15 @@ class Parser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings]
 
 
+class _Help(argparse.Action):
+    """Prints the short help, or with `all` the complete one, and exits."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        """Prints the help of the parser."""
+        print(parser.format_help(complete=values is not None), end="")
+        parser.exit()
+
+
 class _Join(argparse.Action):
     """Joins the values of a repeated flag, each of which is a part of one mapping."""
 
@@ -110,7 +120,8 @@ class _Join(argparse.Action):
 
 def add_convert_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill convert`."""
-    parser.epilog = _OTHER_FLAGS
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_convert_options(parser)
     parser.add_argument(
         "--dry_run",
@@ -153,11 +164,47 @@ def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> 
         )
 
 
-_OTHER_FLAGS = (
-    "Web addresses: --allow_private_hosts --http_connections=16 --http_timeout=30 "
-    "--max_image_bytes=268435456. "
-    "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
+# The options in the short help of `convert`.
+_COMMON = frozenset(
+    [
+        "help",
+        "input",
+        "input_format",
+        "schema",
+        "image_root",
+        "columns",
+        "labels",
+        "join_on",
+        "key_column",
+        "classes",
+        "sample",
+        "image",
+        "boxes",
+        "output",
+        "name",
+        "version",
+        "if_exists",
+        "splits",
+        "split_column",
+        "group_column",
+        "num_shards",
+        "max_rejects",
+        "dry_run",
+        "json",
+    ]
 )
+
+_EXAMPLES = """\
+examples:
+  recordmill convert --input photos/ --output datasets --name birds
+  recordmill convert --input labels.csv --image_root photos --output datasets --name birds \\
+      --splits train=0.9,test=0.1 --max_rejects 1%
+  recordmill convert --input annotations.json --schema object_detection --dry_run \\
+      --output datasets --name birds
+
+All flags: recordmill convert --help=all, and docs/reference/cli.md. Flags that neither lists are
+Beam's own: --runner=FlinkRunner --s3_endpoint_url=… For web addresses: --allow_private_hosts
+--http_connections=16 --http_timeout=30 --max_image_bytes=268435456."""
 
 _STORE_FLAGS = (
     "Object stores and the web (docs/how-to/object-stores.md): --s3_endpoint_url=… "
@@ -275,12 +322,14 @@ class Command(NamedTuple):
         add_flags: adds its own flags to a parser.
         reads_stores: whether it has the flags of object stores.
         runs_pipeline: whether its other flags are Beam's.
+        common: the options in its short help; None if it has one help.
     """
 
     text: str
     add_flags: Callable[[argparse.ArgumentParser], None]
     reads_stores: bool = True
     runs_pipeline: bool = False
+    common: frozenset[str] | None = None
 
 
 # The commands by name; `recordmill.pipelines.commands` has a module of the same name for each.
@@ -290,6 +339,7 @@ COMMANDS = {
         add_convert_flags,
         reads_stores=False,
         runs_pipeline=True,
+        common=_COMMON,
     ),
     "verify": Command("verify a published dataset, or TFRecord files", add_verify_flags),
     "diff": Command("compare datasets by key", add_diff_flags),
@@ -327,7 +377,10 @@ def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        made = commands.add_parser(name, help=command.text, allow_abbrev=False)
+        made = commands.add_parser(
+            name, help=command.text, allow_abbrev=False, add_help=command.common is None
+        )
+        made.common = command.common
         if name in with_flags:
             _add_flags(made, command)
     return parser
@@ -346,6 +399,17 @@ def command_parser(parser: argparse.ArgumentParser, command: str) -> Parser:
 
 
 def _add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
+    if command.common is not None:
+        text = "show the flags that most conversions need, or all"
+        parser.add_argument(
+            "-h",
+            "--help",
+            nargs="?",
+            choices=("all",),
+            action=_Help,
+            default=argparse.SUPPRESS,
+            help=text,
+        )
     command.add_flags(parser)
     if command.reads_stores:
         from recordmill.transforms.storage.stores.options import add_store_flags  # loads Beam

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 
@@ -81,3 +82,27 @@ def test_the_help_names_the_flags_of_stores_in_a_line_and_completion_has_them_al
     assert "--s3_endpoint_url=…" in text
     hidden = {a.option_strings[0]: a.help for a in parser._actions if a.option_strings}
     assert hidden["--s3_access_key_id"] != argparse.SUPPRESS
+
+
+def test_the_short_help_of_convert_has_the_common_flags_and_examples() -> None:
+    parser = command_parser(program(["convert"]), "convert")
+    short, complete = parser.format_help(), parser.format_help(complete=True)
+    flags = [
+        set(re.findall(r"^  (?:-h .*)?(--[a-z_]+)", text, re.MULTILINE))
+        for text in (short, complete)
+    ]
+    assert {flag[2:] for flag in flags[0]} == COMMANDS["convert"].common
+    assert len(flags[0]) <= 25
+    assert flags[1] == {flag for flag in parser.flags() if flag.startswith("--")}
+    assert short.count("  recordmill convert --input") == 3
+    assert "recordmill convert --help=all" in short
+
+
+@pytest.mark.parametrize(("words", "shown"), [(["-h"], False), (["--help=all"], True)])
+def test_help_prints_the_flags_and_exits(
+    words: list[str], shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program(["convert"]).parse_args(["convert", *words])
+    assert ended.value.code == 0
+    assert ("--delimiter CHARACTER" in capsys.readouterr().out) is shown
