@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 _RESIZE = re.compile(
     r"([0-9]+)x([0-9]+)(?: (fit|pad|crop|exact))?(?: (nearest|bilinear|bicubic|lanczos))?"
@@ -70,6 +79,20 @@ def _quality(value: Any) -> Any:
     return _QUALITY if value is None else value
 
 
+def _parse_window(value: Any) -> Any:
+    """Returns the pair of a window in a flag, such as "-1000:3000", where commas separate settings.
+
+    Raises:
+        ValueError: if a text is not such a window.
+    """
+    if not isinstance(value, (str, int)):
+        return value
+    low, found, high = str(value).partition(":")
+    if not found:
+        raise ValueError("expected LOW:HIGH, as in -1000:3000")
+    return low, high
+
+
 class ImageSettings(BaseModel):
     """How images are read, checked and stored.
 
@@ -83,6 +106,11 @@ class ImageSettings(BaseModel):
         alpha: "keep" or "drop" the alpha channel, or "composite #rrggbb" on a background color;
             JPEGs have no alpha channel, and are composited on white.
         bit_depth: "keep" the bit depth, or scale samples with more bits to 8.
+        window: the values that become black and white, the same in all images: gray of more than 8
+            bits, signed or float is mapped linearly, and clipped at them. Without `window` and
+            `rescale`, signed, 32-bit and float images are rejected.
+        rescale: "per_image" maps the smallest value of each signed, 32-bit or float image to black,
+            and its largest to white, so that equal values differ between images.
         format: "keep" JPEG and PNG, also when resized, and convert others to PNG; or convert all
             images to "jpeg", "png" or "raw", a uint8 tensor of shape (height, width, channels).
         quality: quality of the JPEGs that are encoded.
@@ -103,6 +131,8 @@ class ImageSettings(BaseModel):
     color: Literal["keep", "rgb", "gray"] = "keep"
     alpha: Annotated[str, Field(pattern=f"^(?:{_ALPHA.pattern})$")] = "keep"
     bit_depth: Literal["keep", 8] = "keep"
+    window: Annotated[tuple[FiniteFloat, FiniteFloat] | None, BeforeValidator(_parse_window)] = None
+    rescale: Literal["per_image"] | None = None
     format: Literal["keep", "jpeg", "png", "raw"] = "keep"
     quality: Annotated[int, Field(ge=1, le=100), BeforeValidator(_quality)] = _QUALITY
     max_side: Side | None = None
@@ -118,6 +148,10 @@ class ImageSettings(BaseModel):
     def _check(self) -> ImageSettings:
         if self.max_side is not None and self.resize is not None:
             raise ValueError("max_side cannot be combined with resize. Remove one of them.")
+        if self.window is not None and self.rescale is not None:
+            raise ValueError("window cannot be combined with rescale. Remove one of them.")
+        if self.window is not None and not self.window[0] < self.window[1]:
+            raise ValueError(f"window: expected LOW below HIGH, got {list(self.window)}")
         encodes_jpeg = self.format == "jpeg" or (self.format == "keep" and self.changes_size)
         if self.quality != _QUALITY and not encodes_jpeg:
             raise ValueError("quality applies only to JPEGs that are encoded. Add format: jpeg.")
@@ -127,6 +161,16 @@ class ImageSettings(BaseModel):
                 "format, resize or max_side"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _omit_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        # Left out, so that manifests without them have the bytes of earlier versions.
+        return {
+            name: value
+            for name, value in document.items()
+            if value is not None or name not in ("window", "rescale")
+        }
 
     @property
     def changes_all(self) -> bool:

@@ -644,7 +644,8 @@ def _tiffs() -> Iterator[Specimen]:
     data = tiff_of(ycbcr, photometric=6, extra={530: (3, [1, 1])})
     # Pillow 12.3 takes it for four bytes a pixel, and shows wrong ones if there are as many.
     yield Specimen("TIFF YCbCr, uncompressed", data + bytes(5000), "unsupported_feature")
-    yield made("u4", tiff_of(pixels(WIDTH, HEIGHT, 1, 1).astype("u4") << 24))
+    wide = tiff_of(pixels(WIDTH, HEIGHT, 1, 1).astype("u4") << 24)
+    yield Specimen("TIFF u4", wide, "unsupported_feature")
     yield made("LAB", _saved(image(WIDTH, HEIGHT, 1).convert("LAB"), "TIFF"))
     for compression in ("tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg", "zstd", "lzma"):
         yield made(compression, _drawn("TIFF", compression=compression))
@@ -654,7 +655,9 @@ def _tiffs() -> Iterator[Specimen]:
     for order in "<>":
         for kind in ("u1", "u2", "i2", "i4", "f4"):
             drawn = (random.random((HEIGHT, WIDTH, 1)) * 30_000).astype(kind)
-            yield made(f"gray {order}{kind}", tiff_of(drawn, order=order))
+            data, name = tiff_of(drawn, order=order), f"gray {order}{kind}"
+            signed_or_float = Specimen(f"TIFF {name}", data, "unsupported_feature")
+            yield made(name, data) if kind[0] == "u" else signed_or_float
         drawn = random.integers(0, 65536, (HEIGHT, WIDTH, 3)).astype("u2")
         yield made(f"RGB of 16 bits {order}", tiff_of(drawn, order=order, photometric=2))
     whole = _drawn("TIFF")
@@ -748,9 +751,8 @@ def _pnms() -> Iterator[Specimen]:
             head = magic + b"\n" + size + b"\n%d\n" % most
             yield made(f"{magic.decode()} up to {most}", head + body)
     yield made("P6 with trailing junk", _drawn("PPM") + b"junk" * 9)
-    yield made(
-        "PFM", b"Pf\n" + size + b"\n-1.0\n" + np.linspace(0, 1, number, dtype="<f4").tobytes()
-    )
+    floats = np.linspace(0, 1, number, dtype="<f4").tobytes()
+    yield Specimen("PNM PFM", b"Pf\n" + size + b"\n-1.0\n" + floats, "unsupported_feature")
     yield Specimen("PNM P6 cut", _drawn("PPM")[:-1], "truncated")
     yield Specimen("PNM P2 cut", b"P2\n" + size + b"\n255\n1 2 3", "truncated")
     yield Specimen(

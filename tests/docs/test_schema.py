@@ -46,9 +46,9 @@ def test_every_image_setting_is_shown_with_its_default() -> None:
     (example,) = blocks(DOCS / "explanation" / "images.md", "yaml")
     shown = dict(re.findall(r"^  (\w+): (\S+)", example, re.MULTILINE))
     defaults = {name: field.default for name, field in ImageSettings.model_fields.items()}
-    assert shown.keys() | {"resize", "column"} == defaults.keys()
+    assert shown.keys() | {"resize", "rescale", "column"} == defaults.keys()
     for name, value in shown.items():
-        if name != "max_side":  # without a default
+        if name not in ("max_side", "window"):  # without a default
             assert value == str(defaults[name]).lower()
 
 

@@ -10,10 +10,11 @@ import io
 from functools import lru_cache
 
 import numpy as np
-from PIL import Image, ImageCms, TiffImagePlugin
+from PIL import Image, ImageCms
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_SIDE, Encoding
+from recordmill.transforms.functional.images import deep
 from recordmill.transforms.functional.images.geometry import Geometry, inverse_orientation
 
 _FILTERS = {
@@ -32,9 +33,6 @@ _TRANSPOSE = {
     8: Image.Transpose.ROTATE_90,
 }
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
-_FULL_16 = 65_535
-_BITS_PER_SAMPLE, _SAMPLE_FORMAT = 258, 339  # TIFF 6.0, tags
-_UNSIGNED = 1  # TIFF 6.0, section 19: a SampleFormat
 
 
 def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
@@ -80,7 +78,7 @@ def to_8_bits(image: Image.Image) -> Image.Image:
         return image
     # round(value * 255 / 65535), in integers.
     values = np.asarray(image, dtype=np.uint32)
-    return Image.fromarray(((values * 255 + _FULL_16 // 2) // _FULL_16).astype(np.uint8))
+    return Image.fromarray(((values * 255 + deep.FULL // 2) // deep.FULL).astype(np.uint8))
 
 
 def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
@@ -131,7 +129,9 @@ def resized(
         return image
     # Pillow does not resample 16-bit integers, but floats.
     if image.mode == "I;16":
-        return _gray16(resized(image.convert("F"), geometry, method, fill), scale=False)
+        return deep.mapped(
+            np.asarray(resized(image.convert("F"), geometry, method, fill)), 0, deep.FULL
+        )
     # The `box` argument resamples from the exact crop, without rounding it to pixels.
     left, top, right, bottom = map(float, geometry.crop)
     content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
@@ -209,41 +209,14 @@ def _with_alpha(
     return opaque
 
 
-def _gray16(image: Image.Image, scale: bool = True) -> Image.Image:
-    """Converts gray of more than 8 bits to 16 bits.
-
-    16-bit integers are kept. Wider integers and floats are scaled so that their minimum becomes 0
-    and their maximum 65535; floats from 0 to 1 are multiplied by 65535.
-
-    Args:
-        image: an image of a mode in `_DEEP`.
-        scale: False to round the values without scaling them.
-    """
-    values = _deep_values(image)
-    if values.dtype.kind in "ui" and values.dtype.itemsize <= 2:
+def _gray16(image: Image.Image) -> Image.Image:
+    """Returns gray of 16 bits; values that are no integers from 0 to 65535 by their range."""
+    values = deep.values_of(image)
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if values.dtype.kind in "ui" and low >= 0 and high <= deep.FULL:
         return Image.fromarray(values.astype(np.uint16))
-    # NaN becomes 0. Infinite values become NaN, which nanmin and nanmax ignore; that NaN then
-    # becomes the maximum.
-    finite = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.nan, neginf=np.nan)
-    low, high = (np.nanmin(finite), np.nanmax(finite)) if np.isfinite(finite).any() else (0, 0)
-    finite = np.nan_to_num(finite, nan=high)
-    if not scale or (values.dtype.kind in "ui" and low >= 0 and high <= _FULL_16):
-        low, high = 0, _FULL_16
-    elif values.dtype.kind == "f" and low >= 0 and high <= 1:
-        low, high = 0, 1
-    span = (high - low) or 1
-    scaled = np.rint((finite - low) * (_FULL_16 / span)).clip(0, _FULL_16)
-    return Image.fromarray(scaled.astype(np.uint16))
-
-
-def _deep_values(image: Image.Image) -> np.ndarray:
-    """Returns the values of deep gray: (height, width), of integers or floats."""
-    values = np.asarray(image)
-    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
-    # Pillow reads unsigned 32-bit integers of TIFF as signed integers.
-    is_32_bits = image.mode == "I" and tags.get(_BITS_PER_SAMPLE) == (32,)
-    is_unsigned = tags.get(_SAMPLE_FORMAT, (_UNSIGNED,)) == (_UNSIGNED,)
-    return values.view(np.uint32) if is_32_bits and is_unsigned else values
+    return deep.mapped(np.nan_to_num(values, nan=low), low, high)
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:

@@ -17,7 +17,7 @@ from PIL import (
 )
 
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images import jpeg, png
+from recordmill.transforms.functional.images import deep, jpeg, png
 from recordmill.transforms.functional.images.jpeg import UPRIGHT, orientation_of
 from recordmill.transforms.functional.images.sniffing import (
     HEAD_BYTES,
@@ -50,7 +50,7 @@ PILLOW_FORMATS = {
     "ico": ("ICO",),
 }
 
-_BITS = {"1": 1, "I": 32, "F": 32, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
+_BITS = {"1": 1, "I;16": 16, "I;16B": 16, "I;16L": 16, "I;16N": 16}
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _SHOWN_BYTES = 16
 _PREFIX_BYTES = 16  # the number that `Image.open` passes to a plugin
@@ -76,6 +76,8 @@ class SourceImage(NamedTuple):
         common: whether all readers decode the file without changes to it.
         work: the decoding work, in the units of `MAX_WORK`; 0 if unknown.
         png: the header of a PNG, without its EXIF; None for other formats.
+        samples: the type of samples that are signed, wider than 16 bits or floats, as in "signed
+            16-bit"; "" for others.
     """
 
     format: str
@@ -90,6 +92,7 @@ class SourceImage(NamedTuple):
     common: bool
     work: int = 0
     png: png.PngHeader | None = None
+    samples: str = ""
 
     @property
     def family(self) -> str:
@@ -132,8 +135,13 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
     if format_ == "png":
         return _png(png.examine(data, bounded))
     check_stated_size(data, format_)
-    with opened(data, format_) as image:
-        return _from_pillow(image, format_)
+    try:
+        with opened(data, format_) as image:
+            return _from_pillow(image, format_, data)
+    except RecordError as error:
+        if format_ == "tiff" and "unknown pixel mode" in error.detail:
+            raise RecordError(Reason.UNSUPPORTED_FEATURE, deep.tiff_layout(data)) from error
+        raise
 
 
 def examine_in_process(data: bytes) -> SourceImage | None:
@@ -341,20 +349,25 @@ def _png(header: png.PngHeader) -> SourceImage:
     )
 
 
-def _from_pillow(image: Image.Image, format_: str) -> SourceImage:
+def _from_pillow(image: Image.Image, format_: str, data: bytes) -> SourceImage:
     width, height = _stored_size(image)
+    samples = deep.sample_type(image, data)
+    if samples and format_ == "jpeg2000":  # Pillow shifts the values
+        detail = f"JPEG 2000 with {samples} samples; expected unsigned samples"
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
     return SourceImage(
         format=format_,
         width=width,
         height=height,
         channels=len(image.getbands()),
         mode=image.mode,
-        bit_depth=_BITS.get(image.mode, 8),
+        bit_depth=_BITS.get(image.mode) or deep.sample_bits(image, data),
         has_alpha="A" in image.getbands() or "transparency" in image.info,
         frames=_frames(image),
         orientation=_valid(image.getexif().get(ExifTags.Base.Orientation)),
         # Other formats are always re-encoded: TensorFlow fails on some files of each of them.
         common=False,
+        samples=samples,
     )
 
 

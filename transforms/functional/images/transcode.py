@@ -18,7 +18,7 @@ from recordmill.schemas.config import Decode
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import Encoding, ImageSettings
-from recordmill.transforms.functional.images import jpeg, pixels, png
+from recordmill.transforms.functional.images import deep, jpeg, pixels, png
 from recordmill.transforms.functional.images.geometry import geometry_of, oriented_size, target_size
 from recordmill.transforms.functional.images.measures import MIN_HASHED_SIDE, thumbnail_of
 from recordmill.transforms.functional.images.source_image import (
@@ -146,12 +146,23 @@ def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tup
     return (
         ("upright", settings.orientation == "apply" and source.orientation != 1),
         ("opaque", source.has_alpha and (settings.alpha != "keep" or settings.format == "jpeg")),
-        ("8 bits", source.bit_depth > 8 and settings.bit_depth == 8),
+        ("window", settings.window is not None and _is_deep_gray(source)),
+        ("rescaled per image", settings.rescale is not None and bool(source.samples)),
+        ("8 bits", source.bit_depth > 8 and _is_cut(settings)),
         ("in colour", settings.color == "rgb" and gray),  # codespell:ignore colour
         ("in gray", settings.color == "gray" and not gray),
         ("resized", target_size(size, settings) != size),
         (settings.format, settings.format not in ("keep", source.family)),
     )
+
+
+def _is_deep_gray(source: SourceImage) -> bool:
+    return bool(source.samples) or (source.channels == 1 and source.bit_depth > 8)
+
+
+def _is_cut(settings: ImageSettings) -> bool:
+    """Returns whether all samples are stored in 8 bits."""
+    return settings.bit_depth == 8 or settings.format in ("jpeg", "raw")
 
 
 def _upright_size(source: SourceImage, settings: ImageSettings) -> tuple[int, int]:
@@ -252,8 +263,10 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
         data = jpeg.keep_pixel_data(data)
     with opened(data, source.family) as image:
         image.load()
+        if _is_deep_gray(source) and (source.samples or settings.window):
+            image = deep.to_16_bits(image, source.samples, settings)
         decoded = _oriented(pixels.canonical(image, source.bit_depth), source, settings)
-        if settings.bit_depth == 8 or settings.format in ("jpeg", "raw"):
+        if _is_cut(settings):
             decoded = pixels.to_8_bits(decoded)
         if settings.alpha != "keep" or settings.format == "jpeg":
             decoded = pixels.without_alpha(decoded, settings.background)
