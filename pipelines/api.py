@@ -83,8 +83,10 @@ def convert(
     with _one_at_a_time, applied():
         config, record = run({"input": _paths(input), **options}, beam, show=progress)
     if record is not None:
-        for warning in record.warnings:
-            logging.getLogger(__name__).warning("%s", warning)
+        log = logging.getLogger("recordmill")
+        for finding in record.findings:
+            level = logging.WARNING if finding.severity == "warning" else logging.INFO
+            log.log(level, "%s", finding.text)
         if record.exit_code:
             raise record.error()
     return open_dataset(config.directory)

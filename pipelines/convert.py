@@ -117,6 +117,7 @@ def prepare(
     binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding, base)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
+    analyzer = replace(analyzer, findings=both.findings)
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)

@@ -20,10 +20,13 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
+from recordmill.pipelines.findings.classes import class_ids
+from recordmill.pipelines.findings.inputs import no_rows, recognized, skipped
+from recordmill.pipelines.findings.splits import empty_shards
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
-from recordmill.pipelines.run.summary import id_notes, no_rows_note, shard_notes, skipped_notes
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
+from recordmill.schemas.findings import Finding, lines
 from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
@@ -280,24 +283,16 @@ def _requests(forecast: Forecast, config: ConvertConfig) -> dict[str, int]:
 
 
 def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) -> Iterator[str]:
-    plan = forecast.plan
     if base := forecast.base:
         yield (
             f"base {base.version}: {base.records:,} records stay; {base.linked:,} of its shards "
             f"would be linked, {base.rewritten:,} rewritten; other numbers are of new rows"
         )
         if not document["rows"]:
-            yield no_rows_note(base.version)
-    yield from plan.source.recognized
-    yield from skipped_notes(
-        document["skipped"], document["skipped_names"], forecast.rows, config.sample
-    )
+            yield no_rows(base.version).line
+    yield from lines(_findings(document, forecast, config))
     yield from _class_lines(document)
-    for feature, names in plan.resolved.classes.items():
-        yield from id_notes(feature, names, plan.source)
     yield from _reject_lines(document)
-    if forecast.base is None:  # the records of a base version are not in these counts
-        yield from shard_notes({n: s["shard_records"] for n, s in document["splits"].items()})
     requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
     seconds = document["seconds"]
     time = "" if seconds is None else f"{seconds:,.0f} s and "
@@ -311,6 +306,21 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
         )
     yield from document["notes"]
     yield f"dry run: nothing was written; a run would write {document['directory']}"
+
+
+def _findings(
+    document: dict[str, Any], forecast: Forecast, config: ConvertConfig
+) -> Iterator[Finding]:
+    """Yields the findings that are known before a run."""
+    plan = forecast.plan
+    yield from recognized(plan.source.recognized)
+    yield from plan.source.findings
+    names = document["skipped_names"]
+    yield from skipped(document["skipped"], names, forecast.rows, config.sample)
+    for feature, classes in plan.resolved.classes.items():
+        yield from class_ids(feature, classes, plan.source)
+    if forecast.base is None:  # the records of a base version are not in these counts
+        yield from empty_shards({n: s["shard_records"] for n, s in document["splits"].items()})
 
 
 def _class_lines(document: dict[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
@@ -53,6 +55,7 @@ class InputTables:
         splits: the splits that the files state in the column `SPLIT`.
         preset: the preset whose features the columns have; "" for the default.
         recognized: what inputs were recognized as.
+        findings: what was noticed in them.
         snapshots: the snapshots of lakehouse tables.
     """
 
@@ -66,6 +69,7 @@ class InputTables:
     splits: tuple[str, ...] = ()
     preset: str = ""
     recognized: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
 
     @property
@@ -175,8 +179,11 @@ def _probe_all(
         splits=tuple(splits) if SPLIT in columns else (),
         preset=presets.pop() if len(presets) == 1 else "",
         recognized=tuple(
-            line for path, one in zip(paths, found, strict=True) for line in one.lines(path)
+            f"{masked_url(path)}: read as {one.text}"
+            for path, one in zip(paths, found, strict=True)
+            if one.text
         ),
+        findings=tuple(chain(*(one.findings for one in found), *(p.findings for p in probes))),
         snapshots=tuple(one.snapshot for one in found if one.snapshot),
     )
 

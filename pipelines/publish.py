@@ -15,6 +15,8 @@ from typing import Any
 from recordmill.pipelines.dataset.channels import channel_statistics
 from recordmill.pipelines.dataset.removal import false_statements
 from recordmill.pipelines.dataset.verify import raise_problems
+from recordmill.pipelines.findings.compute import findings_of
+from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished_record
@@ -30,6 +32,7 @@ from recordmill.schemas.errors import (
     UsageError,
     VerificationFailed,
 )
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked, masked_source
 from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
@@ -175,12 +178,16 @@ def report(
         record: the record of the run.
 
     Returns:
-        The record, with a warning for each part of the report that could not be rendered.
+        The record with the findings, also on parts of the report that could not be rendered.
     """
+    outcome = Outcome(written.manifest, record.skipped_names, info.linked)
+    record = record.with_findings(findings_of(outcome))
     if not config.report:
         return record
-    source = ReportInput(written, record, info.shapes, info.problems)
-    return record.model_copy(update={"warnings": tuple(map(masked, write_report(source)))})
+    return record.with_findings(
+        Finding(kind="report", severity="warning", text=masked(text))
+        for text in write_report(ReportInput(written, record, info.shapes, info.problems))
+    )
 
 
 def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:

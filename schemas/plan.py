@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from recordmill.schemas.features import Schema
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
@@ -113,6 +114,7 @@ class SourceEntry(BaseModel):
         snapshots: the snapshots of lakehouse tables; not written if there are none.
         class_ids: (name, id in the source) of each declared class, by feature.
         conflicts: how the sources differ in their class ids, by feature.
+        findings: what was noticed before rows were read; not written if empty.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -121,12 +123,14 @@ class SourceEntry(BaseModel):
     snapshots: tuple[TableSnapshot, ...] = ()
     class_ids: dict[str, dict[str, int]] = {}
     conflicts: dict[str, str] = {}
+    findings: tuple[Finding, ...] = ()
 
     @model_serializer(mode="wrap")
     def _omit_missing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
-        if not self.snapshots:
-            document.pop("snapshots", None)
+        for name in ("snapshots", "findings"):
+            if not getattr(self, name):
+                document.pop(name, None)
         return document
 
 

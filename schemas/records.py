@@ -15,6 +15,10 @@ FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[b
 # The gray pixels of an image's thumbnail, by which it is measured; b"" if it was not decoded.
 Thumbnail: TypeAlias = bytes
 
+# Kinds of skipped inputs that are listed in a file of the dataset.
+UNMATCHED_LABELS = "label rows without an image"
+UNUSED_IMAGES = "images that no row names"
+
 # Skipped inputs of one kind that are named.
 _SHOWN_NAMES = 3
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding
 
 # Columns and values that the folders of a file state, as in `split=train/`; None if it is missing.
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -198,6 +199,7 @@ class Probe:
         classes: the classes that the source declares, by column.
         splits: the splits that the source states in the column `SPLIT`.
         preset: the preset whose features the columns have, if it is not the default.
+        findings: what was noticed.
     """
 
     columns: tuple[str, ...]
@@ -208,6 +210,7 @@ class Probe:
     classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
     preset: Literal["", "object_detection", "captioning"] = ""
+    findings: tuple[Finding, ...] = ()
 
 
 # The value of a column that a row does not have.

@@ -10,14 +10,12 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from recordmill.schemas.records import Items, Row, SkippedInput, Unmatched
+from recordmill.schemas.records import UNMATCHED_LABELS, Items, Row, SkippedInput, Unmatched
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
 from recordmill.transforms.read_rows import ReadOutcome
-
-UNMATCHED = "label rows without an image"
 
 _SKIPPED, _UNMATCHED_LABELS, _UNMATCHED_IMAGES = "skipped", "unmatched_labels", "unmatched_images"
 _ROWS, _LABELS = "rows", "labels"
@@ -113,7 +111,9 @@ def _join(
             yield TaggedOutput(_UNMATCHED_IMAGES, image)
     # Only rows become records or rejects, so labels without a row are skipped inputs.
     if not matched:
-        yield TaggedOutput(_SKIPPED, (UNMATCHED, SkippedInput(UNMATCHED, len(labels))))
+        yield TaggedOutput(
+            _SKIPPED, (UNMATCHED_LABELS, SkippedInput(UNMATCHED_LABELS, len(labels)))
+        )
         for label in labels:
             yield TaggedOutput(_UNMATCHED_LABELS, Unmatched(value, "", label.source))
 

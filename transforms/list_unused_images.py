@@ -11,14 +11,12 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from recordmill.schemas.layout import is_url
-from recordmill.schemas.records import SkippedInput, Unmatched
+from recordmill.schemas.records import UNUSED_IMAGES, SkippedInput, Unmatched
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import files_of
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.storage.formats import FileTree
-
-UNUSED = "images that no row names"
 
 _FILES, _ROWS = "files", "rows"
 
@@ -83,7 +81,7 @@ def _named(rows: RowBatch, binding: Binding) -> Iterator[tuple[str, str]]:
 
 
 def _skipped(_: Unmatched) -> tuple[str, SkippedInput]:
-    return UNUSED, SkippedInput(UNUSED)  # its name is in the list
+    return UNUSED_IMAGES, SkippedInput(UNUSED_IMAGES)  # its name is in the list
 
 
 def _unused(group: tuple[str, Mapping[str, Iterable[str]]]) -> Iterator[Unmatched]:

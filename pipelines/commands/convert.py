@@ -44,8 +44,9 @@ def run(flags: argparse.Namespace) -> int:
         return _skipped(config, flags.json)
     if flags.json:
         say_json(_document(config, record))
-    for warning in record.warnings:
-        warn(f"warning: {warning}")
+    if flags.json or record.exit_code:  # otherwise, the summary has them
+        for warning in record.warnings:
+            warn(f"warning: {warning}")
     if record.exit_code or record.state == "submitted":
         warn(record.message)
     elif not flags.json:

@@ -5,6 +5,7 @@ Importing this module loads neither TensorFlow nor Beam; calling `load` or `veri
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from functools import cached_property
@@ -12,15 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel
 
 from recordmill.pipelines.dataset.class_weights import class_weights
 from recordmill.pipelines.dataset.records import Records
+from recordmill.pipelines.findings.compute import findings_of
+from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.transforms.storage import dataset as storage
-from recordmill.transforms.storage.published import newest_version
+from recordmill.transforms.storage.published import content, newest_version
 
 if TYPE_CHECKING:
     from typing import Concatenate, ParamSpec, TypeVar
@@ -33,6 +39,13 @@ if TYPE_CHECKING:
     def _as_method(
         function: Callable[Concatenate[Any, Parameters], Loaded],
     ) -> Callable[Concatenate[Dataset, Parameters], Loaded]: ...
+
+
+class _Run(BaseModel):
+    """The findings in run.json, which belong to the dataset with the manifest."""
+
+    manifest_sha256: str
+    findings: tuple[Finding, ...]
 
 
 class Dataset(storage.Dataset):
@@ -54,6 +67,19 @@ class Dataset(storage.Dataset):
         None if the dataset has no images, or is of an earlier release.
         """
         return self.manifest.channels
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the run noticed about the data, most of which is computed from the manifest.
+
+        The names of skipped inputs are known only if `run.json` is that of the dataset.
+        """
+        data = content(layout.join(self.directory, layout.RUN)) or b"{}"
+        with contextlib.suppress(ValueError):  # damaged, or of an earlier release
+            run = _Run.model_validate_json(data)
+            if run.manifest_sha256 == self.manifest_sha256:
+                return run.findings
+        return findings_of(Outcome(self.manifest))
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the index of the records, which is read again when needed."""

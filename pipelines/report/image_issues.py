@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recordmill.pipelines.report.findings import DuplicateGroup
+from recordmill.pipelines.report.duplicates import DuplicateGroup
 from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.statistics import RecordExample
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation

@@ -18,13 +18,7 @@ from typing import Any, TypeVar
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recordmill.pipelines.report.boxes import GRID
-from recordmill.pipelines.report.findings import (
-    SHOWN_GROUPS,
-    DuplicateGroup,
-    find_duplicates,
-    findings,
-    transcoded_images,
-)
+from recordmill.pipelines.report.duplicates import SHOWN_GROUPS, DuplicateGroup, find_duplicates
 from recordmill.pipelines.report.histograms import (
     Histogram,
     histogram_of_bins,
@@ -141,6 +135,28 @@ IMAGE_BYTES = 3_500_000
 
 MAX_TABLE_ROWS = 200
 
+_SEVERITIES = ("warning", "note", "info")
+
+# The section of the page with the details of a finding, by the first word of its kind.
+_SECTIONS = {
+    "leakage": "leaks",
+    "label": "leaks",
+    "dropped": "leaks",
+    "duplicates": "leaks",
+    "similar": "leaks",
+    "quality": "quality",
+    "encoded": "images",
+    "group": "splits",
+    "missed": "splits",
+    "missing": "splits",
+    "stratification": "splits",
+    "absent": "splits",
+    "rare": "splits",
+    "uneven": "splits",
+    "class": "splits",
+    "numeric": "splits",
+}
+
 
 @dataclass(frozen=True)
 class ReportInput:
@@ -219,11 +235,12 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "manifest": manifest,
         "run": source.record,
         "problems": problems,
-        "findings": findings(manifest, problems, tables),
+        "findings": sorted(source.record.findings, key=lambda f: _SEVERITIES.index(f.severity)),
+        "sections": _SECTIONS,
         "tables": tables,
         "images": source.image_statistics if source.image_statistics.images else None,
         "histograms": image_histograms(source.image_statistics),
-        "transcoded": transcoded_images(manifest),
+        "transcoded": _transcoded_images(manifest),
         "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,
         "samples": sections.collect("samples", samples, dataset, tables, budget),
@@ -245,6 +262,11 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "omitted": budget.omitted,
         "warnings": sections.warnings,
     }
+
+
+def _transcoded_images(manifest: Manifest) -> int:
+    """Returns the number of transcoded images, such as "gif to png, upright"."""
+    return sum(n for how, n in manifest.images.items() if " to " in how.partition(",")[0])
 
 
 def _image_root_guard(manifest: Manifest) -> ImageRootGuard:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -25,6 +25,7 @@ from recordmill.schemas.errors import (
     UsageError,
     VerificationFailed,
 )
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.rejects import reject_line
 from recordmill.schemas.statistics import GroupLeakage, Timeline
@@ -116,7 +117,8 @@ class RunRecord(BaseModel):
         command: the command line with secrets masked; () for a call of the library.
         folder: the working folder of the command; "" for a call of the library.
         throughput: number of records written over time.
-        warnings: problems that do not affect the data, such as a report that was not rendered.
+        warnings: the text of each finding that is a warning.
+        findings: what the run noticed about the data; empty if it ended before.
     """
 
     run_id: str
@@ -144,11 +146,18 @@ class RunRecord(BaseModel):
     folder: str = ""
     throughput: Throughput = Field(default_factory=Throughput)
     warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def to_json(self) -> bytes:
         """Returns the file's content."""
         document = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
         return document.encode("utf-8", "backslashreplace") + b"\n"
+
+    def with_findings(self, found: Iterable[Finding]) -> RunRecord:
+        """Returns the record with further findings."""
+        findings = (*self.findings, *found)
+        warnings = tuple(one.text for one in findings if one.severity == "warning")
+        return self.model_copy(update={"findings": findings, "warnings": warnings})
 
     @property
     def reject_lines(self) -> list[str]:

@@ -9,12 +9,12 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.features import Feature
-from recordmill.schemas.records import Items, Location, Row, SkippedInput
+from recordmill.schemas.records import UNMATCHED_LABELS, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import items_of, single_value
-from recordmill.transforms.join_labels import UNMATCHED, JoinLabels, join_key, join_row
+from recordmill.transforms.join_labels import JoinLabels, join_key, join_row
 from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import as_tuples, direct_pipeline
 
@@ -83,7 +83,7 @@ def test_rows_are_joined_with_labels() -> None:
         skipped = [
             ("of rows", SkippedInput("of rows")),
             ("of labels", SkippedInput("of labels")),
-            (UNMATCHED, SkippedInput(UNMATCHED, 2)),
+            (UNMATCHED_LABELS, SkippedInput(UNMATCHED_LABELS, 2)),
         ]
         assert_that(found.skipped, equal_to(skipped), label="SkippedInputs")
         without = [("nobody", "", "labels.csv:6"), ("nobody", "", "labels.csv:7")]

@@ -10,10 +10,10 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.records import UNUSED_IMAGES, Location, Row, SkippedInput
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.list_unused_images import UNUSED, ListUnusedImages
+from recordmill.transforms.list_unused_images import ListUnusedImages
 from tests.beam.direct import direct_pipeline
 
 
@@ -40,4 +40,8 @@ def test_images_that_no_row_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         found = p | beam.Create([rows[:2], rows[2:]]) | ListUnusedImages(f"{root}/", binding)
         expected = [("", f"{root}/b/c.JPG", ""), ("", f"{root}/f.png", "")]
         assert_that(found.images, equal_to(expected), label="Images")
-        assert_that(found.skipped, equal_to([(UNUSED, SkippedInput(UNUSED))] * 2), label="Skipped")
+        assert_that(
+            found.skipped,
+            equal_to([(UNUSED_IMAGES, SkippedInput(UNUSED_IMAGES))] * 2),
+            label="Skipped",
+        )

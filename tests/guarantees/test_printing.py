@@ -30,6 +30,8 @@ from recordmill.pipelines.console.printing import (
     say,
 )
 from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.findings.compute import findings_of
+from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.pipelines.inspect.display import print_features, print_record, print_records
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.run import summary
@@ -158,7 +160,7 @@ def show_summary(terminal: Terminal, text: str) -> None:
         records=1,
         seconds=1.0,
         reject_lines=[reject_line(text, "corrupt", text)],
-        skipped_names={text: [text]},
+        findings=findings_of(Outcome(manifest_with(text), {text: [text]})),
     )
     summary.show_summary(terminal, record, manifest_with(text), text)
 

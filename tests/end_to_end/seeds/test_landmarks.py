@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.join_labels import UNMATCHED
+from recordmill.schemas.records import UNMATCHED_LABELS
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.images import jpeg
@@ -59,7 +59,7 @@ def test_every_photo_has_the_landmark_of_its_stem(
     assert row_counts == {
         **{"rows": 18, "records": 18, "rejected": 0, "duplicates": 0, "unplaced": 0},
         "reasons": {},
-        "asides": {UNMATCHED: 1},
+        "asides": {UNMATCHED_LABELS: 1},
     }
     keys = set(readers.keys(dataset, "train"))
     assert "paris [fr]/😀/사진 08.JPG" in keys

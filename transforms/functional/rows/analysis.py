@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import SplitRanges, TableSnapshot
 from recordmill.schemas.records import Row
@@ -77,6 +78,7 @@ class Analyzer:
         base: the base version, whose rows stay in their shards, or None.
         declared: the classes that the source declares, by feature.
         recognized: what the input was recognized as, for the manifest.
+        findings: what was noticed before rows were read, for the manifest.
         snapshots: the snapshots of lakehouse tables, for the manifest.
     """
 
@@ -87,6 +89,7 @@ class Analyzer:
     base: Base | None = None
     declared: Mapping[str, DeclaredClasses] = field(default_factory=dict)
     recognized: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
 
     @cached_property

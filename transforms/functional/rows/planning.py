@@ -160,6 +160,7 @@ def _source(analyzer: Analyzer, notes: Iterable[str]) -> SourceEntry:
             if found.names
         },
         conflicts={name: found.conflict for name, found in declared.items() if found.conflict},
+        findings=analyzer.findings,
     )
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from recordmill.schemas.masking import masked_url
+from recordmill.schemas.findings import Finding, some
 from recordmill.schemas.plan import TableSnapshot
+from recordmill.schemas.statistics import EXAMPLES
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
 from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
 from recordmill.transforms.functional.sources.tables_beside_images import (
@@ -31,7 +32,6 @@ _YEAR = re.compile(r"[-_]?\d{4}$")
 _ROBOFLOW = "_annotations.coco"
 _COCO_LISTS = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
 _HEAD_BYTES = 2**16
-_SHOWN_FOLDERS = 3
 
 
 class Layout(NamedTuple):
@@ -41,18 +41,13 @@ class Layout(NamedTuple):
         files: its sources.
         text: a description for users; "" for plain class folders.
         snapshot: the snapshot of a lakehouse table, or None.
-        warning: a warning about how it is read, or "".
+        findings: what was noticed.
     """
 
     files: tuple[TableFile, ...]
     text: str = ""
     snapshot: TableSnapshot | None = None
-    warning: str = ""
-
-    def lines(self, path: str) -> list[str]:
-        """Returns what users learn about how a path is read."""
-        text = [f"{masked_url(path)}: read as {self.text}"] if self.text else []
-        return [*text, *([f"warning: {self.warning}"] if self.warning else [])]
+    findings: tuple[Finding, ...] = ()
 
 
 def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
@@ -98,34 +93,35 @@ def class_folders(tree: Tree) -> Layout:
         tree: the folder.
     """
     splits = class_folder.split_folders(tree)
-    warning = _only_class_warning(tree, splits)
+    findings = tuple(_only_class(tree, splits))
     if splits:
         file = TableFile(tree.root, "folder", has_split_folders=True)
-        return Layout((file,), "class folders within split folders", warning=warning)
+        return Layout((file,), "class folders within split folders", findings=findings)
     names = tree.entries().folders
     named = [name for name in names if name.lower() in SPLIT_NAMES]
     if not named:
-        return Layout((TableFile(tree.root, "folder"),), warning=warning)
+        return Layout((TableFile(tree.root, "folder"),), findings=findings)
     others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
     what = "classes, not splits" if len(named) > 1 else "a class, not a split"
     text = f"class folders; {', '.join(named)}: {what}, because {why}"
-    return Layout((TableFile(tree.root, "folder"),), text, warning=warning)
+    return Layout((TableFile(tree.root, "folder"),), text, findings=findings)
 
 
-def _only_class_warning(tree: Tree, splits: Sequence[str]) -> str:
-    """Returns a warning if all images are below one class folder, which contains several; or ""."""
+def _only_class(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
+    """Yields a warning if all images are below one class folder, which contains several."""
     found = class_folder.only_class(tree, splits)
-    if found is None:
-        return ""
-    folder, below = found
-    shown = ", ".join(below[:_SHOWN_FOLDERS]) + ", …" * (len(below) > _SHOWN_FOLDERS)
-    each = "each split as in " if splits else ""
-    return (
-        f"{tree.root}: all images have the same class, {posixpath.basename(folder)!r}, although "
-        f"they are in different folders ({shown}). If these are the classes, convert "
-        f"{each}--input {shlex.quote(tree.path(folder))}"
-    )
+    if found is not None:
+        folder, below = found
+        each = "each split as in " if splits else ""
+        yield Finding(
+            kind="only_class",
+            severity="warning",
+            text=f"{tree.root}: all images have the same class, {posixpath.basename(folder)!r}, "
+            f"although they are in different folders ({some(below)}). If these are the classes, "
+            f"convert {each}--input {shlex.quote(tree.path(folder))}",
+            examples=tuple(below[:EXAMPLES]),
+        )
 
 
 def coco_layout(tree: Tree) -> Layout | None:

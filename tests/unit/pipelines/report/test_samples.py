@@ -19,7 +19,7 @@ from recordmill.pipelines.report.samples import (
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
-from tests.unit.pipelines.report.test_findings import SPLITS
+from tests.unit.pipelines.report.test_duplicates import SPLITS
 
 
 @settings(max_examples=40)

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.pipelines.report import findings
-from recordmill.pipelines.report.findings import find_duplicates
-from recordmill.pipelines.report.statistics import class_tables
-from recordmill.schemas.plan import SourceEntry
-from recordmill.schemas.statistics import DuplicateStats, Leakage, NearDuplicates
+from recordmill.pipelines.report import duplicates
+from recordmill.pipelines.report.duplicates import find_duplicates
+from recordmill.schemas.statistics import DuplicateStats, Leakage
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
 
@@ -42,7 +40,7 @@ def test_duplicate_groups_equal_those_of_a_brute_force_search(tmp_path_factory, 
         assert group.conflicting == (len({label for _, label, _ in copies}) > 1)
         shown = {(at.split, at.classes[0], at.key) for at in group.locations}
         assert shown <= set(copies)
-        assert len(shown) == min(len(copies), findings.SHOWN_DUPLICATES)
+        assert len(shown) == min(len(copies), duplicates.SHOWN_DUPLICATES)
         if group.spans_splits:
             assert len({split for split, _, _ in shown}) > 1
     ranks = [(not group.spans_splits, not group.conflicting) for group in found]
@@ -50,8 +48,8 @@ def test_duplicate_groups_equal_those_of_a_brute_force_search(tmp_path_factory, 
 
 
 def test_a_share_of_too_many_records_is_compared_in_complete_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(findings, "MAX_RECORDS", 20)
-    monkeypatch.setattr(findings, "SHOWN_GROUPS", 100)
+    monkeypatch.setattr(duplicates, "MAX_RECORDS", 20)
+    monkeypatch.setattr(duplicates, "SHOWN_GROUPS", 100)
     splits = {"train": [[(0, i) for i in range(40)]], "test": [[(0, i) for i in range(40)]]}
     found = find_duplicates(dataset(tmp_path, splits))
     digests = sorted(hashlib.sha256(str(i).encode()).hexdigest() for i in range(40))
@@ -74,36 +72,3 @@ def test_duplicates_are_found_in_more_than_255_splits(tmp_path):
     splits = {f"s{i:03d}": [[(0, 1)]] for i in range(300)}
     (group,) = find_duplicates(dataset(tmp_path, splits))
     assert (group.records, group.spans_splits) == (300, True)
-
-
-def test_notes_with_a_second_line_are_one_finding_each(tmp_path):
-    source = SourceEntry(
-        class_ids={"x": {"a": 1, "b": 2}}, conflicts={"x": "b.json: id 1 is 'b', and 'a' before"}
-    )
-    made = dataset(tmp_path, {"train": [[(0, 1)]]}).manifest
-    manifest = made.model_copy(update={"classes": {"x": ("a", "b")}, "source": source})
-    found = [f.text for f in findings.findings(manifest, (), []) if "'x'" in f.text]
-    assert found == [
-        "B.json: id 1 is 'b', and 'a' before. The classes of 'x' are in the order of the files.",
-        "2 class ids of 'x' differ from the source (a 1 → 0, b 2 → 1), because ids count from 0 "
-        "without gaps.",
-    ]
-    pair = (("1.jpg", "2.jpg"),)
-    near = NearDuplicates(leaks=(Leakage(splits=("a", "b"), images=1, records=2, examples=pair),))
-    config = {**made.config, "near_duplicates": "keep_together"}
-    leaky = made.model_copy(update={"near_duplicates": near, "config": config})
-    texts = [f.text for f in findings.findings(leaky, (), [])]
-    assert [text for text in texts if "similar" in text] == [
-        "A and b share 1 group of similar images (1.jpg ~ 2.jpg)."
-    ]
-
-
-def test_missing_classes_are_those_of_the_summary(tmp_path):
-    splits = {"test": [[(1, 0)]], "train": [[(0, 1), (0, 2), (1, 3), (2, 4)]]}
-    manifest = dataset(tmp_path, splits).manifest
-    found = [f.text for f in findings.findings(manifest, (), class_tables(manifest))]
-    # The only cow can be in one split only.
-    assert [text for text in found if "classes" in text] == [
-        "Test lacks 1 of the 3 classes of 'label' (cat).",
-        "3 of the 3 classes of 'label' occur fewer than 10 times (cow 1, cat 2, dog 2).",
-    ]

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.run.image_notes import image_notes, near_duplicate_notes, quality_notes
+from recordmill.pipelines.findings.images import (
+    duplicates,
+    image_quality,
+    near_duplicates,
+    quality_issues,
+    similar_images,
+)
+from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.statistics import (
     Conflicts,
+    DuplicateStats,
     ImageQuality,
     Leakage,
     NearDuplicates,
@@ -24,12 +33,12 @@ def test_similar_images_are_noted():
         conflicts=Conflicts(images=1, records=2, examples=(("a", "b"),)),
         full_buckets=2,
     )
-    lines = near_duplicate_notes(near)
-    assert lines[0] == (
+    found = list(lines(near_duplicates(near)))
+    assert found[0] == (
         "warning: test and train share 3 groups of similar images (a ~ b, c ~ d, …)"
     )
-    assert lines[10:] == [
-        "warning: 1 more pairs of splits share similar images",
+    assert found[10:] == [
+        "warning: 1 more pair of splits share similar images",
         "warning: 1 group of similar images has more than one label (a ~ b)",
         "note: 4 records of train have an image similar to that of another record of train",
         "note: 2 sets of images with equal low frequencies are too large to compare all pairs; "
@@ -38,7 +47,7 @@ def test_similar_images_are_noted():
 
 
 def test_an_overflow_is_noted():
-    (line,) = near_duplicate_notes(NearDuplicates(overflow=True))
+    (line,) = lines(near_duplicates(NearDuplicates(overflow=True)))
     assert line == "note: too many images are similar to be grouped; none of them is listed"
 
 
@@ -50,11 +59,19 @@ def test_low_quality_is_noted():
         "dark": QualityIssue(images={"train": 1, "test": 2}, examples=examples),
         "tiny": QualityIssue(images={"train": 1}, examples=examples[:1]),
     }
-    assert quality_notes(ImageQuality(measured=9, issues=issues)) == [
+    assert list(lines(quality_issues(ImageQuality(measured=9, issues=issues)))) == [
         "note: 3 images are dark (a, b, …)",
         "note: 1 image is tiny (a)",
     ]
 
 
 def test_a_dataset_without_measures_has_no_notes():
-    assert image_notes(Manifest.model_construct()) == []
+    outcome = Outcome(Manifest.model_construct(config={}))
+    assert [*similar_images(outcome), *image_quality(outcome)] == []
+
+
+def test_of_many_pairs_of_leaking_splits_some_are_listed_and_the_others_counted() -> None:
+    leak = Leakage(splits=("a", "b"), images=1, records=2)
+    found = list(lines(duplicates(DuplicateStats(leaks=(leak,) * 44_850))))
+    assert len(found) == 12
+    assert found[10] == "warning: 44,840 more pairs of splits share images"

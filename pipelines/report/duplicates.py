@@ -1,4 +1,4 @@
-"""Findings of a report, most severe first, and groups of records with the same image.
+"""Groups of records with the same image.
 
 manifest.json has the number of duplicates. The records themselves are looked up in the indexes, in
 three passes and bounded memory: 8 bytes per record for up to four million records. In larger
@@ -7,160 +7,15 @@ datasets, only images with digests below a limit are compared, so that groups re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.pipelines.report.statistics import ClassTable
-from recordmill.pipelines.run.class_notes import class_drift_notes, rare_class_notes
-from recordmill.pipelines.run.image_notes import image_notes
-from recordmill.pipelines.run.split_notes import (
-    missing_class_notes,
-    share_notes,
-    stratification_notes,
-)
-from recordmill.pipelines.run.summary import SHOWN_LEAKS, class_name_notes, group_notes
-from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.statistics import DuplicateStats
 from recordmill.transforms.storage.dataset import LOCATION_COLUMNS, Dataset, RecordLocation
-
-Severity = Literal["bad", "warn", "note"]
-
-_SHOWN_NAMES = 5
-
-# Ratio of the largest to the smallest class above which class sizes are reported as uneven.
-_UNEVEN_RATIO = 10
-
-# Marks a treatment as transcoding, as in "gif to png, upright".
-_TRANSCODED = " to "
-
-
-@dataclass(frozen=True)
-class Finding:
-    """An observation about the dataset that deserves attention.
-
-    Attributes:
-        severity: "bad" for an error, "warn" for a possible one, "note" for information.
-        text: a sentence.
-        anchor: the section of the page with the details.
-    """
-
-    severity: Severity
-    text: str
-    anchor: str
-
-
-def findings(
-    manifest: Manifest, problems: tuple[str, ...], tables: list[ClassTable]
-) -> list[Finding]:
-    """Returns the findings of a dataset, most severe first.
-
-    Args:
-        manifest: the manifest of the dataset.
-        problems: the problems of a failed verification.
-        tables: the class tables.
-    """
-    unsorted = [
-        *(Finding("bad", text, "verdict") for text in problems),
-        *_of_groups(manifest),
-        *_of_duplicates(manifest.content),
-        *_of_images(manifest),
-        *_of_rows(manifest),
-        *(finding for table in tables for finding in _of_classes(table)),
-    ]
-    return sorted(unsorted, key=lambda finding: ("bad", "warn", "note").index(finding.severity))
-
-
-def transcoded_images(manifest: Manifest) -> int:
-    """Returns the number of transcoded images."""
-    return sum(n for how, n in manifest.images.items() if _TRANSCODED in how.partition(",")[0])
-
-
-def _of_rows(manifest: Manifest) -> Iterator[Finding]:
-    if rejected := manifest.input.rejected:
-        share = f"{rejected / manifest.input.rows:.2%} of all rows"
-        yield Finding("warn", f"{_count(rejected, 'row')} rejected, {share}.", "rejects")
-    warnings = share_notes(manifest) + missing_class_notes(manifest) + class_name_notes(manifest)
-    for _, text in _sentences(warnings):
-        yield Finding("warn", text, "splits")
-    notes = stratification_notes(manifest) + rare_class_notes(manifest)
-    for _, text in _sentences(notes + class_drift_notes(manifest)):
-        yield Finding("note", text, "splits")
-    if transcoded := transcoded_images(manifest):
-        yield Finding("note", f"{_count(transcoded, 'image')} transcoded.", "images")
-
-
-def _of_classes(table: ClassTable) -> Iterator[Finding]:
-    absent = tuple(row.name for row in table.rows if not row.total)
-    if absent:
-        text = f"{_classes(absent)} of {table.feature} without any record: {_names(absent)}."
-        yield Finding("warn", text, "splits")
-    counts = [row.total for row in table.present]
-    if counts and counts[0] >= _UNEVEN_RATIO * counts[-1]:
-        sizes = f"the largest has {_count(counts[0], 'label')}, the smallest {counts[-1]:,}"
-        text = f"Class sizes of {table.feature} are uneven: {sizes}."
-        yield Finding("note", text, "splits")
-
-
-def _of_groups(manifest: Manifest) -> Iterator[Finding]:
-    for note in group_notes(manifest)[:1]:
-        yield Finding("warn", f"{note.removeprefix('warning: ')}: leakage.", "splits")
-
-
-def _of_duplicates(content: DuplicateStats) -> Iterator[Finding]:
-    for leak in content.leaks[:SHOWN_LEAKS]:
-        one, other = leak.splits
-        text = f"{_count(leak.images, 'image')} in both {one} and {other}: leakage."
-        yield Finding("warn", text, "leaks")
-    if len(content.leaks) > SHOWN_LEAKS:
-        text = f"{_count(len(content.leaks) - SHOWN_LEAKS, 'more pair')} of splits share images."
-        yield Finding("warn", text, "leaks")
-    if n := content.conflicts.images:
-        yield Finding("warn", f"{_count(n, 'image')} with conflicting labels.", "leaks")
-    if n := content.dropped_conflicts.images:
-        text = f"{_count(n, 'image')} of dropped rows had a conflicting label."
-        yield Finding("warn", text, "leaks")
-    if n := sum(content.duplicates.values()):
-        text = f"{_count(n, 'record')} with the image of another record of the same split."
-        yield Finding("note", text, "leaks")
-
-
-def _of_images(manifest: Manifest) -> Iterator[Finding]:
-    for severity, text in _sentences(image_notes(manifest)):
-        yield Finding(severity, text, "leaks" if "similar" in text else "quality")
-
-
-def _sentences(notes: Iterable[str]) -> Iterator[tuple[Severity, str]]:
-    """Yields the severity and the sentence of each note.
-
-    Args:
-        notes: lines of a summary; those that are indented continue the line before.
-    """
-    for note in notes:
-        severity, _, text = note.partition(": ")
-        if not note.startswith(" "):
-            sentence = f"{text[0].upper()}{text[1:].removesuffix('.')}."
-            yield "warn" if severity == "warning" else "note", sentence
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _classes(names: tuple[str, ...]) -> str:
-    return "1 class" if len(names) == 1 else f"{len(names):,} classes"
-
-
-def _names(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_SHOWN_NAMES])
-    return (
-        shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES:,} more"
-    )
-
 
 # Maximum number of digests in memory: 32 MB.
 MAX_RECORDS = 4_000_000

@@ -1,14 +1,17 @@
-"""Notes on splits that miss their share, or lack classes."""
+"""Splits that miss their share, lack classes, or have mostly empty shards."""
 
 from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.run.split_notes import (
-    missing_class_notes,
-    share_notes,
-    stratification_notes,
+from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines.findings.splits import (
+    empty_shards,
+    missed_shares,
+    missing_classes,
+    stratification,
 )
+from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import Manifest, Share, SplitEntry
 from recordmill.schemas.yaml_files import preset
 
@@ -40,7 +43,7 @@ def test_a_split_that_misses_its_share_by_a_fifth_of_it_is_a_warning(
         splits={"test": entry()},
     )
     expected = [f"warning: test has {actual:.1%} of the records; expected 10.0%{remedy}"]
-    assert share_notes(manifest) == (expected if warned else [])
+    assert list(lines(missed_shares(Outcome(manifest)))) == (expected if warned else [])
 
 
 def test_a_split_without_rows_is_noted_once() -> None:
@@ -49,7 +52,7 @@ def test_a_split_without_rows_is_noted_once() -> None:
         shares={"test": Share(asked=0.1, actual=0)},
         splits={},
     )
-    assert share_notes(manifest) == [
+    assert list(lines(missed_shares(Outcome(manifest)))) == [
         "note: no row was assigned to split 'test'; it was not written"
     ]
 
@@ -66,7 +69,7 @@ def test_a_split_lacks_a_class_only_if_each_split_could_have_it() -> None:
             "validation": entry(records=0),
         },
     )
-    assert missing_class_notes(manifest) == [
+    assert list(lines(missing_classes(Outcome(manifest)))) == [
         "warning: train lacks 1 of the 5 classes of 'label' (e)",
         "warning: test lacks 2 of the 5 classes of 'label' (b, c)",
     ]
@@ -84,12 +87,12 @@ def test_the_largest_difference_from_the_share_of_a_class_is_noted() -> None:
         },
         splits={"test": entry(classes={0: 2, 1: 5}), "train": entry(classes={0: 7, 1: 15})},
     )
-    assert stratification_notes(manifest) == [
+    assert list(lines(stratification(Outcome(manifest)))) == [
         "note: the classes of 'label' are within 0.2 records of their shares "
         "(a in train: 7, share 6.8)"
     ]
     other = manifest.model_copy(update={"config": {"split_method": "exact"}})
-    assert stratification_notes(other) == []
+    assert list(lines(stratification(Outcome(other)))) == []
 
 
 def test_the_splits_of_a_sample_are_those_of_all_rows_as_they_happen() -> None:
@@ -101,5 +104,17 @@ def test_the_splits_of_a_sample_are_those_of_all_rows_as_they_happen() -> None:
         shares={"train": Share(asked=0.5, actual=0.9), "test": Share(asked=0.5, actual=0.1)},
         splits={"train": entry(9, {0: 4, 1: 5}), "test": entry(1, {0: 1})},
     )
-    assert share_notes(manifest) + stratification_notes(manifest) == []
-    assert missing_class_notes(manifest) == []
+    outcome = Outcome(manifest)
+    for finder in (missed_shares, stratification, missing_classes):
+        assert list(finder(outcome)) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "noted"), [([1] * 9 + [0] * 11, True), ([1] * 12 + [0] * 12, False), ([0], False)]
+)
+def test_splits_with_mostly_empty_shards_are_noted(records: list[int], noted: bool) -> None:
+    expected = (
+        f"warning: {records.count(0)} of the {len(records)} shards of 'train' are empty. "
+        "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
+    )
+    assert list(lines(empty_shards({"train": records}))) == ([expected] if noted else [])

@@ -1,0 +1,76 @@
+"""A finding: anything that a run noticed about the data, as data that all views show alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Severity = Literal["warning", "note", "info"]
+
+_SHOWN = 3
+_INDENT = " " * 6
+
+
+class Finding(BaseModel):
+    """An observation about the data, in run.json and in `Dataset.findings`.
+
+    Attributes:
+        kind: what was noticed, in a word that stays the same: `leakage`, `missing_classes`.
+        severity: "warning" if the data may be wrong; "note" if it may not be what was meant; "info"
+            for what was read, skipped or done as the options say.
+        text: one sentence with numbers and some examples, without a final period.
+        hint: what to do, as a sentence without a final period; "" if there is nothing to do.
+        splits: the splits that it is about; () for the whole dataset.
+        feature: the feature that it is about, or "".
+        figures: the numbers of the text by name, unrounded.
+        examples: some of the keys, classes or groups; several values belong together in a tuple.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    severity: Severity
+    text: str
+    hint: str = ""
+    splits: tuple[str, ...] = ()
+    feature: str = ""
+    figures: dict[str, int | float] = {}
+    examples: tuple[str | tuple[str, ...], ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The text with its severity, as the terminal prints it."""
+        return self.text if self.severity == "info" else f"{self.severity}: {self.text}"
+
+
+def lines(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yields the line of each finding, and a hint that several in a row share after the last."""
+    hint = ""
+    for finding in findings:
+        if hint and finding.hint != hint:
+            yield f"{_INDENT}({hint})"
+        yield finding.line
+        hint = finding.hint
+    if hint:
+        yield f"{_INDENT}({hint})"
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun.
+
+    >>> counted(1, "image"), counted(2_000, "image")
+    ('1 image', '2,000 images')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def some(names: Sequence[str], total: int | None = None, shown: int = _SHOWN) -> str:
+    """Returns the first names of a list that has `total` names.
+
+    >>> some(["a", "b", "c", "d"]), some(["a"], 2), some(["a"])
+    ('a, b, c, …', 'a, …', 'a')
+    """
+    more = (len(names) if total is None else total) > min(shown, len(names))
+    return ", ".join(names[:shown]) + ", …" * more

@@ -1,0 +1,172 @@
+"""Notes on rare classes, and on classes that differ from the base version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from recordmill.pipelines.findings.classes import (
+    class_drift,
+    class_ids,
+    class_names,
+    class_sizes,
+    numeric_names,
+)
+from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.schemas import dataset_info
+from recordmill.schemas.findings import lines
+from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, SplitEntry
+from recordmill.schemas.plan import SourceEntry
+from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows.labels import sorted_class_names
+
+
+def manifest(classes: dict[int, int], **options: Any) -> Manifest:
+    split = SplitEntry(
+        rows=1, records=1, rejected=0, duplicates=0, classes={"label": classes}, shards=()
+    )
+    return Manifest.model_construct(
+        config=options,
+        dataset_schema=preset("image_classification"),
+        classes={"label": tuple("abcde")},
+        splits={"train": split, "test": split},
+    )
+
+
+def rare(made: Manifest) -> list[str]:
+    """Returns the lines on rare classes."""
+    return list(lines(f for f in class_sizes(Outcome(made)) if f.kind == "rare_classes"))
+
+
+def test_the_rarest_classes_are_noted() -> None:
+    assert rare(manifest({0: 5, 1: 50})) == []
+    assert rare(manifest({0: 5, 1: 4})) == [
+        "note: 1 of the 2 classes of 'label' occurs fewer than 10 times (b 8)"
+    ]
+    assert rare(manifest({0: 4, 1: 1, 2: 3, 3: 2, 4: 0})) == [
+        "note: 4 of the 5 classes of 'label' occur fewer than 10 times (b 2, d 4, c 6, …)"
+    ]
+    assert rare(manifest({0: 1}, sample="1%")) == []
+
+
+def test_classes_that_differ_from_the_base_are_noted_with_their_shares() -> None:
+    old = Counter({"a": 500, "b": 400, "c": 100, "d": 5, "gone": 7})
+    new = Counter({"a": 510, "b": 390, "c": 20, "d": 7, "x": 3, "y": 9, "z": 1, "w": 2})
+    drift = dataset_info.class_drift(old, new)
+    assert drift == ClassDrift(
+        added=4,
+        gone=1,
+        changed=1,
+        added_examples=("y", "x", "w", "z"),
+        gone_examples=("gone",),
+        changed_examples=(("c", 0.098814, 0.021231),),
+    )
+    made = manifest({0: 1}).model_copy(
+        update={
+            "base": BaseEntry(
+                version="1.0.0",
+                manifest_sha256="",
+                kept={},
+                new={},
+                gone={},
+                shards_unchanged=0,
+                classes={"label": drift},
+            )
+        }
+    )
+    assert list(lines(class_drift(Outcome(made)))) == [
+        "note: classes of 'label' since base 1.0.0: 4 new (y, x, w, …); 1 gone (gone); "
+        "1 with another share (c 9.9% → 2.1%)"
+    ]
+
+
+def test_a_difference_by_chance_or_of_all_classes_alike_is_none() -> None:
+    old = Counter({"a": 1_000, "b": 10})
+    assert dataset_info.class_drift(old, Counter({"a": 1_000, "b": 19})) == ClassDrift()
+    assert dataset_info.class_drift(old, Counter({"a": 9_000, "b": 90})) == ClassDrift()
+    assert dataset_info.class_drift(old, Counter({"a": 1_000, "b": 30})).changed == 1
+
+
+def test_without_a_base_there_is_no_drift() -> None:
+    made = manifest({0: 1}).model_copy(update={"base": None})
+    assert list(lines(class_drift(Outcome(made)))) == []
+
+
+TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 or text), or set"
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([0, 1, 2, "07"], "4 of the 4 class names of 'x' are numbers, and the id of '07' is 1"),
+        ([5, 7, "5"], "2 of the 2 class names of 'x' are numbers, and the id of '5' is 0"),
+        ([3, "cat"], "1 of the 2 class names of 'x' are numbers, and the id of '3' is 0"),
+        (["-1", "+2", "1.0"], "3 of the 3 class names of 'x' are numbers, and the id of '+2' is 0"),
+        (["0", "1"], "2 of the 2 class names of 'x' are numbers"),
+    ],
+    ids=str,
+)
+def test_class_names_that_look_like_numbers_are_noted(labels: list[str | int], said: str) -> None:
+    assert list(lines(numeric_names("x", sorted_class_names(labels)))) == [
+        f"note: {said}{TAIL} --classes."
+    ]
+
+
+@pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
+def test_other_class_names_are_not_noted(labels: list[str | int]) -> None:
+    assert list(lines(numeric_names("x", sorted_class_names(labels)))) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "notes"),
+    [
+        ({"classes": None, "num_classes": None}, 1),
+        ({"classes": ["0", "1"]}, 0),
+        ({"num_classes": 2}, 0),
+    ],
+)
+def test_numeric_class_names_that_options_set_are_not_noted(
+    config: dict[str, object], notes: int
+) -> None:
+    manifest = Manifest.model_construct(config=config, classes={"x": ("0", "1")}, splits={})
+    assert len(list(class_names(Outcome(manifest)))) == notes
+
+
+@pytest.mark.parametrize(
+    ("names", "ids", "notes"),
+    [
+        (("a", "b"), {"a": 0, "b": 1}, []),
+        (("background", "a", "b"), {"a": 1, "b": 2}, []),
+        (("a", "b", "new"), {"a": 0, "b": 1}, []),
+        (
+            ("z", "a", "m"),
+            {"z": 1, "a": 7, "m": 90},
+            [
+                "note: 3 class ids of 'x' differ from the source (z 1 → 0, a 7 → 1, m 90 → 2), "
+                "because ids count from 0 without gaps"
+            ],
+        ),
+        (
+            ("a", "b"),
+            {"a": 1, "b": 2},
+            [
+                "note: 2 class ids of 'x' differ from the source (a 1 → 0, b 2 → 1), "
+                "because ids count from 0 without gaps",
+                "      (--label_offset 1 keeps the ids of the source)",
+            ],
+        ),
+    ],
+)
+def test_class_ids_that_differ_from_the_source_are_noted(
+    names: tuple[str, ...], ids: dict[str, int], notes: list[str]
+) -> None:
+    assert list(lines(class_ids("x", names, SourceEntry(class_ids={"x": ids})))) == notes
+
+
+def test_contradicting_class_ids_are_noted() -> None:
+    source = SourceEntry(class_ids={"x": {"a": 0}}, conflicts={"x": "b.yaml: id 0 is 'b'"})
+    assert list(lines(class_ids("x", ("a", "b"), source))) == [
+        "note: b.yaml: id 0 is 'b'. The classes of 'x' are in the order of the files."
+    ]

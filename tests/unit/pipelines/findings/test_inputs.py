@@ -1,0 +1,49 @@
+"""Findings on how the input was read."""
+
+from __future__ import annotations
+
+import pytest
+
+from recordmill.pipelines.findings import inputs
+from recordmill.pipelines.findings.inputs import encoded_images, skipped
+from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.settings import ImageSettings
+
+
+@pytest.mark.parametrize(
+    ("settings", "images", "notes"),
+    [
+        ({"max_side": 9}, {"jpeg kept": 3, "webp to png, resized": 1}, []),
+        (
+            {"max_side": 9, "quality": 80},
+            {"jpeg kept": 3, "jpeg to jpeg, resized": 2, "mpo to jpeg, resized": 1},
+            [
+                "encoded: 3 images as JPEG with quality 80; "
+                "--image format=png resizes without further loss"
+            ],
+        ),
+        (
+            {"format": "jpeg"},
+            {"png to jpeg, jpeg": 1},
+            ["encoded: 1 image as JPEG with quality 95"],
+        ),
+    ],
+)
+def test_images_encoded_with_loss_are_noted(
+    settings: dict[str, object], images: dict[str, int], notes: list[str]
+) -> None:
+    features = {"image": Feature.model_validate({"kind": "bytes", "from": "image:bytes"})}
+    schema = Schema(features=features, image=ImageSettings.model_validate(settings))
+    manifest = Manifest.model_construct(dataset_schema=schema, images=images)
+    assert [finding.line for finding in encoded_images(Outcome(manifest))] == notes
+
+
+def test_a_counted_kind_with_a_severity_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(inputs.SEVERITIES, "images with swapped sides", "warning")
+    (found,) = skipped(
+        {"images with swapped sides": 3}, {"images with swapped sides": ["a"]}, 9, None
+    )
+    assert found.line == "warning: 3 images with swapped sides (a, …)"
+    assert (found.kind, found.figures, found.examples) == ("counted", {"number": 3}, ("a",))
