@@ -81,7 +81,8 @@ def test_reports_of_two_runs_differ_only_in_the_contents_of_run_json(
         ended = recordmill("convert", *flags, "--output", tmp_path / name, "--name", "x")
         assert ended.code == 0, ended.err
         dataset = tmp_path / name / "x" / "1.0.0"
-        assert json.loads((dataset / "run.json").read_bytes())["warnings"] == []
+        run = json.loads((dataset / "run.json").read_bytes())
+        assert [f["text"] for f in run["findings"] if f["kind"] == "report"] == []
         pages.append((dataset / "report.html").read_text(encoding="utf-8"))
     for volatile in (r'<section id="run".*?</section>', r'<code id="command">.*?</code>'):
         pages = [re.sub(volatile, "", page, flags=re.DOTALL) for page in pages]
@@ -162,6 +163,6 @@ def test_a_report_that_cannot_be_rendered_is_a_warning(
     ended = convert(table, tmp_path / "out", "--report")
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert ended.code == 0
-    assert "warning: report.html: the page could not be rendered: ZeroDivisionError" in ended.err
+    assert "warning: report.html: the page could not be rendered: ZeroDivisionError" in ended.out
     assert (dataset / "_SUCCESS").exists()
     assert not (dataset / "report.html").exists()
