@@ -29,7 +29,7 @@ from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
-from recordmill.schemas.errors import DatasetExists, UsageError, VerificationFailed
+from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.stores.options import use_options
@@ -146,7 +146,8 @@ def forget(
     Raises:
         UsageError: if there is no such dataset or record, or if no record would be left.
         DatasetExists: if the version is already published, or another run is writing one.
-        VerificationFailed: if files that were purged have hard links elsewhere.
+        VerificationFailed: if a version cannot be read, or files that were purged have hard links
+            elsewhere; the new version is published, and all other versions are purged.
         RecordmillError: if the run failed for another reason.
     """
     beam, chosen = _beam(beam_options), [keys] if isinstance(keys, str) else list(keys)
@@ -159,12 +160,10 @@ def forget(
         done = removal.forget(
             os.fspath(directory), chosen, beam, version=version, allow_missing=allow_missing
         )
-        if purge:
-            removal.purge(done)
+        problems = removal.purge(done).problems if purge else done.problems
     for warning in done.warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    if purge and done.links:
-        raise VerificationFailed(removal.links_message(done))
+    removal.raise_problems(problems)
     return done
 
 

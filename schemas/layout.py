@@ -236,6 +236,14 @@ _UNFINISHED = re.compile(r"(?:\.[0-9a-f]{32})?\.partial$")
 # Temporary files of Beam, for rejects and dropped rows.
 _TEMPORARY = re.compile(r"(?:[a-z]+/)?beam-temp-[^/]+-[0-9a-f]{32}/[^/]+")
 
+# The only ones that a late attempt may leave in a published dataset: of lines of release 0.1.0.
+# Their folder ends in a UUID of version 1. Source: `FileBasedSink` of Beam.
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_TEMPORARY_LINES = re.compile(
+    rf"({REJECTS}|{DROPPED})/beam-temp-\1-[0-9a-f]{{12}}1[0-9a-f]{{3}}[89ab][0-9a-f]{{15}}"
+    rf"/{_UUID}\.\1\.jsonl"
+)
+
 _DRAFT = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}(?:\.images)?")
 
 _STAGED = re.compile(
@@ -259,7 +267,7 @@ def first_foreign(names: Iterable[str], owned: Owned) -> str | None:
 
 def owned_in_published(files: Collection[str]) -> Owned:
     """Returns the check for files of a published dataset: those that its manifest lists."""
-    return lambda name: _UNFINISHED.sub("", name) in files or bool(_TEMPORARY.fullmatch(name))
+    return lambda name: _UNFINISHED.sub("", name) in files or bool(_TEMPORARY_LINES.fullmatch(name))
 
 
 def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
@@ -315,6 +323,11 @@ def owned_in_checkpoints(dataset: str) -> Owned:
 
 def _shard_pattern(dataset: str) -> str:
     return rf"{re.escape(dataset)}-[^/]+\.tfrecord-\d{{5,}}-of-\d{{5,}}(?:\.gz)?"
+
+
+def is_shard(dataset: str, file: str) -> bool:
+    """Returns whether a file, relative to a dataset's folder, has the name of one of its shards."""
+    return bool(re.fullmatch(_shard_pattern(dataset), file))
 
 
 def owned_in_staging(name: str) -> bool:

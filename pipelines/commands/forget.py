@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from recordmill.pipelines.commands.versions import outcome
 from recordmill.pipelines.console.printing import say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
@@ -20,7 +21,8 @@ from recordmill.pipelines.forget.holders import Holder
 from recordmill.pipelines.forget.selection import SimilarRecord
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
-from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.sources.parquet import read_table
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.stores.options import use_options
@@ -36,9 +38,6 @@ def run(flags: argparse.Namespace) -> int:
 
     Returns:
         The exit code.
-
-    Raises:
-        VerificationFailed: if files that were to be deleted have hard links elsewhere.
     """
     apply()
     beam = beam_options(flags.rest)
@@ -59,9 +58,7 @@ def run(flags: argparse.Namespace) -> int:
             command=("recordmill", *flags.typed),
         )
     _show(flags, done)
-    if flags.purge:
-        forget.purge(done)
-    return _finish(flags, done)
+    return _finish(flags, done, forget.purge(done) if flags.purge else None)
 
 
 def _show(flags: argparse.Namespace, done: forget.Forgotten) -> None:
@@ -76,41 +73,44 @@ def _show(flags: argparse.Namespace, done: forget.Forgotten) -> None:
         warn(f"warning: {line}")
 
 
-def _finish(flags: argparse.Namespace, done: forget.Forgotten) -> int:
-    """Prints the versions that have, or had, the records; fails if purged bytes remain."""
-    what = "deleted" if flags.purge else "still has them"
+def _finish(flags: argparse.Namespace, done: forget.Forgotten, purge: forget.Purge | None) -> int:
+    """Prints the versions that have, or had, the records; fails if some may remain unnoticed."""
+    deleted = purge or forget.Purge()
     for holder in done.holders:
+        what = "deleted" if holder in deleted.holders else "still has them"
         _say(flags, f"{what}: {holder.version.directory} ({holder.records:,} of these records)")
-    kind = "deleted" if flags.purge else "may have them"
     for version in done.unfinished:
+        kind = "deleted" if version in deleted.unfinished else "may have them"
         _say(flags, f"{kind}: files of an unfinished run of {done.folder}/{version}")
-    if (done.holders or done.unfinished) and not flags.purge:
+    if (done.holders or done.unfinished) and not purge:
         _say(flags, "Delete these versions with --purge.")
     for path, inode, number in done.links:
         warn(
             f"warning: {path}: has {number} hard links outside of this dataset. "
             f"Find them with find DIR -xdev -inum {inode}"
         )
-    message = forget.links_message(done)
-    remains = bool(flags.purge and done.links)
-    code = VerificationFailed.exit_code if remains else 0
+    ended = outcome(purge.problems if purge else done.problems)
     if flags.json:
-        ended = PUBLISHED if done.removed else "skipped"
-        result = {"state": "failed" if remains else ended, "exit_code": code}
-        say_json({**result, "message": message * remains, **_document(flags, done)})
-    elif remains:
-        warn(message)
+        state = {} if ended["exit_code"] else {"state": PUBLISHED if done.removed else "skipped"}
+        say_json({**ended, **state, **_document(done, purge)})
+    else:
+        for problem in purge.problems if purge else done.problems:
+            warn(str(problem))
+    code: int = ended["exit_code"]
     return code
 
 
-def _document(flags: argparse.Namespace, done: forget.Forgotten) -> dict[str, Any]:
+def _document(done: forget.Forgotten, purge: forget.Purge | None) -> dict[str, Any]:
     certificate = {"certificate": done.certificate} if done.removed else {}
+    purged = {"purged": list(map(_holder, purge.holders))} if purge else {}
+    left = [holder for holder in done.holders if not purge or holder not in purge.holders]
     return {
         "directory": done.directory,
         "removed": done.removed,
         **certificate,
         "similar": [asdict(record) for record in done.similar],
-        "purged" if flags.purge else "holders": [_holder(holder) for holder in done.holders],
+        **purged,
+        "holders": list(map(_holder, left)),
         "unfinished": list(done.unfinished),
     }
 
@@ -166,6 +166,9 @@ def read_keys(path: str, column: str | None) -> frozenset[str]:
         raise UsageError(f"--keys {path}: {what}. {remedy}") from error
     except (KeyError, pa.ArrowException) as error:
         raise UsageError(f"--keys {path}: has no column {column!r}: {error}") from error
+    except RecordError as error:
+        remedy = "Pass a text file or a table with the keys."
+        raise UsageError(f"--keys {error.detail}. {remedy}") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"--keys {path}: cannot be read: {error}") from error
     if not keys:

@@ -6,19 +6,36 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from recordmill.pipelines.console.printing import SHOWN, say_json
+from recordmill.pipelines.console.printing import SHOWN, say, say_json, warn
 from recordmill.pipelines.console.terminal import Terminal
-from recordmill.pipelines.versions import Version, list_versions
+from recordmill.pipelines.versions.listing import Version, list_versions
+from recordmill.schemas.errors import RecordmillError
 
 
 def run(flags: argparse.Namespace) -> int:
     """Lists the versions of a dataset, oldest first, and returns the exit code."""
-    versions = list_versions(flags.folder)
+    listing = list_versions(flags.folder)
+    ended = outcome(listing.problems)
+    for problem in listing.problems:
+        warn(str(problem))
     if flags.json:
-        say_json({**SHOWN, "versions": [as_json(version) for version in versions]})
+        versions = [as_json(version) for version in listing.versions]
+        other = {"unreadable": list(listing.unreadable), "unfinished": list(listing.unfinished)}
+        say_json({**ended, "versions": versions, **other})
     else:
-        show_versions(Terminal(), versions)
-    return 0
+        show_versions(Terminal(), listing.versions)
+        for version in listing.unfinished:
+            say(f"unfinished: {listing.folder}/{version} (files of a run or a deletion)")
+    code: int = ended["exit_code"]
+    return code
+
+
+def outcome(problems: Sequence[RecordmillError]) -> dict[str, Any]:
+    """Returns the state, exit code and message of a command that has done all but some things."""
+    if not problems:
+        return SHOWN
+    message = "\n".join(map(str, problems))
+    return {"state": "failed", "exit_code": problems[0].exit_code, "message": message}
 
 
 def show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:

@@ -412,11 +412,16 @@ def _published_in_tensorflow(folder: str) -> list[str]:
     """Returns the names of the folders in a folder that have a commit marker."""
     try:
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]  # stores add a slash
+        marked = (name for name in names if _has_marker(layout.join(folder, name)))
+        return list(marked)
     except tf.errors.NotFoundError:
         return []
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
-    return [name for name in names if tf.io.gfile.exists(layout.join(folder, name, layout.SUCCESS))]
+
+
+def _has_marker(directory: str) -> bool:
+    return bool(tf.io.gfile.exists(layout.join(directory, layout.SUCCESS)))
 
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:

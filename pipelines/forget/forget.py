@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.forget.holders import (
-    Holder,
-    delete_unfinished,
-    holders,
-    unfinished_versions,
-)
+from recordmill.pipelines.forget.holders import Holder, delete_unfinished, holders
 from recordmill.pipelines.forget.new_version import next_version, run
 from recordmill.pipelines.forget.selection import (
     SimilarRecord,
@@ -24,8 +19,10 @@ from recordmill.pipelines.forget.selection import (
 )
 from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
-from recordmill.pipelines.versions import delete_all
+from recordmill.pipelines.versions.deletion import delete_versions
+from recordmill.pipelines.versions.listing import Listing
 from recordmill.schemas import layout
+from recordmill.schemas.errors import RecordmillError, VerificationFailed
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class Forgotten:
         holders: the older versions that have the records, or had them before they were purged.
         unfinished: the versions with files of unfinished runs, which may have the records.
         warnings: problems that do not affect the data.
+        listing: the versions of the dataset, with those that cannot be read.
     """
 
     directory: str
@@ -51,6 +49,7 @@ class Forgotten:
     holders: tuple[Holder, ...]
     unfinished: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    listing: Listing | None = field(default=None, repr=False)
 
     @property
     def certificate(self) -> str | None:
@@ -61,6 +60,11 @@ class Forgotten:
     def links(self) -> list[tuple[str, int, int]]:
         """(path, inode, number) of each file of older versions with hard links elsewhere."""
         return [link for holder in self.holders for link in holder.links]
+
+    @property
+    def problems(self) -> list[VerificationFailed]:
+        """The error of each version that may have the records, but cannot be read."""
+        return self.listing.problems if self.listing else []
 
     @property
     def folder(self) -> str:
@@ -105,9 +109,8 @@ def forget(
         record = run(selection, removed, number, options, interrupt or Interrupt(), command)
         _check_published(record)
         made = layout.join(layout.versions_folder(source), number)
-    found = holders(
-        layout.versions_folder(source), frozenset(keys), frozenset(removed.images_sha256)
-    )
+    images = selection.forgotten_images.union(removed.images_sha256)
+    found, listing = holders(layout.versions_folder(source), frozenset(keys), images)
     return Forgotten(
         made,
         source,
@@ -115,8 +118,9 @@ def forget(
         record.records if record else 0,
         tuple(similar),
         tuple(holder for holder in found if holder.version.directory != made),
-        tuple(unfinished_versions(layout.versions_folder(source))),
+        listing.unfinished,
         record.warnings if record else (),
+        listing,
     )
 
 
@@ -128,21 +132,57 @@ def _check_published(record: RunRecord) -> None:
         raise record.error()
 
 
-def purge(forgotten: Forgotten) -> None:
+@dataclass(frozen=True)
+class Purge:
+    """What `purge` has done.
+
+    Attributes:
+        holders: the holders that it has deleted.
+        unfinished: the versions whose files of unfinished runs it has deleted.
+        problems: an error for each version or file that remains, and for links elsewhere.
+    """
+
+    holders: tuple[Holder, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    problems: tuple[RecordmillError, ...] = ()
+
+
+def purge(forgotten: Forgotten) -> Purge:
     """Deletes the older versions that have the records, and the files of unfinished runs.
+
+    What cannot be deleted is a problem of the result, and the rest is deleted.
 
     Args:
         forgotten: the result of `forget`.
-
-    Raises:
-        UsageError: if the folder of one contains a foreign file.
-        DatasetExists: if a run is active.
     """
-    delete_all(forgotten.folder, [holder.version for holder in forgotten.holders])
-    delete_unfinished(forgotten.folder, forgotten.unfinished)
+    deleted, problems = set[str](), list[RecordmillError]()
+    if forgotten.listing:
+        try:
+            done = delete_versions(
+                forgotten.listing, [holder.version for holder in forgotten.holders]
+            )
+            deleted.update(version.directory for version in done.deleted)
+            problems += done.problems
+        except RecordmillError as error:
+            problems.append(error)
+    faults = delete_unfinished(forgotten.folder, forgotten.unfinished)
+    problems += (error for error in faults.values() if str(error) not in map(str, problems))
+    if forgotten.links:
+        problems.append(VerificationFailed(links_message(forgotten)))
+    return Purge(
+        tuple(h for h in forgotten.holders if h.version.directory in deleted),
+        tuple(version for version in forgotten.unfinished if version not in faults),
+        tuple(problems),
+    )
 
 
 def links_message(forgotten: Forgotten) -> str:
     """Returns the message on bytes of removed records that remain after a purge."""
     number = len(forgotten.links)
     return f"{number} deleted files with removed records have hard links elsewhere"
+
+
+def raise_problems(problems: Sequence[RecordmillError]) -> None:
+    """Raises the first of some errors, with the messages of all."""
+    if problems:
+        raise type(problems[0])("\n".join(map(str, problems)))

@@ -7,20 +7,25 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from recordmill.pipelines.run.lock import lock_folders
 from recordmill.pipelines.run.target import DATASET, Target
-from recordmill.pipelines.versions import Version, list_versions, without_marker
+from recordmill.pipelines.versions.deletion import deletion_problem
+from recordmill.pipelines.versions.listing import (
+    Identity,
+    Listing,
+    Version,
+    identity,
+    list_versions,
+)
 from recordmill.schemas import layout
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
+from recordmill.transforms.storage.byte_ranges import unreadable
 from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.files import entries, exists, is_local
-
-# The suffix of the folder of a run, which is beside the version that it writes.
-_RUN = ".run"
+from recordmill.transforms.storage.files import exists, is_local
 
 # Concurrent reads of indexes: they wait for the file system or store, not for a core.
 _THREADS = 16
@@ -42,34 +47,50 @@ class Holder:
     links: tuple[tuple[str, int, int], ...]
 
 
-def holders(folder: str, keys: Collection[str], images: Collection[str]) -> list[Holder]:
+def holders(
+    folder: str, keys: Collection[str], images: Collection[str]
+) -> tuple[list[Holder], Listing]:
     """Returns the versions that have some records, by key or by image, oldest first.
+
+    Also returns the listing of all versions; those that cannot be searched are unreadable in it.
 
     Args:
         folder: the folder of all versions, DIR/NAME.
         keys: the keys of the records.
         images: the hex digests of their images.
     """
-    versions = list_versions(folder)
-    datasets = [Dataset.open(version.directory) for version in versions]
-    # Files of several versions are links of each other: (device, inode) → names in this folder.
-    known = Counter(
-        (found.st_dev, found.st_ino)
-        for dataset in datasets
-        for found in _stats(dataset, dataset.shards().values())
-    )
-    return [
-        holder
-        for version, dataset in zip(versions, datasets, strict=True)
-        if (holder := _holder(version, dataset, (keys, images), known)).records
-    ]
+    listing = list_versions(folder)
+    faults, found = dict(listing.unreadable), list[Holder]()
+    datasets = [Dataset(version.directory, version.manifest) for version in listing.versions]
+    try:
+        known = _known_files(listing, datasets)
+    except OSError as error:
+        raise unreadable(error.filename or folder, error) from error
+    for version, dataset in zip(listing.versions, datasets, strict=True):
+        try:
+            if (holder := _holder(version, dataset, (keys, images), known)).records:
+                found.append(holder)
+        except VerificationFailed as error:  # it may have the records: it is named, and stays
+            faults[os.path.basename(version.directory)] = error
+    return found, replace(listing, unreadable=faults)
+
+
+def _known_files(listing: Listing, datasets: Sequence[Dataset]) -> Counter[Identity]:
+    """Returns the number of names that each local shard has in the versions of this dataset."""
+    known, seen = Counter[Identity](), set[Identity | str]()
+    for dataset in datasets:
+        folder = listing.identities.get(os.path.basename(dataset.directory), dataset.directory)
+        if folder not in seen:  # files of a version that is a link have no other names
+            seen.add(folder)
+            known.update(map(identity, _stats(dataset, dataset.shards().values())))
+    return known
 
 
 def _holder(
     version: Version,
     dataset: Dataset,
     records: tuple[Collection[str], Collection[str]],
-    known: Mapping[tuple[int, int], int],
+    known: Mapping[Identity, int],
 ) -> Holder:
     total, links = 0, list[tuple[str, int, int]]()
     shards = dataset.shards().values()
@@ -78,7 +99,7 @@ def _holder(
         for shard, found in zip(shards, counts, strict=True):
             total += found
             for stat in _stats(dataset, [shard] if found else []):
-                outside = stat.st_nlink - known[stat.st_dev, stat.st_ino]
+                outside = stat.st_nlink - known[identity(stat)]
                 if outside > 0:
                     links.append((dataset.path(shard.file), stat.st_ino, outside))
     return Holder(version, total, tuple(links))
@@ -101,39 +122,34 @@ def _stats(dataset: Dataset, shards: Iterable[ShardEntry]) -> Iterator[os.stat_r
                 yield os.stat(path)
 
 
-def unfinished_versions(folder: str) -> list[str]:
-    """Returns the versions with files of failed or interrupted runs, which may have any record.
-
-    They are not searched: drafts and copies of images have no index. In an object store, which has
-    no locks, active runs are among them.
-
-    Args:
-        folder: the folder of all versions, DIR/NAME.
-    """
-    names = (name for name in entries(folder)[0] if name.startswith("."))
-    runs = {name[1 : -len(_RUN)] for name in names if name.endswith(_RUN)}
-    return sorted(runs.union(version for version, _ in without_marker(folder)))
-
-
-def delete_unfinished(folder: str, versions: Sequence[str]) -> None:
+def delete_unfinished(folder: str, versions: Sequence[str]) -> dict[str, RecordmillError]:
     """Deletes the files of failed or interrupted runs, with the shards to resume from.
+
+    Drafts and copies of images have no index, so that they are not searched. In an object store,
+    which has no locks, active runs are among them.
 
     Args:
         folder: the folder of all versions, DIR/NAME.
         versions: the versions that the runs were writing.
 
-    Raises:
-        UsageError: if a folder contains a foreign file, or has the only copy of a dataset.
-        DatasetExists: if a run is active.
+    Returns:
+        The error of each version with files that remain, such as foreign ones.
     """
+    problems = dict[str, RecordmillError]()
     for version in versions:
         final, run = layout.join(folder, version), layout.run_folder(folder, version)
         target = Target(final, layout.join(run, DATASET), run)
-        held = lock_folders(target)
         try:
-            _delete_run(target)
-        finally:
-            held.release()
+            held = lock_folders(target)
+            try:
+                _delete_run(target)
+            finally:
+                held.release()
+        except RecordmillError as error:
+            problems[version] = error
+        except OSError as error:
+            problems[version] = deletion_problem(error, run)
+    return problems
 
 
 def _delete_run(target: Target) -> None:

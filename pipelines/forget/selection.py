@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.removal import RemovedRecords, digest_of_key
+from recordmill.schemas.removal import Removal, RemovedRecords, digest_of_key
 from recordmill.transforms.functional.near_duplicates import MAX_DISTANCE, distances_to
 from recordmill.transforms.functional.records.removal import image_digests
 from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.published import newest_version, published_versions
+from recordmill.transforms.storage.published import newest_version, read_file
 
 # Concurrent reads of indexes: they wait for the file system or store, not for a core.
 _THREADS = 16
@@ -42,6 +44,21 @@ class Selection:
     images: frozenset[str]
     hashes: tuple[str, ...]
     missing: tuple[str, ...]
+
+    @cached_property
+    def forgotten_images(self) -> frozenset[str]:
+        """The digests of the images of these keys that this version was made without.
+
+        A certificate does not state whose image one is: it counts if all of its keys are given.
+        """
+        data = read_file(self.dataset.path(layout.REMOVAL))
+        if data is None or layout.REMOVAL not in self.dataset.manifest.sidecars:
+            return frozenset()
+        with suppress(ValidationError):  # `recordmill verify` reports it
+            removal = Removal.model_validate_json(data)
+            if set(map(digest_of_key, self.missing)).issuperset(removal.keys_sha256):
+                return frozenset(removal.images_sha256)
+        return frozenset()
 
     @property
     def records(self) -> int:
@@ -83,11 +100,9 @@ def select(directory: str, keys: Collection[str]) -> Selection:
     except VerificationFailed as error:
         raise UsageError(str(error)) from error
     parent = layout.versions_folder(dataset.directory)
-    versions = published_versions(parent)
-    if versions and versions[-1] != dataset.manifest.version:
-        raise UsageError(
-            f"{directory}: is not the newest version; expected {layout.join(parent, versions[-1])}."
-        )
+    newest = newest_version(parent)
+    if newest not in (parent, layout.join(parent, dataset.manifest.version)):
+        raise UsageError(f"{directory}: is not the newest version; expected {newest}.")
     chosen_keys = frozenset(keys)
     with ThreadPoolExecutor(_THREADS) as executor:
         tables = executor.map(partial(_index_of, dataset), dataset.shards().values())
@@ -109,14 +124,18 @@ def select(directory: str, keys: Collection[str]) -> Selection:
 
 
 def check_keys(selection: Selection) -> None:
-    """Rejects keys that no record has.
+    """Rejects keys that no record has, except for those that an earlier `forget` has removed.
 
     Raises:
         UsageError: if there are any, with what is known of the first ones.
     """
-    if not selection.missing:
+    dataset = selection.dataset
+    # A purge that was killed after it had published is repeated with the same keys.
+    base = dataset.manifest.base
+    forgotten = frozenset(base.removed_keys_sha256 if base else ())
+    missing = [key for key in selection.missing if digest_of_key(key) not in forgotten]
+    if not missing:
         return
-    dataset, missing = selection.dataset, selection.missing
     dropped = {row["key"]: row["repeats"] for row in dataset.dropped()}
     rejected = {row["key"] for row in dataset.rejects()}
     shown = []

@@ -326,11 +326,13 @@ class Target:
         self.contents().check()
 
     def check_run(self) -> None:
-        """Rejects a run folder with files that were not written by a run.
+        """Rejects a run folder that is a link, or has files that were not written by a run.
 
         Raises:
-            UsageError: if there is such a file.
+            UsageError: if it is, or there is such a file.
         """
+        if is_local(self.run) and os.path.islink(self.run):
+            raise UsageError(f"{self.run}: is a link to {os.path.realpath(self.run)}. Delete it.")
         if foreign := first_foreign(all_files_below(self.run), self._owned_in_run()):
             _reject_foreign(self.run, foreign)
 

@@ -18,6 +18,7 @@ import recordmill as api
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
 from tests.images import jpeg
+from tests.unprivileged import unprivileged
 
 GONE = ("photo-03.jpg", "photo-10.jpg", "photo-17.jpg", "photo-39.jpg")
 
@@ -238,12 +239,95 @@ def test_files_of_unfinished_runs_are_listed_and_purged(
     ended = recordmill("forget", birds, *keys)
     assert ended.code == 2
     assert "contains 'notes.txt', which is not part of a dataset" in ended.err
+    assert f"may have them: files of an unfinished run of {birds}/1.1.0\n" in ended.out
+    assert f"deleted: files of an unfinished run of {birds}/1.2.0\n" in ended.out
     (birds / ".1.1.0.run/notes.txt").unlink()
     ended = recordmill("forget", birds, *keys)
     assert ended.code == 0, ended.err
-    assert f"deleted: files of an unfinished run of {birds}/1.2.0\n" in ended.out
+    assert f"deleted: files of an unfinished run of {birds}/1.1.0\n" in ended.out
     assert sorted(path.name for path in birds.iterdir()) == ["1.0.1", "1.0.2"]
     assert traces(made, birds) == set()
+
+
+def test_a_version_that_cannot_be_read_is_named_and_fails_the_command(
+    made: Path, birds: Path
+) -> None:
+    keys = ("--keys", made / "keys.txt")
+    forget(birds, made / "keys.txt")
+    (birds / "1.0.0").chmod(0)
+    try:
+        for flags in ((), ("--purge",)):
+            with unprivileged():
+                ended = recordmill("forget", birds, *keys, *flags)
+            assert ended.code == 3
+            assert f"{birds}/1.0.0: cannot be read: Permission denied." in ended.err
+            assert "nothing to remove" in ended.out
+    finally:
+        (birds / "1.0.0").chmod(0o755)
+    assert sorted(path.name for path in birds.iterdir()) == ["1.0.0", "1.0.1"]
+
+
+def test_half_deleted_versions_are_purged_by_a_repeated_command(made: Path, birds: Path) -> None:
+    """A purge that is killed after publishing is repeated with the same keys."""
+    forget(birds, made / "keys.txt")
+    for name in ("run.json", "_SUCCESS"):
+        (birds / "1.0.0" / name).unlink()
+    document = forget(birds, made / "keys.txt")
+    assert (document["unfinished"], document["holders"]) == (["1.0.0"], [])
+    document = forget(birds, made / "keys.txt", "--purge")
+    assert (document["state"], document["unfinished"]) == ("skipped", ["1.0.0"])
+    assert sorted(path.name for path in birds.iterdir()) == ["1.0.1"]
+    assert traces(made, birds) == set()
+
+
+def test_a_repeated_command_finds_removed_images_under_other_keys(made: Path, birds: Path) -> None:
+    """Only if its keys are those of the certificate, which does not state whose an image is."""
+    (made / "again.jpg").write_bytes((made / GONE[0]).read_bytes())
+    (made / "again.csv").write_text("image,label,split\nagain.jpg,b,train\n")
+    (birds / "1.0.0").rename(birds / "1.0.0-other")
+    published(made / "again.csv", birds.parent, "--split_column", "split", "--version", "0.9.0")
+    (birds / "1.0.0-other").rename(birds / "1.0.0")
+    (made / "one.txt").write_text(f"{GONE[0]}\n")
+    (made / "two.txt").write_text(f"{GONE[1]}\n")
+    for _ in range(2):
+        found = forget(birds, made / "one.txt")["holders"]
+        held = {holder["version"]: holder["records"] for holder in found}
+        assert held == {"0.9.0": 1, "1.0.0": 1}
+    forget(birds, made / "two.txt")
+    found = forget(birds, made / "two.txt")["holders"]
+    assert [holder["version"] for holder in found] == ["1.0.0", "1.0.1"]
+
+
+def test_a_purge_goes_on_where_a_version_cannot_be_deleted(made: Path, birds: Path) -> None:
+    (birds / "1.0.0/records").chmod(0o555)
+    for name in (".birds.run", ".notes.run", "dvc.lock"):
+        (birds / name).mkdir()
+        (birds / name / "mine.txt").write_text("mine")
+    try:
+        with unprivileged():
+            ended = recordmill("forget", birds, "--keys", made / "keys.txt", "--purge")
+    finally:
+        (birds / "1.0.0/records").chmod(0o755)
+    assert ended.code == 2
+    assert f"{birds}/1.0.0/records: cannot be deleted: Permission denied." in ended.err
+    assert f"published {birds}/1.0.1 (36 records)" in ended.out
+    assert f"still has them: {birds}/1.0.0 (4 of these records)" in ended.out
+    assert recordmill("verify", birds / "1.0.0").code == 0
+    document = forget(birds, made / "keys.txt", "--purge")
+    assert [holder["version"] for holder in document["purged"]] == ["1.0.0"]
+    foreign = {".birds.run", ".notes.run", "dvc.lock"}
+    assert {path.name for path in birds.iterdir()} == {"1.0.1", *foreign}
+
+
+def test_a_link_among_the_versions_is_named_after_publishing(made: Path, birds: Path) -> None:
+    (birds / "0.9.0").symlink_to("1.0.0")
+    ended = recordmill("forget", birds, "--keys", made / "keys.txt", "--purge", "--json")
+    assert ended.code == 2
+    document = json.loads(ended.out)
+    assert f"{birds}/0.9.0: is a link to {birds}/1.0.0" in document["message"]
+    assert document["purged"] == []
+    assert [holder["version"] for holder in document["holders"]] == ["1.0.0", "1.0.0"]
+    assert recordmill("verify", birds / "1.0.0").code == 0
 
 
 def test_a_hard_link_elsewhere_is_reported_and_fails_a_purge(
@@ -341,6 +425,15 @@ def test_a_wrong_key_file_or_version_is_a_usage_error(
     ended = recordmill("forget", birds, "--keys", tmp_path / "keys", *flags)
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.err
+
+
+def test_keys_that_are_no_file_are_a_usage_error(birds: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo", tmp_path / "none"):
+        ended = recordmill("forget", birds, "--keys", path)
+        assert (ended.code, ended.out) == (2, "")
+        assert f"--keys {path}: " in ended.err
+        assert "Pass a text file or a table" in ended.err
 
 
 def test_a_new_version_is_beside_its_base_version(

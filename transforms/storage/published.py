@@ -7,7 +7,8 @@ import gc
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from pydantic import ValidationError
@@ -65,19 +66,38 @@ def newest_version(
         list_published: returns the names of the folders in a folder that have a commit marker.
 
     Raises:
-        VerificationFailed: if the folder cannot be read.
+        VerificationFailed: if the folder, or a version that may be the newest, cannot be read.
     """
     folder = os.fspath(path)
     if content(layout.join(folder, layout.SUCCESS), read) is not None:
         return folder
-    versions = published_versions(folder, list_published)
-    return layout.join(folder, versions[-1]) if versions else folder
+    versions, faults = find_versions(folder, list_published)
+    if not (versions or faults):
+        return folder
+    newest = layout.join(folder, name := max((*versions, *faults), key=version_numbers))
+    if name in faults:  # an older version in its place would be another dataset
+        raise unreadable(newest, faults[name])
+    return newest
 
 
-def published_versions(
-    folder: str, list_published: Callable[[str], Iterable[str]] | None = None
-) -> list[str]:
+def published_versions(folder: str) -> list[str]:
     """Returns the versions that are published in a folder DIR/NAME, in the order of semver.
+
+    Raises:
+        VerificationFailed: if the folder, or one of the versions, cannot be read.
+    """
+    versions, faults = find_versions(folder)
+    for version, error in faults.items():
+        raise unreadable(layout.join(folder, version), error)
+    return versions
+
+
+def find_versions(
+    folder: str, list_published: Callable[[str], Iterable[str]] | None = None
+) -> tuple[list[str], Mapping[str, OSError]]:
+    """Returns the published versions in a folder DIR/NAME, and the error of each unreadable one.
+
+    Both are in the order of semver.
 
     Args:
         folder: the folder.
@@ -86,23 +106,51 @@ def published_versions(
     Raises:
         VerificationFailed: if the folder cannot be read.
     """
+    faults = dict[str, OSError]()
     try:
-        names = (list_published or _list_published)(folder)
+        names = list_published(folder) if list_published else _list_published(folder, faults)
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return [], {}
     except OSError as error:
         raise unreadable(folder, error) from error
-    versions = [name for name in names if _VERSION.fullmatch(name)]
-    return sorted(versions, key=lambda version: [int(number) for number in version.split(".")])
+    versions = sorted(filter(is_version, names), key=version_numbers)
+    return versions, {version: faults[version] for version in sorted(faults, key=version_numbers)}
 
 
-def _list_published(folder: str) -> list[str]:
+def is_version(name: str) -> bool:
+    """Returns whether a name is that of a version, X.Y.Z.
+
+    >>> [is_version(name) for name in ("1.0.0", "1.0", "1.0.0-draft", ".1.0.0.run")]
+    [True, False, False, False]
+    """
+    return bool(_VERSION.fullmatch(name))
+
+
+def version_numbers(version: str) -> list[int]:
+    """Returns the sort key of a version.
+
+    >>> sorted(["1.10.0", "1.9.0"], key=version_numbers)
+    ['1.9.0', '1.10.0']
+    """
+    return [int(number) for number in version.split(".")]
+
+
+def _list_published(folder: str, faults: dict[str, OSError]) -> list[str]:
+    """Returns the names of the folders with a commit marker; adds versions that it cannot read."""
     if layout.is_url(folder):
         # One listing in place of a request per version.
         markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
         return [marker.partition("/")[0] for marker in markers]
-    names = os.listdir(folder)
-    return [name for name in names if os.path.isfile(layout.join(folder, name, layout.SUCCESS))]
+    names = []
+    for name in filter(is_version, os.listdir(folder)):
+        try:
+            if stat.S_ISREG(os.stat(layout.join(folder, name, layout.SUCCESS)).st_mode):
+                names.append(name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:  # such as EACCES or ESTALE: it may be published
+            faults[name] = error
+    return names
 
 
 def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, bool]:
@@ -140,11 +188,11 @@ def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, b
 
 def _hint_at_versions(folder: str) -> str:
     """Returns the end of a message with the versions in a folder, or beside a missing version."""
-    if versions := published_versions(folder):
+    if versions := find_versions(folder)[0]:
         return f". It has the versions {', '.join(versions)}"
-    if not _VERSION.fullmatch(os.path.basename(folder)):
+    if not is_version(os.path.basename(folder)):
         return ""  # the folder above may be a whole bucket
-    others = published_versions(layout.versions_folder(folder))
+    others, _ = find_versions(layout.versions_folder(folder))
     return f". The newest published version is {others[-1]}" if others else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recordmill.pipelines.forget.forget import Forgotten, links_message, purge
 from recordmill.pipelines.forget.holders import Holder
-from recordmill.pipelines.versions import Version
+from recordmill.pipelines.versions.listing import Version
 from recordmill.schemas.manifest import Manifest
 
 

@@ -1,0 +1,1 @@
+"""The versions of a dataset: their list, and the deletion of some."""
