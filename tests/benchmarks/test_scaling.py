@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.scaling.__main__ import TABLES, markdown
-from deploy.scaling.inputs import IDEAL, Assumed, Cluster, Job, Measured
-from deploy.scaling.shard_bytes import SIZE_RATIO, unevenness
-from deploy.scaling.simulation import Model, Simulation
+from benchmarks.scaling.__main__ import TABLES, markdown
+from benchmarks.scaling.inputs import IDEAL, Assumed, Cluster, Job, Measured
+from benchmarks.scaling.shard_bytes import SIZE_RATIO, unevenness
+from benchmarks.scaling.simulation import Model, Simulation
 from recordmill.schemas.option_values import MAX_SHARDS
 
-PAGE = (Path(__file__).parents[3] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
 
 durations = st.lists(st.floats(0.01, 100), min_size=1, max_size=60)
 
@@ -25,7 +25,7 @@ durations = st.lists(st.floats(0.01, 100), min_size=1, max_size=60)
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_has_the_tables_of_the_simulation(name):
     shown = re.search(f"<!-- {name}: begin -->\n(.*?)\n<!-- {name}: end -->", PAGE, re.DOTALL)
-    assert shown[1] == markdown(TABLES[name](Model())), "run python -m deploy.scaling"
+    assert shown[1] == markdown(TABLES[name](Model())), "run python -m benchmarks.scaling"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-from deploy.scaling.inputs import Assumed, Cluster, Job, Measured, Prices
+from benchmarks.scaling.inputs import Assumed, Cluster, Job, Measured, Prices
 from recordmill.schemas.option_values import MAX_SHARDS
 
 GIB = 2**30

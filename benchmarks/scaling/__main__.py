@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from deploy.scaling.inputs import Cluster, Scheduling
-from deploy.scaling.shard_bytes import unevenness
-from deploy.scaling.simulation import Model
+from benchmarks.scaling.inputs import Cluster, Scheduling
+from benchmarks.scaling.shard_bytes import unevenness
+from benchmarks.scaling.simulation import Model
 
 JOBS = {10**6: (1, 16), 10**8: (50, 500), 10**9: (200, 1000)}
 """Number of images to the numbers of workers in the table of jobs."""

@@ -1,1 +1,0 @@
-"""Simulates conversions on 1 to 1,000 workers and their cost: `python -m deploy.scaling`."""
