@@ -62,14 +62,14 @@ def by_range(values):
         pytest.param(tiff_of(SIGNED.astype("i4")), by_range(SIGNED), id="TIFF, 32 bits, signed"),
         pytest.param(tiff_of(WIDE.astype("u4")), by_range(WIDE), id="TIFF, 32 bits"),
         pytest.param(tiff_of(DEEP.astype("u4")), DEEP, id="TIFF, 16 bits in 32"),
-        pytest.param(tiff_of(FLOATS), FLOATS * 65535, id="TIFF, floats"),
-        pytest.param(tiff_of(FLOATS, order=">"), FLOATS * 65535, id="TIFF, big-endian floats"),
+        pytest.param(tiff_of(FLOATS), by_range(FLOATS), id="TIFF, floats"),
+        pytest.param(tiff_of(FLOATS, order=">"), by_range(FLOATS), id="TIFF, big-endian floats"),
         pytest.param(tiff_of(FLOATS * 700 - 9), by_range(FLOATS), id="TIFF, floats of any range"),
         pytest.param(pnm(b"P5", 65535, DEEP), DEEP, id="PGM"),
         pytest.param(pnm(b"P5", 1023, DEEP % 1024), DEEP % 1024 * 65535 / 1023, id="PGM, 10 bits"),
         pytest.param(
             b"Pf\n%d %d\n-1.0\n" % (WIDTH, HEIGHT) + FLOATS[::-1].astype("<f4").tobytes(),
-            FLOATS * 65535,
+            by_range(FLOATS),
             id="PFM",
         ),
         pytest.param(
@@ -85,10 +85,11 @@ def by_range(values):
     ],
 )
 def test_deep_gray_keeps_its_full_range(data, expected):
-    found = stored_pixels(data, tf.uint16)
+    options = {"rescale": "per_image"}  # of those that are not unsigned integers of 16 bits
+    found = stored_pixels(data, tf.uint16, **options)
     assert found.shape == (HEIGHT, WIDTH, 1)
     assert np.abs(found - expected).max() <= 1
-    assert np.abs(stored_pixels(data, bit_depth=8) - expected / 257).max() <= 1
+    assert np.abs(stored_pixels(data, bit_depth=8, **options) - expected / 257).max() <= 1
 
 
 def test_deep_colors_are_scaled():
@@ -102,6 +103,7 @@ def test_deep_colors_are_scaled():
         ),
     ):
         assert np.abs(stored_pixels(data, bit_depth=8) - deep / 257).max() <= 1
+        np.testing.assert_array_equal(stored_pixels(data, tf.uint16), deep)
 
 
 PALETTE = RANDOM.integers(0, 256, (256, 4)).astype(np.uint8)

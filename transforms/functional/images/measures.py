@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from recordmill.transforms.functional.images.pixels import to_8_bits
+from recordmill.transforms.functional.images.pixels import Pixels, to_8_bits
 
 # Pixels per side of the thumbnail, and the number of frequencies per side that are hashed. PDQ has
 # these, and cleanvision scales images to 64 pixels, too.
@@ -90,7 +90,7 @@ class Measures(NamedTuple):
     sharpness: Floats
 
 
-def thumbnail_of(image: Image.Image, box: Box | None = None) -> bytes:
+def thumbnail_of(image: Pixels, box: Box | None = None) -> bytes:
     """Returns the gray pixels of a thumbnail of 64 x 64 pixels, row by row; alpha is dropped.
 
     Args:
@@ -98,7 +98,8 @@ def thumbnail_of(image: Image.Image, box: Box | None = None) -> bytes:
         box: the area of it that is the image: the scaled decode of a JPEG has whole blocks, hence
             up to one pixel more. By default, all of it.
     """
-    gray = image if image.mode == "L" else to_8_bits(image).convert("L")
+    plain = to_8_bits(image)
+    gray = plain if plain.mode == "L" else plain.convert("L")
     return gray.resize((_SIDE, _SIDE), Image.Resampling.BILINEAR, box).tobytes()
 
 

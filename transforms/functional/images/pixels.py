@@ -1,13 +1,15 @@
 """Converts pixels: bit depth, color, alpha, orientation and size.
 
 The functions take and return Pillow images in the modes of PNG: L, LA, RGB, RGBA and I;16 (16-bit
-gray). Samples of more bits are scaled, whereas Pillow's `convert` clips them at 255.
+gray), and `Bands` for color and alpha of 16 bits. Samples of more bits are scaled, whereas Pillow's
+`convert` clips them at 255.
 """
 
 from __future__ import annotations
 
 import io
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from PIL import Image, ImageCms
@@ -15,7 +17,10 @@ from PIL import Image, ImageCms
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_SIDE, Encoding
 from recordmill.transforms.functional.images import deep
+from recordmill.transforms.functional.images.bands import Bands, in_rgb
 from recordmill.transforms.functional.images.geometry import Geometry, inverse_orientation
+
+Pixels: TypeAlias = "Image.Image | Bands"
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -51,7 +56,7 @@ def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
     return _to_srgb(image)
 
 
-def upright(image: Image.Image, orientation: int) -> Image.Image:
+def upright(image: Pixels, orientation: int) -> Pixels:
     """Applies an EXIF orientation to an image.
 
     Args:
@@ -59,10 +64,14 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
         orientation: the orientation, from 1 to 8; other values are ignored.
     """
     method = _TRANSPOSE.get(orientation)
-    return image if method is None else image.transpose(method)
+    if method is None:
+        return image
+    if isinstance(image, Bands):
+        return image.map(Image.Image.transpose, method)
+    return image.transpose(method)
 
 
-def to_stored_orientation(image: Image.Image, orientation: int) -> Image.Image:
+def to_stored_orientation(image: Pixels, orientation: int) -> Pixels:
     """Reverts the EXIF orientation of an upright image.
 
     Args:
@@ -72,8 +81,10 @@ def to_stored_orientation(image: Image.Image, orientation: int) -> Image.Image:
     return upright(image, inverse_orientation(orientation))
 
 
-def to_8_bits(image: Image.Image) -> Image.Image:
-    """Converts 16-bit gray to 8 bits: 65535 becomes 255, and 257 becomes 1."""
+def to_8_bits(image: Pixels) -> Image.Image:
+    """Converts samples of 16 bits to 8: 65535 becomes 255, and 257 becomes 1."""
+    if isinstance(image, Bands):
+        return Image.merge(image.mode.removesuffix(";16"), image.map(to_8_bits).bands)
     if image.mode != "I;16":
         return image
     # round(value * 255 / 65535), in integers.
@@ -81,13 +92,15 @@ def to_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(((values * 255 + deep.FULL // 2) // deep.FULL).astype(np.uint8))
 
 
-def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -> Image.Image:
+def without_alpha(image: Pixels, background: tuple[int, int, int] | None) -> Pixels:
     """Removes the alpha channel of an image.
 
     Args:
         image: an image with or without alpha.
         background: the RGB color to blend with; None to drop alpha without blending.
     """
+    if isinstance(image, Bands):
+        return image.without_alpha(background)
     if image.mode not in ("LA", "RGBA"):
         return image
     if background is None:
@@ -99,24 +112,26 @@ def without_alpha(image: Image.Image, background: tuple[int, int, int] | None) -
     return flat.convert("L") if gray else flat
 
 
-def in_color(image: Image.Image, color: str) -> Image.Image:
+def in_color(image: Pixels, color: str) -> Pixels:
     """Converts an image to RGB or gray, and keeps its alpha channel.
 
     Args:
         image: an image in one of the five modes.
         color: "rgb", "gray", or "keep" for no change.
     """
+    if isinstance(image, Bands) or image.mode == "I;16":
+        if color == "rgb":
+            return in_rgb(image)
+        return image.in_gray() if color == "gray" and isinstance(image, Bands) else image
     alpha = image.mode in ("LA", "RGBA")
     if color == "rgb":
-        return to_8_bits(image).convert("RGBA" if alpha else "RGB")
-    if color == "gray" and image.mode != "I;16":
+        return image.convert("RGBA" if alpha else "RGB")
+    if color == "gray":
         return image.convert("LA" if alpha else "L")
     return image
 
 
-def resized(
-    image: Image.Image, geometry: Geometry, method: str = "lanczos", fill: int = 0
-) -> Image.Image:
+def resized(image: Pixels, geometry: Geometry, method: str = "lanczos", fill: int = 0) -> Pixels:
     """Crops, scales and pads an upright image.
 
     Args:
@@ -127,11 +142,17 @@ def resized(
     """
     if geometry.size == image.size:
         return image
+    if isinstance(image, Bands):
+        return _resized_bands(image, geometry, method, fill)
     # Pillow does not resample 16-bit integers, but floats.
     if image.mode == "I;16":
         return deep.mapped(
-            np.asarray(resized(image.convert("F"), geometry, method, fill)), 0, deep.FULL
+            np.asarray(_scaled(image.convert("F"), geometry, method, fill)), 0, deep.FULL
         )
+    return _scaled(image, geometry, method, fill)
+
+
+def _scaled(image: Image.Image, geometry: Geometry, method: str, fill: int) -> Image.Image:
     # The `box` argument resamples from the exact crop, without rounding it to pixels.
     left, top, right, bottom = map(float, geometry.crop)
     content = image.resize(geometry.content, _FILTERS[method], (left, top, right, bottom))
@@ -142,7 +163,23 @@ def resized(
     return padded
 
 
-def encode(image: Image.Image, format_: Encoding, quality: int) -> bytes:
+def _resized_bands(image: Bands, geometry: Geometry, method: str, fill: int) -> Bands:
+    """Resizes colors weighted by alpha, as Pillow does, so that hidden colors do not show."""
+    weight = np.asarray(image.alpha[0]) / deep.FULL if image.has_alpha else np.ones(1)
+    if method == "nearest":
+        weight = np.ones(1)
+
+    def scaled(values: np.ndarray) -> np.ndarray:
+        plane = Image.fromarray(np.broadcast_to(values, image.size[::-1]).astype(np.float32))
+        return np.asarray(_scaled(plane, geometry, method, fill))
+
+    total = np.maximum(scaled(weight), 1e-6)
+    colors = [scaled(np.asarray(band) * weight) / total for band in image.colors]
+    planes = [*colors, *(scaled(np.asarray(band)) for band in image.alpha)]
+    return Bands(tuple(deep.mapped(plane, 0, deep.FULL) for plane in planes))
+
+
+def encode(image: Pixels, format_: Encoding, quality: int) -> bytes:
     """Encodes an image.
 
     No color profile is stored: readers assume sRGB, and profiles of lcms contain the current time.
@@ -155,6 +192,8 @@ def encode(image: Image.Image, format_: Encoding, quality: int) -> bytes:
     Raises:
         RecordError: invalid_dimensions if a side exceeds the limit of JPEG.
     """
+    if isinstance(image, Bands):
+        return image.encoded()
     if format_ == "raw":
         return np.asarray(image).tobytes()
     stream = io.BytesIO()

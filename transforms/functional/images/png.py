@@ -428,7 +428,7 @@ class RowChecker:
 
 def strip_metadata(data: bytes) -> bytes:
     """Returns a PNG without EXIF, text and time chunks, and without bytes after its end."""
-    return _join_chunks(chunk for chunk in _chunks(data) if chunk.name not in _METADATA)
+    return join_chunks(chunk for chunk in _chunks(data) if chunk.name not in _METADATA)
 
 
 def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
@@ -441,7 +441,7 @@ def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
     kept = {b"IHDR", b"IDAT", b"iCCP"}
     kept |= {b"PLTE"} if header.color_type == _PALETTE else set()
     kept |= {b"tRNS"} if header.transparency else set()
-    return _join_chunks(_first_of_each(c for c in _chunks(data) if c.name in kept)) + _END
+    return join_chunks(_first_of_each(c for c in _chunks(data) if c.name in kept)) + _END
 
 
 def _is_usable(chunk: Chunk) -> bool:
@@ -459,7 +459,14 @@ def _first_of_each(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             yield chunk
 
 
-def _join_chunks(chunks: Iterable[Chunk]) -> bytes:
+def new_chunk(name: bytes, content: bytes) -> Chunk:
+    """Returns a chunk with its checksum."""
+    checksum = zlib.crc32(name + content).to_bytes(4, "big")
+    return Chunk(name, memoryview(len(content).to_bytes(4, "big") + name + content + checksum))
+
+
+def join_chunks(chunks: Iterable[Chunk]) -> bytes:
+    """Returns a PNG of chunks."""
     return b"".join([SIGNATURE, *(chunk.whole for chunk in chunks)])
 
 

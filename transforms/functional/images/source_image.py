@@ -192,7 +192,7 @@ def can_load(image: Image.Image) -> bool:
 
 
 @contextmanager
-def opened(data: bytes, format_: str) -> Iterator[Image.Image]:
+def opened(data: bytes, format_: str) -> Iterator[ImageFile.ImageFile]:
     """Opens a file with Pillow, and converts errors of Pillow to rejects, also in the `with` block.
 
     Args:

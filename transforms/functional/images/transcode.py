@@ -18,7 +18,7 @@ from recordmill.schemas.config import Decode
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import Encoding, ImageSettings
-from recordmill.transforms.functional.images import deep, jpeg, pixels, png
+from recordmill.transforms.functional.images import bands, deep, jpeg, pixels, png
 from recordmill.transforms.functional.images.geometry import geometry_of, oriented_size, target_size
 from recordmill.transforms.functional.images.measures import MIN_HASHED_SIDE, thumbnail_of
 from recordmill.transforms.functional.images.source_image import (
@@ -45,6 +45,7 @@ _MAX_MEASURED_PIXELS = 2**25
 _MAX_PLAIN_PIXELS = 2**18
 _MAX_PIXELS = 2**29 - 1  # limit of TensorFlow
 _CHANNELS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+_CHANNELS |= {f"{mode};16": number for mode, number in _CHANNELS.items()}
 
 
 def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> StoredImage:
@@ -146,7 +147,7 @@ def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tup
     return (
         ("upright", settings.orientation == "apply" and source.orientation != 1),
         ("opaque", source.has_alpha and (settings.alpha != "keep" or settings.format == "jpeg")),
-        ("window", settings.window is not None and _is_deep_gray(source)),
+        ("window", _is_windowed(source, settings)),
         ("rescaled per image", settings.rescale is not None and bool(source.samples)),
         ("8 bits", source.bit_depth > 8 and _is_cut(settings)),
         ("in colour", settings.color == "rgb" and gray),  # codespell:ignore colour
@@ -156,8 +157,9 @@ def _required_changes(source: SourceImage, settings: ImageSettings) -> tuple[tup
     )
 
 
-def _is_deep_gray(source: SourceImage) -> bool:
-    return bool(source.samples) or (source.channels == 1 and source.bit_depth > 8)
+def _is_windowed(source: SourceImage, settings: ImageSettings) -> bool:
+    is_deep_gray = source.channels <= 2 and source.bit_depth > 8
+    return settings.window is not None and (is_deep_gray or bool(source.samples))
 
 
 def _is_cut(settings: ImageSettings) -> bool:
@@ -261,11 +263,8 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
         data = png.keep_pixel_data(data, source.png)
     elif source.family == "jpeg":
         data = jpeg.keep_pixel_data(data)
-    with opened(data, source.family) as image:
-        image.load()
-        if _is_deep_gray(source) and (source.samples or settings.window):
-            image = deep.to_16_bits(image, source.samples, settings)
-        decoded = _oriented(pixels.canonical(image, source.bit_depth), source, settings)
+    with reject_damage():
+        decoded = _oriented(_decoded(data, source, settings), source, settings)
         if _is_cut(settings):
             decoded = pixels.to_8_bits(decoded)
         if settings.alpha != "keep" or settings.format == "jpeg":
@@ -279,7 +278,27 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
     return _stored(encoded, format_, decoded.size, channels, source, how, thumbnail_of(decoded))
 
 
-def _stored_format(source: SourceImage, decoded: Image.Image, settings: ImageSettings) -> Encoding:
+def _decoded(data: bytes, source: SourceImage, settings: ImageSettings) -> pixels.Pixels:
+    """Decodes an image; samples of more than 8 bits only to those that are stored."""
+    is_windowed = _is_windowed(source, settings)
+    with opened(data, source.family) as image, opened(data, source.family) as reopened:
+        if source.samples:
+            image.load()
+            return deep.to_16_bits(image, source.samples, settings)
+        if source.bit_depth <= 8 or (_is_cut(settings) and not is_windowed):
+            image.load()
+            return pixels.canonical(image, source.bit_depth)
+        decoded = bands.decode(image, reopened)
+    if not is_windowed:
+        return decoded
+    if isinstance(decoded, bands.Bands):
+        return bands.Bands((deep.to_16_bits(decoded.bands[0], "", settings), *decoded.alpha))
+    return deep.to_16_bits(decoded, "", settings)
+
+
+def _stored_format(
+    source: SourceImage, decoded: pixels.Pixels, settings: ImageSettings
+) -> Encoding:
     """Returns the format of a re-encoded image.
 
     Pixels that were scaled have lost what a lossless copy of a JPEG would preserve, and as a PNG
@@ -297,7 +316,7 @@ def _stored_format(source: SourceImage, decoded: Image.Image, settings: ImageSet
     return "jpeg" if is_resized and is_jpeg else "png"
 
 
-def _oriented(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+def _oriented(image: pixels.Pixels, source: SourceImage, settings: ImageSettings) -> pixels.Pixels:
     """Returns an image upright or in its stored orientation, as the settings require."""
     # Pillow applies the orientation of a TIFF when it loads the pixels, but not that of a JPEG.
     if settings.orientation == "apply":
@@ -309,7 +328,7 @@ def _oriented(image: Image.Image, source: SourceImage, settings: ImageSettings) 
     )
 
 
-def _resized(image: Image.Image, source: SourceImage, settings: ImageSettings) -> Image.Image:
+def _resized(image: pixels.Pixels, source: SourceImage, settings: ImageSettings) -> pixels.Pixels:
     """Crops, scales and pads an image to the size that the settings require."""
     geometry = geometry_of((source.width, source.height), source.orientation, settings)
     method = settings.resize.filter if settings.resize else "lanczos"

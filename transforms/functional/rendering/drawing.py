@@ -277,7 +277,7 @@ def thumbnail(image: Image.Image, side: int) -> Image.Image:
         image: an image in one of the modes of `pixels`.
         side: the longest side, in pixels.
     """
-    plain = pixels.without_alpha(pixels.to_8_bits(image), _GROUND).convert("RGB")
+    plain = pixels.to_8_bits(pixels.without_alpha(image, _GROUND)).convert("RGB")
     small = reduced(plain, side)
     small.thumbnail((side, side), _FILTER)
     return small

@@ -126,7 +126,12 @@ def test_color(mode, color, expected):
 
 def test_deep_gray_in_color_is_scaled_and_not_clipped():
     deep = Image.fromarray(np.array([[0, 257, 65535]], np.uint16))
-    assert np.asarray(in_color(deep, "rgb"))[0].tolist() == [[0] * 3, [1] * 3, [255] * 3]
+    color = in_color(deep, "rgb")
+    assert (color.mode, [np.asarray(b)[0].tolist() for b in color.bands]) == (
+        "RGB;16",
+        [[0, 257, 65535]] * 3,
+    )
+    assert np.asarray(to_8_bits(color))[0].tolist() == [[0] * 3, [1] * 3, [255] * 3]
 
 
 @pytest.mark.parametrize(
