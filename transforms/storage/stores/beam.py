@@ -16,6 +16,7 @@ from recordmill.transforms.storage.stores.retries import (
     TransientError,
     is_transient_status,
     persist,
+    seconds_of,
 )
 
 T = TypeVar("T")
@@ -65,7 +66,19 @@ def translate_error(error: Exception) -> OSError:
     if status in (401, 403) or kind == "AccessControlException":
         return PermissionError(f"access denied: {what}. Check credentials and permissions.")
     permanent = isinstance(root, _PERMANENT) or (status and not is_transient_status(status))
-    return OSError(what) if permanent else TransientError(what)
+    if permanent:
+        return OSError(what)
+    return TransientError(what, max(map(_retry_after, causes)))
+
+
+def _retry_after(error: BaseException) -> float:
+    """Returns the wait that a store asks for, in seconds."""
+    response: Any = getattr(error, "response", None)
+    if isinstance(response, dict):  # of boto3, with names in lower case
+        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    else:
+        headers = getattr(response, "headers", None) or {}
+    return seconds_of(headers.get("retry-after") or headers.get("Retry-After"))
 
 
 def _is(kind: type[Exception], causes: Sequence[BaseException]) -> bool:

@@ -23,10 +23,11 @@ from recordmill.transforms.storage.stores.retries import ATTEMPTS
 # Turns off the client's retries, because `retries` is the policy for all stores.
 ONCE: Any = {"max_retries": 0}
 
-# Retries by the client, for listings: only the client can continue at a page.
+# Retries by the client, for listings: only the client can continue at a page. Each of its waits is
+# random, but never below the first, so that these outlast an outage as those of `retries` do.
 MANY_PAGES: Any = {
-    "max_retries": ATTEMPTS - 1,
-    "backoff": {"init_backoff": timedelta(milliseconds=250), "max_backoff": timedelta(seconds=16)},
+    "max_retries": 2 * ATTEMPTS,
+    "backoff": {"init_backoff": timedelta(seconds=1), "max_backoff": timedelta(seconds=16)},
 }
 
 # The flags of Beam for S3, by the name that pyiceberg gives them.

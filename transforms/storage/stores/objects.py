@@ -9,6 +9,7 @@ with at least three requests, and cannot write on condition that the key is free
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import threading
@@ -48,7 +49,9 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _TIMED_OUT = re.compile(r"kind: Timeout")
 _DEEPEST = re.compile(r'(?:message|error): "([^"]+)"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_TRANSIENT_CODES = ("RequestTimeout", "InternalError", "SlowDown", "OperationAborted")
+_TRANSIENT_CODES = ("RequestTimeout", "InternalError", "SlowDown")
+# With 409, which obstore otherwise takes for an object that exists: another request was in progress.
+_CONFLICT_CODES = ("ConditionalRequestConflict", "OperationAborted")
 
 # No further attempt starts after this; one attempt may take as long (`_client_options`).
 _MAX_SECONDS = 600.0
@@ -114,7 +117,9 @@ def get_with_version_tag(
     if stop <= start:  # stores reject an empty range
         return b"", version_tag(path)
     part: Any = {"range": (start, stop)}
-    return _request(path, lambda store: _content(obstore.get(store, path.key, options=part), limit))
+    return _request(
+        path, lambda store: _content(obstore.get(store, path.key, options=part), limit, start, stop)
+    )
 
 
 def version_tag(path: ObjectPath) -> str:
@@ -258,11 +263,17 @@ def _translated_errors(path: ObjectPath) -> Iterator[None]:
         raise OSError(str(_translate_error(error, path))) from error
 
 
-def _content(result: Any, limit: int | None) -> tuple[bytes, str]:
+def _content(
+    result: Any, limit: int | None, start: int = 0, stop: float = math.inf
+) -> tuple[bytes, str]:
     first, end = result.range
     if limit is not None and end - first > limit:  # from the headers, before the body is read
         raise TooLargeError(limit)
-    return result.bytes().to_bytes(), _version_tag(result.meta)
+    data = result.bytes().to_bytes()
+    expected = min(stop, result.meta["size"]) - start
+    if len(data) < expected:  # also where the headers agree with the short body
+        raise TransientError(f"the store sent {len(data):,} of {expected:,} bytes")
+    return data, _version_tag(result.meta)
 
 
 def _version_tag(meta: Any) -> str:
@@ -280,7 +291,7 @@ def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
     def attempt() -> T:
         try:
             return request(store)
-        except TooLargeError:  # an OSError, but not one of the store
+        except (TooLargeError, TransientError):  # OSErrors, but not of obstore
             raise
         except (obstore.exceptions.BaseError, OSError) as error:
             raise _translate_error(error, path) from error
@@ -291,11 +302,13 @@ def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
 def _translate_error(error: Exception, path: ObjectPath) -> OSError:
     """Translates an error of obstore to a short message without URLs and signatures."""
     text = str(error).partition("\n\nDebug source")[0]  # which repeats URLs with signatures
-    if isinstance(error, _TAKEN):
-        return FileExistsError("another object has that name")
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     answer = f"{status} {code}".rstrip() if status else ""
+    if code in _CONFLICT_CODES:
+        return TransientError(f"the store responds with {answer}")
+    if isinstance(error, _TAKEN):
+        return FileExistsError("another object has that name")
     if isinstance(error, FileNotFoundError) or status == 404:
         what = f"no such bucket: {path.bucket}" if code in _NO_BUCKET else "no such object"
         return FileNotFoundError(f"{what} ({answer})" if answer else what)

@@ -64,7 +64,7 @@ class BoundedFile(io.RawIOBase):
 
 
 def open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
-    """Opens a seekable file over range requests.
+    """Opens a seekable file over range requests; reads raise `EOFError` if the file is shorter.
 
     Args:
         size: bytes of the file.
@@ -91,13 +91,19 @@ class _RangeFile(BoundedFile):
         self._read = read
 
     def fill(self, buffer: memoryview, start: int) -> int:
-        data = self._read(start, start + len(buffer))
+        data = self._whole(start, start + len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
         if self._position >= self._size:
             return b""
-        data = self._read(self._position, self._size)  # one request, and no copy of a large file
+        data = self._whole(self._position, self._size)  # one request, and no copy of a large file
         self._position += len(data)
+        return data
+
+    def _whole(self, start: int, stop: int) -> bytes:
+        data = self._read(start, stop)
+        if len(data) < stop - start:  # never taken for the end of the file
+            raise EOFError(SHORTER)
         return data

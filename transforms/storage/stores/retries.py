@@ -1,7 +1,9 @@
-"""Retries of transient errors, by exponential backoff with full jitter.
+"""Retries of transient errors, by exponential backoff with equal jitter.
 
-See "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. Jitter affects the time of a
-request, never its result. Files that are too large or too slow are not retried.
+Half of each wait is random, so that requests that failed together are not repeated together; the
+other half is fixed, so that every request outlasts an outage of 15 s. See "Exponential Backoff And
+Jitter", AWS Architecture Blog, 2015. Jitter affects the time of a request, never its result. Files
+that are too large or too slow are not retried.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from email.utils import mktime_tz, parsedate_tz
 from typing import NoReturn, TypeVar
 
 from tenacity import (
@@ -16,6 +19,7 @@ from tenacity import (
     Retrying,
     retry_if_exception_type,
     stop_after_attempt,
+    wait_exponential,
     wait_random_exponential,
 )
 
@@ -37,13 +41,13 @@ class TooSlowError(OSError):
 
 T = TypeVar("T")
 
-# Attempts per request. The waits between them add up to 16 s on average, and 32 s at most.
+# Attempts per request. The waits between them add up to 16 s at least, and 32 s at most.
 ATTEMPTS = 8
 
 # Limit of the wait that a server asks for with Retry-After, in seconds.
 _MAX_SERVER_WAIT = 120.0
 
-_backoff = wait_random_exponential(multiplier=0.25, max=16)
+_backoff = wait_exponential(multiplier=0.125, max=8) + wait_random_exponential(0.125, max=8)
 
 
 class TransientError(OSError):
@@ -66,6 +70,19 @@ def is_transient_status(status: int) -> bool:
     """
     # Request Timeout, Too Early, Too Many Requests; 501 is Not Implemented.
     return status in (408, 425, 429) or (status >= 500 and status != 501)
+
+
+def seconds_of(retry_after: str | None) -> float:
+    """Returns the seconds of a Retry-After header, which has seconds or a date; 0.0 if invalid."""
+    if not retry_after:
+        return 0.0
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        date = parsedate_tz(retry_after)
+        return max(0.0, mktime_tz(date) - time.time()) if date else 0.0
+    except (ValueError, OverflowError):  # not a valid date, or out of range
+        return 0.0
 
 
 def persist(request: Callable[[], T], seconds: float = math.inf) -> T:

@@ -16,7 +16,7 @@ from apache_beam.io.filesystem import CompressionTypes, FileSystem
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.transforms.storage.stores.beam import request
-from recordmill.transforms.storage.stores.range_files import SHORTER, open_ranges
+from recordmill.transforms.storage.stores.range_files import open_ranges
 from recordmill.transforms.storage.stores.retries import TooLargeError
 
 # Maximum number of files in one call of Beam's file systems.
@@ -51,10 +51,7 @@ class Store:
         """
 
         def read(first: int, end: int) -> bytes:
-            data, _ = self.read(path, start + first, start + end, end - first)
-            if len(data) < end - first:
-                raise EOFError(SHORTER)
-            return data
+            return self.read(path, start + first, start + end, end - first)[0]
 
         return open_ranges(stop - start, read)
 

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from email.utils import mktime_tz, parsedate_tz
 from functools import cached_property
 from importlib import metadata
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -43,6 +42,7 @@ from recordmill.transforms.storage.stores.retries import (
     TransientError,
     is_transient_status,
     persist,
+    seconds_of,
 )
 from recordmill.transforms.storage.stores.store import Store, TaggedBytes
 
@@ -398,22 +398,9 @@ def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
         advice = "Check the permissions, and that the signature has not expired."
         return PermissionError(f"access denied ({answer}). {advice}")
     if is_transient_status(status):
-        wait = _seconds(response.headers.get("Retry-After"))
+        wait = seconds_of(response.headers.get("Retry-After"))
         return TransientError(f"the host responds with {answer}", wait)
     return OSError(f"the host responds with {answer}")
-
-
-def _seconds(retry_after: str | None) -> float:
-    """Returns the seconds of a Retry-After header, which has seconds or a date."""
-    if not retry_after:
-        return 0.0
-    if retry_after.strip().isdecimal():
-        return float(retry_after)
-    try:
-        date = parsedate_tz(retry_after)
-        return max(0.0, mktime_tz(date) - time.time()) if date else 0.0
-    except (ValueError, OverflowError):  # not a valid date, or out of range
-        return 0.0
 
 
 def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
@@ -460,6 +447,10 @@ def _body(
         if left == 0 and response.status == 200:  # the rest is not needed
             response.close()
             return
+    if found := _RANGE.fullmatch(response.headers.get("Content-Range", "")):
+        stated = int(found[2]) + 1 - int(found[1])
+        if seen < stated:  # also where Content-Length agrees with the short body
+            raise TransientError(f"the host sent {seen:,} of {stated:,} bytes")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import obstore
 import obstore.store
@@ -30,8 +31,8 @@ from recordmill.transforms.storage.stores.retries import (
     TransientError,
     is_transient_status,
     persist,
+    seconds_of,
 )
-from recordmill.transforms.storage.stores.web import _seconds
 
 PATHS = {
     "s3://birds/a/b.jpg": ObjectPath("s3", "", "birds", "a/b.jpg"),
@@ -69,8 +70,37 @@ def test_transient_errors_are_retried_with_increasing_waits(
         persist(fails)
     assert len(waits) == 7
     assert waits[2:4] == [90.0, 120.0]  # as asked, within limits
-    longest = [0.25, 0.5, 120, 120, 4, 8, 16]
-    assert all(0 <= wait <= most for wait, most in zip(waits, longest, strict=True))
+    longest = [0.25, 0.5, 90, 120, 4, 8, 16]
+    assert all(most / 2 <= wait <= most for wait, most in zip(waits, longest, strict=True))
+
+
+def test_every_request_outlasts_an_outage_of_fifteen_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for _ in range(50):
+        waits: list[float] = []
+        monkeypatch.setattr(retries._attempts, "sleep", waits.append)
+        with pytest.raises(OSError, match="given up"):
+            persist(_raise_transient)
+        assert 15 <= sum(waits) <= 32
+
+
+def _raise_transient() -> None:
+    raise TransientError("503")
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"ResponseMetadata": {"HTTPStatusCode": 503, "HTTPHeaders": {"retry-after": "6"}}},
+        SimpleNamespace(headers={"Retry-After": "6"}),
+    ],
+    ids=["boto3", "google and azure"],
+)
+def test_clients_of_beam_wait_as_stores_ask(response: object) -> None:
+    error = beam.translate_error(CodedError("busy", status_code=503, response=response))
+    assert isinstance(error, TransientError)
+    assert error.wait == 6
 
 
 def test_the_result_of_the_last_attempt_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +189,9 @@ def test_pyiceberg_has_the_flags_that_are_given() -> None:
 
 
 def test_hosts_can_ask_for_a_wait() -> None:
-    assert [_seconds(text) for text in (None, "", "7", "soon")] == [0.0, 0.0, 7.0, 0.0]
-    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert _seconds("Wed, 21 Oct 2115 07:28:00 GMT") > 10**9
+    assert [seconds_of(text) for text in (None, "", "7", "soon")] == [0.0, 0.0, 7.0, 0.0]
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert seconds_of("Wed, 21 Oct 2115 07:28:00 GMT") > 10**9
 
 
 def test_store_flags_apply_to_commands_without_a_pipeline(
@@ -279,3 +309,48 @@ def test_no_attempt_starts_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(TooSlowError, match=r"^503; not read within 300 s$"):
         persist(fails, 300)
+
+
+class Answer(NamedTuple):
+    """An answer of obstore to a range request."""
+
+    data: bytes
+    range: tuple[int, int]
+    size: int
+
+    @property
+    def meta(self) -> dict[str, object]:
+        return {"size": self.size, "e_tag": "x"}
+
+    def bytes(self) -> SimpleNamespace:
+        return SimpleNamespace(to_bytes=lambda: self.data)
+
+
+def test_a_body_that_is_shorter_than_the_range_is_requested_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
+    monkeypatch.setattr(objects._CLIENTS, "of", lambda *_: None)
+    short, empty, whole = (Answer(data, (2, 6), 9) for data in (b"23", b"", b"2345"))
+    stated = Answer(b"23", (2, 4), 9)  # as if the object ended there
+    end = Answer(b"78", (7, 9), 9)
+    answers = iter([short, empty, stated, whole, end])
+    monkeypatch.setattr(obstore, "get", lambda *_, **__: next(answers))
+    path = ObjectPath("s3", "", "b", "k")
+    assert objects.get_with_version_tag(path, 2, 6)[0] == b"2345"
+    assert objects.get_with_version_tag(path, 7, 12)[0] == b"78"
+
+
+CONFLICTS = {
+    "ConditionalRequestConflict": TransientError,
+    "OperationAborted": TransientError,
+    "BlobAlreadyExists": FileExistsError,
+}
+
+
+@pytest.mark.parametrize("code", CONFLICTS)
+def test_a_conflict_with_another_request_is_transient(code: str) -> None:
+    text = f"Object at k already exists: status code: 409 Conflict: <Code>{code}</Code>"
+    error = obstore.exceptions.AlreadyExistsError(text)
+    path = ObjectPath("s3", "", "b", "k")
+    assert type(objects._translate_error(error, path)) is CONFLICTS[code]

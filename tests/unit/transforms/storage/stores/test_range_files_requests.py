@@ -75,3 +75,15 @@ def test_reads_past_the_end_are_empty(
     stream.seek(5, io.SEEK_END)
     assert stream.read(10) == b""
     assert all(stop <= len(DATA) for _, stop in asked)
+
+
+@pytest.mark.parametrize("lost", [1, 100, len(DATA) - REQUEST], ids=str)
+def test_a_short_answer_is_not_the_end_of_the_file(lost: int) -> None:
+    whole = open_ranges(len(DATA), lambda start, stop: DATA[start:stop][: stop - start - lost])
+    with pytest.raises(EOFError, match="has become shorter"):
+        whole.read()
+    for size in (REQUEST, 10):
+        buffered = open_ranges(len(DATA), lambda start, stop: DATA[: len(DATA) - lost][start:stop])
+        with pytest.raises(EOFError, match="has become shorter"):
+            while buffered.read(size):
+                pass
