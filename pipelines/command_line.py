@@ -64,14 +64,15 @@ def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
             command = import_module(f"recordmill.pipelines.commands.{flags.command}")
             loaded()
             return _run(command, flags)
-    except RecordmillError as error:
+    except (RecordmillError, OSError) as error:  # a store or disk may fail at any file
         if "--verbose" in arguments:
             print_error("".join(traceback.format_exception(error)).rstrip("\n"))
-        warn(str(error))
+        known = error if isinstance(error, RecordmillError) else RecordmillError(str(error))
+        warn(str(known))
         if "--json" in arguments:
-            why = {"state": error.state, "exit_code": error.exit_code, "message": str(error)}
+            why = {"state": known.state, "exit_code": known.exit_code, "message": str(known)}
             say_json(why)
-        return error.exit_code
+        return known.exit_code
 
 
 def _run(command: ModuleType, flags: argparse.Namespace) -> int:

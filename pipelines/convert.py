@@ -32,6 +32,7 @@ from recordmill.pipelines.input_tables import (
 )
 from recordmill.pipelines.run.lock import abandoning, lock_target
 from recordmill.pipelines.run.run_record import (
+    PUBLISHED,
     RunContext,
     RunRecord,
     finished_record,
@@ -43,6 +44,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base
+from recordmill.schemas.masking import masked
 from recordmill.schemas.plan import SplitRanges
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
@@ -296,7 +298,8 @@ def _run(
         raise
     # The last step has written run.json to the final folder, or to the work folder if it failed.
     if record := job.context.record_in(job.target.final, job.target.work):
-        return record
+        return _cleaned_up(job, record) if record.state == PUBLISHED else record
+    job.target.check_active(job.context)
     raise RecordmillError(f"{job.target.work}: the engine ended without a result. See its log.")
 
 
@@ -335,17 +338,23 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
 def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
     """Records the failure of a run, unless it has already published its dataset."""
     with abandoning(job.context.run_id):
-        # An engine can fail after the last step: the dataset is published then.
-        if job.target.is_published and (published := job.context.record_in(job.target.final)):
-            job.target.clean_up()
-            return published
         record = finished_record(job.context, None, error)
-        if job.target.is_taken(job.context):
-            return record
         try:
+            # An engine can fail after the last step: the dataset is published then.
+            if job.target.is_published and (published := job.context.record_in(job.target.final)):
+                return _cleaned_up(job, published)
+            if job.target.is_taken(job.context):
+                return record
             write_bytes(layout.join(job.target.work, layout.RUN), record.to_json())
             job.target.keep_failed_output()
         except OSError as unwritable:
             message = f"{record.message}; and run.json cannot be written: {unwritable}"
-            return record.model_copy(update={"message": message})
+            return record.model_copy(update={"message": masked(message)})
         return record
+
+
+def _cleaned_up(job: Conversion, published: RunRecord) -> RunRecord:
+    """Deletes what a published run has left; a failure to do so is a warning."""
+    warning = job.target.clean_up_published(job.context)
+    warnings = (*published.warnings, masked(warning)) if warning else published.warnings
+    return published.model_copy(update={"warnings": warnings})

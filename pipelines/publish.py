@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,7 +25,7 @@ from recordmill.pipelines.sidecars.croissant import croissant_document
 from recordmill.pipelines.sidecars.dataset_card import dataset_card
 from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.dataset_info import DatasetInfo, base_entry, manifest_of
+from recordmill.schemas.dataset_info import DatasetInfo, Problem, base_entry, manifest_of
 from recordmill.schemas.errors import (
     RecordmillError,
     RejectBudgetExceeded,
@@ -39,7 +39,7 @@ from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
 from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, read_lines
-from recordmill.transforms.storage.files import exists, write_bytes
+from recordmill.transforms.storage.files import exists, write_bytes, write_checked
 from recordmill.transforms.storage.published import commit_marker
 
 _SHOWN_PROBLEMS = 5
@@ -79,6 +79,8 @@ def publish(
     try:
         check_publishable(info, config, target)
     except RecordmillError as reason:
+        damaged = {problem.file for problem in info.problems}
+        target.forget_damaged(damaged, [shard.entry.file for shard in info.shards])
         written = Dataset(target.work, manifest_of(info, config, {}))
         record = report(info, config, written, finished_record(context, info, reason))
         target.delete_temporary()
@@ -99,8 +101,7 @@ def _state_of_earlier_attempt(target: Target, context: RunContext) -> str | None
     """
     ended = context.record_in(target.final)
     if ended and target.is_published:
-        if not target.is_taken(context):
-            target.clean_up()
+        target.clean_up_published(context)
         return PUBLISHED
     if ended and not exists(layout.join(target.work, layout.RUN)):
         return ended.state  # the results of a failure were moved to the final folder
@@ -121,10 +122,7 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         UsageError: if the input has no rows, or the dataset's folder contains foreign files.
     """
     if info.problems:
-        shown = "\n  ".join(str(problem) for problem in info.problems[:_SHOWN_PROBLEMS])
-        more = len(info.problems) - _SHOWN_PROBLEMS
-        tail = f"\n  and {more} more" if more > 0 else ""
-        raise VerificationFailed(f"not published, because verification failed:\n  {shown}{tail}")
+        raise _damaged(info.problems)
     counts = info.counts
     if not counts.rows:
         raise UsageError(
@@ -157,6 +155,16 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         )
     if target.work != target.final:
         target.check_final()  # checked again: files may have been added since the start
+
+
+def _damaged(problems: Sequence[Problem]) -> VerificationFailed:
+    shown = "\n  ".join(str(problem) for problem in problems[:_SHOWN_PROBLEMS])
+    more = len(problems) - _SHOWN_PROBLEMS
+    tail = f"\n  and {more} more" if more > 0 else ""
+    return VerificationFailed(
+        f"not published, because verification failed:\n  {shown}{tail}\n"
+        "Run again: damaged shards are written again."
+    )
 
 
 def _lost(directory: str) -> Iterator[tuple[str, str]]:
@@ -258,17 +266,17 @@ def _commit(
     # that it lists. TFDS takes the folder for a dataset as soon as it has dataset_info.json.
     last = {name: files.pop(name) for name in (layout.DATASET_INFO,) if name in files}
     _write(target.work, {layout.MANIFEST: manifest, **files, layout.RUN: record.to_json(), **last})
-    target.delete_temporary()
+    target.delete_others(document.files)
     # The commit marker is written last: without it, readers ignore the folder.
     with committing(context.run_id):
         _write(target.work, {layout.SUCCESS: commit_marker(manifest)})
-        target.publish([shard.entry.file for shard in info.shards])
+        target.publish(document.files, context)
     return record.state
 
 
 def _write(directory: str, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
-        write_bytes(layout.join(directory, name), data)
+        write_checked(layout.join(directory, name), data)
 
 
 def _json(document: Mapping[str, Any]) -> bytes:

@@ -210,7 +210,7 @@ def _write_lines(grouped: tuple[int, Iterable[bytes]], directory: str, folder: s
     with draft.open() as stream:
         for line in grouped[1]:
             stream.write(line)
-    draft.commit(replaced={})  # the lines of a retried attempt may have another order
+    draft.commit(replaced={}, checked=True)  # a retried attempt may have another order of lines
     return layout.join(directory, name)
 
 

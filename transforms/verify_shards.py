@@ -30,7 +30,7 @@ from recordmill.transforms.functional.records.index import index_lines
 from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
-from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.storage.files import write_checked
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.removed_records import find_removed
@@ -204,5 +204,5 @@ def write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str,
         path = layout.join(directory, shard.entry.index_file)
         data = index_lines(read_index(path, ["offset", "length"]))
         name = layout.index_name(shard.entry.file)
-        write_bytes(layout.join(directory, name), data)
+        write_checked(layout.join(directory, name), data)
         yield name, hashlib.sha256(data).hexdigest()

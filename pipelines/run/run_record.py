@@ -29,7 +29,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.rejects import reject_line
 from recordmill.schemas.statistics import GroupLeakage, Timeline
-from recordmill.transforms.storage.files import open_binary
+from recordmill.transforms.storage.files import NOT_A_FILE, load
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
 
@@ -172,12 +172,15 @@ class RunRecord(BaseModel):
 
 
 def read_record(directory: str) -> RunRecord | None:
-    """Returns the run.json in a folder; None if it is missing or damaged."""
+    """Returns the run.json in a folder; None if it is missing or damaged.
+
+    Raises:
+        OSError: if it cannot be read, which does not mean that it was deleted.
+    """
     path = layout.join(directory, layout.RUN)
     try:
-        with open_binary(path) as stream:
-            return RunRecord.model_validate_json(stream.read())
-    except (OSError, ValidationError):
+        return RunRecord.model_validate_json(load(path))
+    except (*NOT_A_FILE, ValidationError):
         return None
 
 

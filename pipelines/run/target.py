@@ -23,7 +23,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -57,8 +57,10 @@ from recordmill.transforms.storage.files import (
     delete_files,
     exists,
     is_local,
-    read_bytes,
+    load,
+    sizes,
     write_bytes,
+    write_checked,
 )
 from recordmill.transforms.storage.published import find_manifest
 
@@ -69,6 +71,10 @@ _PROGRESS = "progress"
 _STAGING_OF_0_1 = ("staging", "published")
 
 _MARKERS = (layout.RUN, layout.MANIFEST)
+
+# The files of a manifest that a dataset need not have.
+_OPTIONAL = (layout.REPORT, *map(layout.lines_name, (*layout.LINES, *layout.UNMATCHED)))
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -135,7 +141,14 @@ class Contents:
 
     def discard(self, keep: Collection[str] = ()) -> None:
         """Deletes the files that a run has written, except for those in `keep`."""
-        discard(self.directory, self.owned, keep)
+        discard(self.directory, self.owned, keep, self.named)
+
+    @property
+    def named(self) -> Collection[str]:
+        """The files that a committed manifest names, which a store's listing may omit."""
+        manifest, is_committed = self._manifest
+        is_listed = is_local(self.directory) or not is_committed
+        return () if manifest is None or is_listed else manifest.files
 
 
 @dataclass(frozen=True)
@@ -185,21 +198,59 @@ class Target:
         for folder in (layout.STAGING, *layout.LINES, *layout.UNMATCHED):
             discard(layout.join(self.work, folder), partial(_is_temporary_below, folder))
 
-    def publish(self, shards: Sequence[str]) -> None:
+    def delete_others(self, files: Collection[str]) -> None:
+        """Deletes what is not part of a finished dataset before its commit marker is written.
+
+        In a store, that includes files of a run that published at the same time.
+
+        Args:
+            files: the files of the dataset.
+        """
+        if is_local(self.work):
+            self.delete_temporary()
+        else:
+            discard(self.work, owned_in_leftover(self._name), keep=files)
+
+    def publish(self, files: Collection[str], context: RunContext) -> None:
         """Moves a finished dataset to its final folder, and cleans up.
 
         Args:
-            shards: the file names of its shards.
+            files: the files of the dataset, as its manifest names them.
+            context: identity and start time of the run.
         """
         if is_local(self.final):
             self._rename_to_final()
         elif self.work != self.final:
-            self._copy_to_final(shards)
-        self.clean_up()
+            self._copy_to_final(files, context)
+        self.clean_up_published(context)
+
+    def clean_up_published(self, context: RunContext) -> str:
+        """Deletes the folder of a run that has published, unless another run has taken it.
+
+        Returns:
+            A warning if it cannot be deleted, or "".
+        """
+        try:
+            if not self.is_taken(context):
+                self.clean_up()
+        except OSError as error:
+            return f"{self.run}: cannot be deleted: {error}. The dataset is complete. Delete it."
+        return ""
 
     def clean_up(self) -> None:
         """Deletes the run's own folder, with the dataset that was replaced."""
         discard(self.run, self._owned_in_run())
+
+    def forget_damaged(self, files: Set[str], shards: Iterable[str]) -> None:
+        """Deletes the checkpoints of damaged shards, so that the next run writes them again.
+
+        Args:
+            files: the damaged files.
+            shards: the file names of all shards.
+        """
+        for shard in shards:
+            if not files.isdisjoint(layout.files_of_shard(self._name, shard)):
+                self.checkpoints.delete(shard)
 
     def keep_failed_output(self) -> None:
         """Moves the results of a failed run to the final folder, without the files of a dataset.
@@ -370,36 +421,53 @@ class Target:
             os.rename(self.final, self._replaced)
             os.rename(self.work, self.final)
 
-    def _copy_to_final(self, shards: Sequence[str]) -> None:
+    def _copy_to_final(self, files: Collection[str], context: RunContext) -> None:
         """Replaces a dataset in an object store, which has no rename.
 
-        A retry after a worker died finds either all shards in the work folder, and copies again, or
+        A retry after a worker died finds either all files in the work folder, and copies again, or
         all files in the final folder: the work folder is deleted last. The new run.json is written
         before old files are deleted, so that the final folder is marked as ours at any time.
+
+        Both manifests say what is copied and deleted, because a listing may omit files.
         """
         work, final = self.work, self.final
-        files = all_files_below(work)
-        if set(shards) <= set(files):
-            owned = self.contents().owned  # by the old manifest, while its commit marker exists
-            delete(layout.join(final, layout.SUCCESS))
+        present = sizes(work, sorted(files))
+        missing = [n for n, size in present.items() if size is None and n not in _OPTIONAL]
+        if missing and not (self.is_published and context.record_in(final)):
+            raise RecordmillError(
+                f"{layout.join(work, missing[0])}: has been deleted, so nothing is published. Run "
+                "again."
+            )
+        if not missing:
+            old = self.contents()
+            owned, named = old.owned, old.named  # while the commit marker of the old one exists
+            run, marker = (load(layout.join(work, name)) for name in (layout.RUN, layout.SUCCESS))
+            delete_files(final, [layout.SUCCESS])
             # Written instead of copied, because a copy in HDFS does not overwrite a file.
-            write_bytes(layout.join(final, layout.RUN), read_bytes(layout.join(work, layout.RUN)))
-            discard(final, owned, keep=(layout.RUN,))
-            others = [name for name in files if name not in (layout.RUN, layout.SUCCESS)]
-            _copy(work, final, others)
-            _copy(work, final, [layout.SUCCESS])
+            write_checked(layout.join(final, layout.RUN), run)
+            discard(final, owned, (layout.RUN,), named)
+            written = (layout.RUN, layout.SUCCESS)
+            copied = {n: s for n, s in present.items() if s is not None and n not in written}
+            _copy(work, final, copied)
+            write_checked(layout.join(final, layout.SUCCESS), marker)
         self._contents(work).discard()
+        if not missing and not self.is_published:  # the DELETE of the old marker has arrived twice
+            write_checked(layout.join(final, layout.SUCCESS), marker)
 
 
-def discard(directory: str, owned: Owned, keep: Collection[str] = ()) -> None:
+def discard(
+    directory: str, owned: Owned, keep: Collection[str] = (), named: Collection[str] = ()
+) -> None:
     """Deletes the owned files of a folder, and the files that mark it as ours last.
 
     Args:
         directory: the folder.
         owned: returns whether a file was written by a run; other files are kept.
         keep: names of files to keep.
+        named: names of files to delete even if they are not listed.
     """
-    names = [name for name in all_files_below(directory) if owned(name) and name not in keep]
+    found = sorted({*all_files_below(directory), *named})
+    names = [name for name in found if owned(name) and name not in keep]
     # If the process is killed before the markers are deleted, the next run can still clean up.
     markers = [name for name in names if name.rpartition("/")[2] in _MARKERS]
     delete_files(directory, [name for name in names if name not in markers])
@@ -443,5 +511,12 @@ def _reject_foreign(directory: str, name: str, what: str = "is not part of a dat
     )
 
 
-def _copy(source: str, target: str, names: Sequence[str]) -> None:
-    copy([layout.join(source, name) for name in names], [layout.join(target, n) for n in names])
+def _copy(source: str, target: str, files: Mapping[str, int]) -> None:
+    """Copies files of known sizes within a store, and compares the sizes of the copies."""
+    copy([layout.join(source, name) for name in files], [layout.join(target, n) for n in files])
+    for name, size in sizes(target, files).items():
+        if size != files[name]:
+            raise OSError(
+                f"{layout.join(target, name)}: was not copied; expected {files[name]:,} bytes, "
+                f"got {size or 0:,}"
+            )

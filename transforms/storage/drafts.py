@@ -19,17 +19,26 @@ import mmap
 import os
 import tempfile
 import uuid
-from typing import BinaryIO, cast
+from functools import partial
+from typing import Any, BinaryIO, cast
 
 from apache_beam.io.filesystem import CompressedFile, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms.storage.files import delete, exists, file_size, is_local, move
+from recordmill.transforms.storage.files import (
+    OTHER_BYTES,
+    delete,
+    exists,
+    file_size,
+    is_local,
+    move,
+)
 from recordmill.transforms.storage.shard_files import digests
 from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.objects import Version
+from recordmill.transforms.storage.stores.retries import TransientError, persist
 
 # The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more.
 _MAX_OBJECT_BYTES = 5 * 2**30
@@ -86,11 +95,12 @@ class Draft:
         """The bytes written, once the file is closed."""
         return file_size(self.path) or 0
 
-    def commit(self, replaced: Version | None = None) -> Version:
+    def commit(self, replaced: Version | None = None, checked: bool = False) -> Version:
         """Gives the file its final name, and returns the version that is there now.
 
         Args:
             replaced: the version of an earlier run that is to be replaced; None if there is none.
+            checked: whether to compare the object with the file, if nothing else does.
 
         Raises:
             RecordmillError: if a file with other bytes has that name, or the folder of a local run
@@ -99,7 +109,9 @@ class Draft:
         """
         try:
             if self._object:
-                return self._put(self._object, replaced)
+                version = persist(partial(self._put, self._object, replaced, checked))
+                os.unlink(self.path)
+                return version
             if replaced is None and exists(self._final):
                 raise FileExistsError
             move(self.path, self._final)
@@ -114,8 +126,15 @@ class Draft:
             raise ended_run(self._final) from error
         return {}
 
-    def _put(self, path: objects.ObjectPath, replaced: Version | None) -> Version:
-        mode = "create" if replaced is None else replaced or "overwrite"
+    def _put(
+        self, path: objects.ObjectPath, replaced: Version | None, checked: bool = False
+    ) -> Version:
+        version = self._sent(path, "create" if replaced is None else replaced or "overwrite")
+        if checked and digests(self._final).sha256 != digests(self.path).sha256:
+            raise TransientError(f"{self._final}: {OTHER_BYTES}")
+        return version
+
+    def _sent(self, path: objects.ObjectPath, mode: Any) -> Version:
         if not self.size:  # which cannot be mapped
             return objects.put(path, b"", mode)
         if self.size > _MAX_OBJECT_BYTES:
@@ -127,9 +146,7 @@ class Draft:
             open(self.path, "rb") as stream,
             mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         ):
-            version = objects.put(path, mapped, mode)
-        os.unlink(self.path)
-        return version
+            return objects.put(path, mapped, mode)
 
     def _check_same(self) -> None:
         own, other = digests(self.path).sha256, digests(self._final).sha256

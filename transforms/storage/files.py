@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, TypeAlias
 
 from recordmill.schemas.layout import is_url, is_web, join
@@ -16,10 +17,12 @@ from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.compression import decompressed
+from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.local_store import LOCAL
 from recordmill.transforms.storage.stores.hdfs import HDFS, is_hdfs
 from recordmill.transforms.storage.stores.objects import OBJECTS, parse
 from recordmill.transforms.storage.stores.options import max_image_bytes
+from recordmill.transforms.storage.stores.retries import TransientError, persist
 from recordmill.transforms.storage.stores.store import BEAM, Store
 from recordmill.transforms.storage.stores.store import copy as copy
 from recordmill.transforms.storage.stores.web import WEB
@@ -29,6 +32,14 @@ VersionTags: TypeAlias = dict[str, str | None]
 
 # Errors of the file system and the stores for a path without a file.
 _MISSING = (FileNotFoundError, NotADirectoryError)
+
+OTHER_BYTES = "the store returns other bytes than were written"
+
+# Errors of `load` for a path without a regular file.
+NOT_A_FILE = (*_MISSING, IsADirectoryError, NotRegularError)
+
+# Concurrent requests for the sizes of files.
+_SIZE_REQUESTS = 16
 
 
 def is_local(path: str) -> bool:
@@ -164,6 +175,40 @@ def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
         OSError: if the file cannot be written, or the path is a device, a pipe or a folder.
     """
     store_of(path).write(path, data, with_folders)
+
+
+def write_checked(path: str, data: bytes) -> None:
+    """Writes a whole file, and has a store return it: some keep other bytes than they were sent.
+
+    Raises:
+        OSError: if the file cannot be written, or the store keeps other bytes.
+    """
+
+    def attempt() -> None:
+        write_bytes(path, data)
+        if not is_local(path) and load(path) != data:
+            raise TransientError(f"{path}: {OTHER_BYTES}")
+
+    persist(attempt)
+
+
+def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
+    """Returns the size of each file in a folder, by name; None for those that do not exist.
+
+    Raises:
+        OSError: if the store does not answer.
+    """
+
+    def size(name: str) -> int | None:
+        path = join(directory, name)
+        try:
+            return store_of(path).size(path)
+        except FileNotFoundError:
+            return None
+
+    ordered = list(names)
+    with ThreadPoolExecutor(_SIZE_REQUESTS) as executor:
+        return dict(zip(ordered, executor.map(size, ordered), strict=True))
 
 
 def delete(path: str) -> None:

@@ -50,7 +50,7 @@ _TIMED_OUT = re.compile(r"kind: Timeout")
 _DEEPEST = re.compile(r'(?:message|error): "([^"]+)"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _TRANSIENT_CODES = ("RequestTimeout", "InternalError", "SlowDown")
-# With 409, which obstore otherwise takes for an object that exists: another request was in progress.
+# With 409, which obstore takes for an object that exists: another request was in progress.
 _CONFLICT_CODES = ("ConditionalRequestConflict", "OperationAborted")
 
 # No further attempt starts after this; one attempt may take as long (`_client_options`).

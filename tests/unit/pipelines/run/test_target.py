@@ -205,7 +205,7 @@ def test_a_foreign_file_added_during_the_run_is_not_lost(state: str, name: str, 
             if not last:
                 with pytest.raises(UsageError):
                     target.check_final()
-            target.publish([SHARD])
+            target.publish([SHARD], CONTEXT)
         finally:
             held.release()
         assert b"precious" in everything(output).values()
@@ -391,7 +391,7 @@ def replace_dataset(output: Path) -> None:
     assert chosen is not None
     target, held = chosen
     put_dataset(output, Path(target.work))
-    target.publish([SHARD])
+    target.publish([SHARD], CONTEXT)
     held.release()
 
 
