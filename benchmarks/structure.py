@@ -17,6 +17,8 @@ from pathlib import Path
 import grimp
 
 FOLDERS = ("pipelines", "transforms", "schemas")
+# Functions of modules that are found by name: of scripts, and of commands.
+ENTRY_POINTS = {"main", "run"}
 GENERATED = {"example_pb2", "convert_options"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -60,9 +62,16 @@ def module_of(path: Path) -> str:
     return ".".join(["recordmill", *(parts[1:] if parts[0] == "recordmill" else parts)])
 
 
+EVERY_NAME = "*"
+
+
 def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yields the modules and the names in them that a module imports or reads as attributes."""
+    """Yields the modules and the names in them that a module imports or reads as attributes.
+
+    A module that is itself a value implements a protocol: `FORMATS = {"voc": voc}` uses all of it.
+    """
     modules: dict[str, str] = {}
+    read = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -71,6 +80,8 @@ def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield modules.get(node.value.id, ""), node.attr
+        elif isinstance(node, ast.Name) and node.id in modules and node not in read:
+            yield modules[node.id], EVERY_NAME
 
 
 def unused_elsewhere(trees: Mapping[Path, ast.Module]) -> list[str]:
@@ -81,8 +92,8 @@ def unused_elsewhere(trees: Mapping[Path, ast.Module]) -> list[str]:
         for path, tree in trees.items()
         for module in [module_of(path)]
         for node in tree.body
-        if isinstance(node, Function) and node.name[0] != "_" and node.name != "main"
-        if (module, node.name) not in used
+        if isinstance(node, Function) and node.name[0] != "_" and node.name not in ENTRY_POINTS
+        if not used & {(module, node.name), (module, EVERY_NAME)}
     ]
 
 
