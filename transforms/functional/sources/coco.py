@@ -17,8 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 
-import ijson
-
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
@@ -31,10 +29,12 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.values.bounded_json import (
+    DAMAGED_JSON,
     check_depth,
     duplicate_name,
     entries_of,
     outline_of,
+    values_at,
 )
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
@@ -67,7 +67,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS = 1000
 _SPOOLS = 64
 _SPOOL_BYTES = 2**18
-_DAMAGE = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
 
 _Categories: TypeAlias = "dict[str, set[str | None]]"
 
@@ -87,7 +86,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         outline = outline_of(stream)
         images, first = _first_entries(stream, outline)
         classes = _declared(entries_of(stream, outline, {"categories"}, is_checked=False))
-    except _DAMAGE as error:
+    except DAMAGED_JSON as error:
         raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
     for name in ("images", "annotations", "categories"):
         if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
@@ -135,16 +134,9 @@ def _declared(categories: Iterator[tuple[str, Any]]) -> DeclaredClasses | None:
 
 
 def first_image(stream: BinaryIO) -> str | None:
-    """Returns the `file_name` of the first image; None if there is none.
-
-    Args:
-        stream: the file.
-    """
-    try:
-        names = ijson.items(stream, "images.item.file_name")
-        return next((name for name in names if isinstance(name, str) and name), None)
-    except _DAMAGE:
-        return None
+    """Returns the `file_name` of the first image; None if there is none."""
+    names = values_at(stream, "images.item.file_name")
+    return next((name for name in names if isinstance(name, str) and name), None)
 
 
 def read(
@@ -171,7 +163,7 @@ def read(
             for spool in spools:
                 for image in _images(spool):
                     yield from _rows(image, split.file, categories, projection, fault)
-    except _DAMAGE as error:
+    except DAMAGED_JSON as error:
         detail = f"the rest of the JSON document cannot be read: {_message(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 

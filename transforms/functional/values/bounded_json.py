@@ -1,7 +1,9 @@
-"""Strict JSON parsing with bounded nesting.
+"""Strict JSON parsing with bounded nesting and token lengths: the only module that imports ijson.
 
 Python's parser accepts almost a thousand levels; pickling, encoding or printing such values exceeds
-the recursion limit. Nesting is therefore bounded here, once.
+the recursion limit. ijson stores the path of every level, reads an unfinished token again with
+every piece of the document, and crashes at integers that Python does not convert (without
+`use_float`). All of this is therefore bounded here, once.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -19,6 +22,9 @@ import numpy as np
 # The maximum nesting of lists and objects.
 MAX_DEPTH = 64
 
+# What reading a damaged JSON document raises, also a gzipped one.
+DAMAGED_JSON = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
+
 _TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels of lists and objects"
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _QUOTE, _ZERO, _SPACE = b'"0 '
@@ -27,6 +33,9 @@ _NESTED = (list, dict)  # created once: isinstance() is called for every number
 _OUTLINE_BYTES = 2**20
 _PARSED_BYTES = 2**16
 _MAX_OUTLINE = 16 * 2**20
+# The maximum bytes of a string; and of a number, beyond those of the piece that it begins in.
+_MAX_TEXT, _MAX_NUMBER = 16 * 2**20, 2**16
+_SEPARATORS = [bytes([byte]) for byte in b',:[]{}" \n\r\t']
 
 # An entry is in the document and in a list; one more level shows that a value is too deep.
 _LEVELS_ABOVE = 3
@@ -129,14 +138,9 @@ class NestedChunk(NamedTuple):
 
 
 def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
-    """Yields a JSON document in chunks.
-
-    Args:
-        stream: the document; read from its beginning.
-        size: the size of a chunk in bytes.
-    """
+    """Yields a JSON document in chunks of some bytes; raises ValueError if a token is too long."""
     stream.seek(0)
-    depth, in_text, escaped = 0, False, False
+    depth, in_text, escaped, unfinished = 0, False, False, 0
     while data := stream.read(size):
         plain = b" " + data[1:] if escaped else data
         # Blank out escapes, so that every remaining quote opens or closes a string.
@@ -155,6 +159,20 @@ def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
         yield chunk
         depth = chunk.inner
         in_text ^= len(quotes) % 2 == 1
+        unfinished = _unfinished(plain, quotes, in_text, unfinished)
+
+
+def _unfinished(data: bytes, quotes: np.ndarray, in_text: bool, before: int) -> int:
+    """Returns the bytes of the token that a chunk ends in, of which `before` precede the chunk."""
+    if in_text:
+        last = int(quotes[-1]) if len(quotes) else -1
+    else:
+        last = max(data.rfind(separator) for separator in _SEPARATORS)
+    length = len(data) - 1 - last + (before if last < 0 else 0)
+    if length > (_MAX_TEXT if in_text else _MAX_NUMBER):
+        what, limit = ("string", _MAX_TEXT) if in_text else ("number", _MAX_NUMBER)
+        raise ValueError(f"a {what} has more than {limit:,} bytes")
+    return length
 
 
 def outline_of(stream: BinaryIO) -> Any:
@@ -218,6 +236,22 @@ def entries_of(
         if is_yielded:
             yield from ((name, entry) for entry in found)
         found.clear()
+
+
+def values_at(stream: BinaryIO, path: str) -> Iterator[Any]:
+    """Yields the values at a path such as "images.item.file_name", until the document is damaged.
+
+    In place of values nested deeper than the path can reach there is a 0.
+    """
+    found = ijson.sendable_list()
+    parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
+    try:
+        for chunk in nested_chunks(stream, _PARSED_BYTES):
+            parser.send(chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE))
+            yield from found
+            found.clear()
+    except DAMAGED_JSON:
+        yield from found
 
 
 def _nested_values(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -197,7 +197,12 @@ def test_images_are_in_the_folder_of_the_source_unless_there_is_an_image_root():
         (b'{"images": [{"file_name": 7}]}', None),
         (b'{"images": [{"file_na', None),
         (b"", None),
+        (b'{"images": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", None),
+        (b'{"images": ' + b"[" * 100_000, None),
+        (b'{"images": [{"id": ' + b"9" * 5000 + b', "file_name": "5.jpg"}]}', None),
+        (b'{"images": [{"file_name": "5.jpg", "id": ' + b"9" * 5000 + b"}]}", "5.jpg"),
     ],
+    ids=range(10),
 )
 def test_the_first_image_is_found_without_reading_on(data, name):
     assert coco.first_image(io.BytesIO(data)) == name

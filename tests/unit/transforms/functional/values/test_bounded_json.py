@@ -19,6 +19,7 @@ from recordmill.transforms.functional.values.bounded_json import (
     nested_chunks,
     outline_of,
     parse_json,
+    values_at,
 )
 
 TEXTS = st.text() | st.text(alphabet='"\\\\[]{},:ü')
@@ -106,6 +107,35 @@ def test_a_document_that_changes_while_it_is_read():
     stream = io.BytesIO(b'{"a": [1], "b": [2]}')
     with pytest.raises(ValueError, match="it changed while it was read"):
         list(entries_of(stream, {"a": []}, ["a"]))
+
+
+@pytest.mark.parametrize("quote", ["", '"'], ids=["number", "text"])
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_tokens_longer_than_the_limit_end_the_document(quote, chunk, monkeypatch):
+    monkeypatch.setattr(bounded_json, "_PARSED_BYTES", chunk)
+    monkeypatch.setattr(bounded_json, "_MAX_TEXT", 100)
+    monkeypatch.setattr(bounded_json, "_MAX_NUMBER", 100)
+
+    def read(size):
+        token = f"{quote}{'9' * size}{quote}"
+        data = f'{{"a": [1, {token}]}}'.encode()
+        outline = {"a": []}
+        return data, [entry for _, entry in entries_of(io.BytesIO(data), outline, ["a"])]
+
+    data, found = read(12)
+    assert [str(entry) for entry in found] == ["1", "9" * 12]
+    assert [str(value) for value in values_at(io.BytesIO(data), "a.item")] == ["1", "9" * 12]
+    with pytest.raises(ValueError, match="has more than 100 bytes"):
+        read(300)
+
+
+@given(VALUES, st.integers(1, 20))
+def test_values_at_a_path_end_before_the_damage(value, chunk):
+    data = json.dumps({"b": 0, "a": [value, {"c": value}]}).encode()
+    with patch.object(bounded_json, "_PARSED_BYTES", chunk):
+        assert list(values_at(io.BytesIO(data), "a.item.c"))[-1:] == [value]
+        assert list(values_at(io.BytesIO(data + b"}"), "a.item"))[:2] == [value, {"c": value}]
+        assert list(values_at(io.BytesIO(b'{"a": [?'), "a.item")) == []
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1, "a": 2}', b'{"a": [}', b"\xff", b"{}{}"])
