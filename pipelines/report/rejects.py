@@ -208,20 +208,24 @@ def _is_text(file: str, head: bytes, input_format: str) -> bool:
 
 
 def numbered_lines(stream: BinaryIO, numbers: set[int]) -> Iterator[tuple[int, str]]:
-    """Yields the beginnings of lines with their numbers, in bounded memory.
+    """Yields the beginnings of lines of a text with their numbers, from 1, in bounded memory."""
+    number, begun, read = 1, b"", 0  # the line in which the next block begins, and its beginning
+    while number <= max(numbers) and read <= MAX_TABLE_BYTES:
+        if not (block := stream.read(_PIECE_BYTES)):
+            break
+        read += len(block)
+        after = number + block.count(b"\n")
+        # A block without such a line is not split: a table can have millions of blank lines.
+        if any(number <= wanted < after for wanted in numbers):
+            for i, line in enumerate((begun + block).split(b"\n")[:-1], number):
+                if i in numbers:
+                    yield i, _beginning(line)
+        begun = (block if after > number else begun + block)[block.rfind(b"\n") + 1 :]
+        number, begun = after, begun[: _ROW_BYTES + 1]
+    if begun and number in numbers:
+        yield number, _beginning(begun)
 
-    Args:
-        stream: the stream of a text table.
-        numbers: the line numbers, from 1.
-    """
-    number, read, begins = 0, 0, True
-    # readline() returns at most a piece of a line; `begins` is true for the first piece.
-    while piece := stream.readline(_PIECE_BYTES):
-        number += begins
-        if begins and number in numbers:
-            text = piece[:_ROW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
-            yield number, text + "…" if len(piece) > _ROW_BYTES else text
-        read += len(piece)
-        begins = piece.endswith(b"\n")
-        if (begins and number >= max(numbers)) or read > MAX_TABLE_BYTES:
-            return
+
+def _beginning(line: bytes) -> str:
+    text = line[:_ROW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r")
+    return text + "…" if len(line) > _ROW_BYTES else text

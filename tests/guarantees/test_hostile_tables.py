@@ -31,7 +31,7 @@ LIMIT = 2**20
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lowers the limit of a line to 1 MiB, so that tests do not need 64 MiB."""
     monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (LIMIT,))
-    monkeypatch.setattr(delimited.bounded_lines, "__defaults__", (LIMIT,))
+    monkeypatch.setattr(delimited.bounded_lines, "__defaults__", (1, LIMIT))
 
 
 class Endless(io.RawIOBase):

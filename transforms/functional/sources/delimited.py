@@ -55,6 +55,7 @@ class BoundedLines:
     def __init__(self, text: TextIO, limit: int = MAX_LINE) -> None:
         self._text = text
         self._limit = limit
+        self._rest: TextIO | None = None  # what was read of the text, and has to be read next
         self._split_crlf = False  # whether the last chunk ended between CR and LF
         # The lines read ahead; in place of the one after them, its error.
         self._ahead = deque[str | Exception]()
@@ -105,9 +106,49 @@ class BoundedLines:
             text = text.replace(line_break, delimiter)
         return text.split(delimiter)[:-1]
 
+    def skip_blank(self) -> None:
+        """Skips blank lines; in a long run of them, a block at a time."""
+        while self._ahead or self._read_ahead():
+            while self._ahead and self._ahead[0] in _LINE_BREAKS:
+                self.number += 1
+                self.size += len(str(self._ahead.popleft()))
+            if self._ahead or self._split_crlf:
+                return
+            try:
+                self._skip_blocks()
+            except UNREADABLE as error:
+                self._ahead.append(error)
+
+    def _skip_blocks(self) -> None:
+        """Skips line breaks up to the next other character; the lines read ahead are used up."""
+        last, block = "", self._rest.read() if self._rest else ""
+        self._rest = None
+        while block := block or self._text.read(_BLOCK_CHARACTERS):
+            text = block.lstrip("\r\n")
+            blank = block[: len(block) - len(text)]
+            crlf = blank.count("\r\n") + (last == "\r" and block[0] == "\n")
+            self.number += blank.count("\n") + blank.count("\r") - crlf
+            self.size += len(blank)
+            if text:
+                # Completed to the end of a line, so that it does not end between CR and LF.
+                self._rest = io.StringIO(text + self._text.readline(self._limit), newline="")
+                return
+            last, block = block[-1], ""
+
+    def _readline(self, limit: int) -> str:
+        """Returns the next line of the text, or its first characters."""
+        if self._rest is None:
+            return self._text.readline(limit)
+        line = self._rest.readline(limit)
+        if len(line) < limit and not line.endswith(("\n", "\r")):
+            self._rest = None
+            line += self._text.readline(limit - len(line))
+        return line
+
     def _read_ahead(self) -> bool:
         """Reads some lines ahead; returns whether there are any, or an error."""
-        read = self._read_chunk if self._split_crlf else partial(self._text.readline, self._limit)
+        line_of = self._text.readline if self._rest is None else self._readline
+        read = self._read_chunk if self._split_crlf else partial(line_of, self._limit)
         size = 0
         try:
             for line in islice(iter(read, ""), BATCH_ROWS):
@@ -132,28 +173,46 @@ class BoundedLines:
 
     def _read_chunk(self) -> str:
         """Returns the next line, or its first `limit` characters."""
-        line = self._text.readline(self._limit)
+        line = self._readline(self._limit)
         # If the last chunk ended with the CR of a CRLF, this LF belongs to it, not to a new line.
         if self._split_crlf and line == "\n":
-            line = self._text.readline(self._limit)
+            line = self._readline(self._limit)
         self._split_crlf = len(line) == self._limit and line.endswith("\r")
         return line
 
 
-def bounded_lines(stream: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes | LongLine]:
-    """Yields lines with their line breaks, and a `LongLine` for each line over the limit.
+def bounded_lines(
+    stream: BinaryIO, first: int = 1, limit: int = MAX_LINE
+) -> Iterator[tuple[int, bytes | LongLine]]:
+    """Yields (number, line with its line break), and a `LongLine` for each line over the limit.
 
-    Args:
-        stream: the bytes of a text file.
-        limit: the size limit of a line in bytes.
+    Of a long run of blank lines, only the first ones are yielded.
     """
+    number, blank = first, 0
     while line := stream.readline(limit):
         if len(line) == limit and not line.endswith(b"\n"):
             while len(line) == limit and not line.endswith(b"\n"):
                 line = stream.readline(limit)
-            yield LongLine(limit)
+            yield number, LongLine(limit)
+            blank = 0
         else:
-            yield line
+            yield number, line
+            blank = 0 if line.strip() else blank + 1
+        number += 1
+        if blank >= BATCH_ROWS:
+            number += _skip_blank(stream)
+
+
+def _skip_blank(stream: BinaryIO) -> int:
+    """Skips blank lines a buffer at a time; returns their number."""
+    number = 0
+    while block := stream.peek():  # type: ignore[attr-defined]
+        end = block.rfind(b"\n", 0, len(block) - len(block.lstrip())) + 1
+        if not end:
+            break
+        number += block.count(b"\n", 0, end)
+        stream.read(end)
+    return number
 
 
 # Errors raised by truncated or damaged gzip streams and by invalid UTF-16.
@@ -161,6 +220,9 @@ UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
 
 # Size limit of a field; the default of the csv module is 128 KiB, too little for base64 images.
 MAX_FIELD_CHARACTERS = 16 * 2**20
+
+_LINE_BREAKS = ("\n", "\r\n", "\r")
+_BLOCK_CHARACTERS = 2**20
 
 # Characters that the csv module does not return as they are: quotes, and before Python 3.11, NUL.
 _NOT_PLAIN = '"\0'
@@ -183,7 +245,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         ValueError: if the header is not valid CSV or UTF-8.
     """
     reject_binary(stream, file)
-    reader = _reader(_lines(stream), delimiter_of(file))
+    lines = _lines(stream)
+    reader = _reader(lines, delimiter_of(file))
     header = file.header or _header(reader)
     if not any(name.strip() for name in header):
         raise UsageError(f"{file.path}:1: the header is empty; expected column names")
@@ -192,6 +255,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             f"{file.path}:1: column {repeated[0]!r} occurs twice. Rename one of the two, "
             "or set --header none if the first row is not a header."
         )
+    lines.skip_blank()
     try:
         return Probe(tuple(header), has_rows=any(fields for fields in reader))
     except (csv.Error, *UNREADABLE):  # `read` reports the error as a reject
@@ -287,6 +351,7 @@ def read_rows(
         return
     table = _Table(file, header, _positions(header, columns))
     while True:
+        lines.skip_blank()
         if plain := table.plain_batch(lines, delimiter):
             yield plain
             continue

@@ -81,7 +81,7 @@ def read_rows(
     """
     line = first - 1
     try:
-        for line, text in enumerate(bounded_lines(stream), start=first):
+        for line, text in bounded_lines(stream, first):
             if isinstance(text, LongLine):
                 yield Reject.of_malformed_row(file, line, str(text))
             elif text.strip():

@@ -234,6 +234,48 @@ def test_lines_that_are_split_together_give_the_rows_of_the_csv_module(text, ahe
         assert split == found()
 
 
+BREAKS = st.tuples(st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 9)).map(
+    lambda run: run[0] * run[1]
+)
+
+
+@given(
+    st.lists(PIECES | BREAKS, max_size=12).map("".join),
+    st.sampled_from([1, 3, 1024]),
+    st.sampled_from([1, 2, 5, 2**20]),
+)
+@settings(max_examples=500)
+def test_blank_lines_are_skipped_in_blocks_of_any_size(text, ahead, block):
+    data = f"a,b\n{text}".encode("utf-8", "surrogateescape")
+
+    def found():
+        return [plain(o) for o in one_by_one(read_rows(buffered(data), ",", "t.csv", None))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "BATCH_ROWS", ahead)
+        patch.setattr(delimited, "_BLOCK_CHARACTERS", block)
+        patch.setattr(BoundedLines.__init__, "__defaults__", (12,))
+        skipped = found()
+        patch.setattr(BoundedLines, "skip_blank", lambda _: None)
+        assert skipped == found()
+
+
+def test_a_table_of_blank_lines_is_read_in_blocks(monkeypatch):
+    text = "a,b\r\n" + "\r\n" * 3_000_000 + "1,x\r\n" + "\n" * 3_000_000
+    read_lines, read_ahead = [], BoundedLines._read_ahead
+
+    def counted(lines):
+        found = read_ahead(lines)
+        read_lines.append(len(lines._ahead))
+        return found
+
+    monkeypatch.setattr(BoundedLines, "_read_ahead", counted)
+    data = gzip.decompress(gzip.compress(text.encode()))
+    assert read(data) == [(3_000_002, {"a": "1", "b": "x"})]
+    assert probe(buffered(data), TableFile("t.csv", "csv")).has_rows
+    assert sum(read_lines) < 10_000
+
+
 def test_only_lines_without_quotes_are_split_together(monkeypatch):
     taken, take = [], BoundedLines.take_plain
 

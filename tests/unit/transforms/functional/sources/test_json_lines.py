@@ -15,6 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import Probe, Projection, TableFile
+from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.json_lines import parse_object, probe, read_rows
 
 
@@ -202,3 +203,29 @@ def test_a_damaged_gzip_stream_ends_in_lost_rows(at, bit):
     damaged[at] ^= 1 << bit
     outcomes = read_gzipped(bytes(damaged))
     assert isinstance(outcomes[-1], str)
+
+
+@given(
+    st.lists(
+        st.sampled_from(['{"a": 1}\n', "\n", "\n" * 9, " \t\r\n" * 7, '{"a"\n', "  ", "é\n"]),
+        max_size=9,
+    ).map("".join),
+    st.sampled_from([1, 3]),
+    st.integers(1, 9),
+)
+def test_blank_lines_are_skipped_in_blocks_of_any_size(text, run, buffer):
+    def found():
+        stream = io.BufferedReader(io.BytesIO(text.encode()), buffer)
+        return list(read_rows(stream, "t.jsonl", None))
+
+    expected = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "BATCH_ROWS", run)
+        assert found() == expected
+
+
+def test_a_table_of_blank_lines_is_read_in_blocks():
+    text = b'{"a": 1}\n' + b"\n" * 3_000_000 + b'{"a": 2}\n'
+    lines = list(delimited.bounded_lines(io.BufferedReader(io.BytesIO(text))))
+    assert lines[-1] == (3_000_002, b'{"a": 2}\n')
+    assert len(lines) < 2_000
