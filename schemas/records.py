@@ -19,6 +19,10 @@ Thumbnail: TypeAlias = bytes
 UNMATCHED_LABELS = "label rows without an image"
 UNUSED_IMAGES = "images that no row names"
 
+# Maximum length of a key, a path or an address; common servers accept about as many characters. A
+# small table may have a text of millions of characters in every row.
+MAX_CHARACTERS = 8192
+
 # Skipped inputs of one kind that are named.
 _SHOWN_NAMES = 3
 

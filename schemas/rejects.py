@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from recordmill.schemas.errors import did_you_mean
 from recordmill.schemas.masking import masked, masked_json, masked_source
-from recordmill.schemas.records import ImageRef, source_of
+from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, source_of
 
 
 class _Trait(Flag):
@@ -222,6 +222,12 @@ def _bounded(detail: str) -> str:
     return detail if len(detail) <= MAX_DETAIL else f"{detail[: MAX_DETAIL - 1]}…"
 
 
+def _bounded_location(text: str) -> str:
+    """Returns a location without its middle if it is too long: a line number is at its end."""
+    half = MAX_CHARACTERS // 2
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: half - 1]}…{text[-half:]}"
+
+
 class RecordError(Exception):
     """A row cannot become a record; raised by pure functions, and converted to a `Reject`.
 
@@ -266,8 +272,10 @@ class Reject:
     stop: int | None = None
 
     def __post_init__(self) -> None:
-        """Masks secrets in the detail, and limits its length."""
+        """Masks secrets in the detail, and limits all lengths."""
         object.__setattr__(self, "detail", _bounded(masked(self.detail)))
+        for name in ("key", "uri", "source"):
+            object.__setattr__(self, name, _bounded_location(getattr(self, name)))
 
     @classmethod
     def of(cls, ref: ImageRef, reason: Reason, detail: str, split: str = "") -> Reject:

@@ -39,21 +39,25 @@ class FindSample(beam.PTransform):
         """Adds the selection of the first positions: 8 bytes per row of the sample and worker."""
         if self.rows is None:
             return read.good.pipeline | "SampleOfPart" >> beam.Create([self.sampler])
+        # Each on its own: runners may hold in memory what goes into a Flatten, and rows are large.
+        positions = (
+            read.good | "PositionsOfRows" >> beam.Map(positions_of, self.sampler),
+            read.rejects | "PositionsOfRejects" >> beam.Map(_position_of, self.sampler),
+        )
         first = (
-            _all_rows(read)
-            | "PositionsOfRows" >> beam.Map(positions_of, self.sampler)
+            positions
+            | "AllPositions" >> beam.Flatten()
             | "FirstPositions" >> beam.CombineGlobally(FirstPositionsFn(self.rows))
         )
         return first | "SampleOfRows" >> beam.Map(self.sampler.ending_after, self.rows)
 
 
-def positions_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Positions:
-    """Returns the hash positions of rows.
+def _position_of(reject: Reject, sampler: Sampler) -> Positions:
+    return positions_of([reject], sampler)
 
-    Args:
-        rows: rows, or rejects of rows that cannot be read.
-        sampler: knows the keys of rows.
-    """
+
+def positions_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Positions:
+    """Returns the hash positions of rows, or of rejects of rows that cannot be read."""
     return np.array([sampler.position(row) for row in rows], np.uint64)
 
 

@@ -17,10 +17,8 @@ from urllib3.util import parse_url
 
 from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import masked_url
+from recordmill.schemas.records import MAX_CHARACTERS
 from recordmill.schemas.rejects import Reason, RecordError
-
-# Maximum length of an address; common servers accept about as many characters.
-MAX_CHARACTERS = 8192
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BEFORE_PATH = re.compile(r"[A-Za-z]+://[^/?#]*")

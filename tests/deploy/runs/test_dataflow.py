@@ -174,7 +174,7 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
     assert steps == (named_steps() | {"WriteRejects"}) - {
         *("ListLabels", "ReadLabels", "JoinLabels"),  # no --labels
         *("ListUnusedImages", "WithUnusedImages", "AllUnmatchedImages"),  # no --list_unused_images
-        *("FindSample", "Sample"),  # no --sample
+        *("FindSample", "AnalyzeSample", "Sample"),  # no --sample
         *("FindClusters", "KeepTogether", "KeepAnalyzedTogether", "KeepAllTogether"),  # by default
         "FindRemovedRecords",  # no `forget`
         *("CompareGroups", "IndexShards"),  # no group that could span splits, no --index

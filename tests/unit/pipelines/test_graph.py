@@ -34,7 +34,7 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
     ("options", "added", "left_out"),
     [
         ({}, [], []),
-        ({"sample": "50%"}, ["FindSample", "Sample", *ASSIGNED], []),
+        ({"sample": "50%"}, ["FindSample", "AnalyzeSample", *ASSIGNED], []),
         ({"split_method": "exact"}, [], []),
         ({"split_method": "stratified"}, ASSIGNED, []),
         ({"index": True}, ["IndexShards"], []),

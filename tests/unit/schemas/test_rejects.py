@@ -41,6 +41,14 @@ def test_a_long_detail_is_truncated():
         assert Reject("", "", "", Reason.WRONG_TYPE, detail).detail == expected
 
 
+def test_long_locations_are_truncated_before_the_line():
+    short, long = "x" * 8192, "y" * 9000
+    reject = Reject(long, short, f"{long}:17", Reason.WRONG_TYPE, "")
+    assert reject.uri == short
+    assert len(reject.key) == len(reject.source) == 8192
+    assert reject.source.endswith("yyy:17")
+
+
 def test_a_reject_is_shown_on_one_line_with_a_remedy():
     assert reject_line("a\nb.csv:2", "timeout", "takes\nlong") == (
         "a\\nb.csv:2: timeout: takes\\nlong. Raise --image_timeout."

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import MAX_CHARACTERS, Row
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.typed import short_repr, single_value, to_bytes
 
 
 def text_cell(row: Row, column: str, numbers: bool = False) -> str:
-    """Returns the text in a column of a row.
+    """Returns a key, path or other short text; raises RecordError if it is missing or no such text.
 
-    Args:
-        row: the row.
-        column: the table column.
-        numbers: whether to accept integers, as their decimal digits.
-
-    Raises:
-        RecordError: if the value is missing or of another type.
+    With `numbers`, integers are accepted as their decimal digits.
     """
     value = single_cell(row, column)
     if value is None or value == "":
@@ -29,6 +23,9 @@ def text_cell(row: Row, column: str, numbers: bool = False) -> str:
         raise RecordError(
             Reason.WRONG_TYPE, f"column {column!r}: expected text, got {short_repr(value)}"
         )
+    if len(value) > MAX_CHARACTERS:
+        what = f"expected at most {MAX_CHARACTERS:,} characters, got {len(value):,}"
+        raise RecordError(Reason.MALFORMED_ROW, f"column {column!r}: {what}")
     to_bytes(value, is_text=True)
     return value
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from recordmill.schemas.features import Origin
 from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option_values import SPLIT_NAME, SPLIT_NAME_RULE
-from recordmill.schemas.records import Location, Row, source_of
+from recordmill.schemas.records import MAX_CHARACTERS, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
 from recordmill.transforms.functional.rows.binding import Binding
@@ -250,7 +250,7 @@ def _keys(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> Sequence[st
             prefixes.get(row.file, "") + path if path else _key(row, binding) for row, path in named
         ]
     values = rows.column(column)
-    if are_plain_keys(values):
+    if are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
         return values
     return [text_cell(row, column, numbers=True) for row in rows]
 

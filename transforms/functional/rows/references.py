@@ -47,7 +47,8 @@ def by_halves(
             yield from by_halves(function, rows[:middle], binding)
             yield from by_halves(function, rows[middle:], binding)
             return
-        found = error
+        # The traceback refers to this frame, and thus to itself: a cycle that keeps the row.
+        found = error.with_traceback(None)
     yield rows, found
 
 

@@ -16,6 +16,7 @@ from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.references import bind, bind_rows, by_halves
+from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 
 def text_row(**values):
@@ -107,6 +108,24 @@ def test_rows_are_bound_together_as_one_by_one(values, flags):
             assert [ref.line for ref in found] == [row.line for row in part]
             together += found
     assert together == singly
+
+
+def test_an_error_does_not_keep_its_row():
+    bound = binding(preset("image_classification"), {"label": ("cat",)}, {"label": "pet"})
+    rows = RowBatch.of([text_row(image="a.jpg", pet="fox")])
+    ((_, error),) = by_halves(bind_rows, rows, bound)
+    assert isinstance(error, RecordError)
+    assert error.__traceback__ is None
+
+
+@pytest.mark.parametrize("column", ["image", "id"])
+def test_keys_and_paths_have_a_maximum_length(column):
+    key = "id" if column == "id" else None
+    bound = replace(CLASSIFICATION, key_column=key)
+    row = {"image": "a.jpg", "id": "1", "label": "dog"}
+    assert bind(text_row(**{**row, column: "x" * 8192}), bound).key == "x" * 8192
+    with pytest.raises(RecordError, match=rf"malformed_row: column '{column}': expected at most"):
+        bind(text_row(**{**row, column: "x" * 8193}), bound)
 
 
 def test_rejects_name_the_table_column():
