@@ -300,9 +300,9 @@ def _read_tables(listed: SourceSplits, job: Conversion, staging: str) -> Reading
         sample = _sample(found, job)
         # Where the sample ends is known after all rows were read. Its rows are then read again,
         # because a runner would hold all rows in memory until they can be selected.
-        analyzed = listed | "AnalyzeSample" >> ReadRows(projection, counted=False, sample=sample)
+        again = listed | "AnalyzeSample" >> ReadRows(projection, counted=False, sample=sample)
         read = listed | "ReadTables" >> ReadRows(projection, staging, sample=sample)
-        return Reading(read, analyzed.good, {}, found.good)
+        return Reading(read, again.good, {}, found.good)
     analyzed: PCollection[Any]
     if _only_analyzes(config):
         analyzed = listed | "AnalyzeTables" >> AnalyzeSplits(job.analyzer, projection)

@@ -216,7 +216,7 @@ def numbered_lines(stream: BinaryIO, numbers: set[int]) -> Iterator[tuple[int, s
         read += len(block)
         after = number + block.count(b"\n")
         # A block without such a line is not split: a table can have millions of blank lines.
-        if any(number <= wanted < after for wanted in numbers):
+        if any(number <= n < after for n in numbers):
             for i, line in enumerate((begun + block).split(b"\n")[:-1], number):
                 if i in numbers:
                     yield i, _beginning(line)
