@@ -7,6 +7,7 @@ means Beam's in-process runner.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -130,9 +131,12 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     if setup.save_main_session is None:
         setup.save_main_session = False  # the code is a package, which workers have installed
     try:
-        return beam.Pipeline(runner=make_runner(options), options=options)
+        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
     except ValueError as error:
         raise UsageError(f"--runner={runner_name(options)}: {error}") from error
+    # For transforms in other languages, which we have none of; it would stay after SIGKILL.
+    os.rmdir(pipeline.local_tempdir)
+    return pipeline
 
 
 def resolve_options(options: PipelineOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import apache_beam as beam
@@ -18,6 +19,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from recordmill.pipelines.engines.runners import (
     in_process,
     is_in_process,
+    make_pipeline,
     make_runner,
     runs_directly,
 )
@@ -129,3 +131,14 @@ def test_all_steps_of_a_dataflow_job_request_the_same_memory(given: tuple[str, .
     memory = b"9000000000" if given else b"4000000000"
     assert hints == [{resource_hints.MIN_RAM_BYTES.urn: memory}]
     assert beam_options([]).view_as(StandardOptions).resource_hints == []
+
+
+def test_a_pipeline_has_no_temporary_folder_that_a_killed_run_would_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    pipeline = make_pipeline(PipelineOptions([]))
+    assert list(folder.iterdir()) == []
+    pipeline.run().wait_until_finish()
+    assert list(folder.iterdir()) == []
