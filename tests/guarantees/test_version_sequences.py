@@ -269,7 +269,9 @@ def stage(version: Path, birds: Path) -> None:
         for folder in birds.iterdir()
         if not folder.is_symlink() and (original_folder := version.parent / folder.name).is_dir()
         for original in original_folder.rglob("*")
-        if (copy := folder / original.relative_to(original_folder)).is_file()
+        if original.is_file()
+        and (copy := folder / original.relative_to(original_folder)).is_file()
+        and copy.read_bytes() == original.read_bytes()  # not of another version of that number
     }
 
     def copy(source: str, target: str) -> None:
