@@ -54,8 +54,9 @@ class TableFile:
         header: the columns of a CSV or TSV table without a header; () if its first row is one.
         partition: columns of the table that its folders state, or its name.
         images: the base of relative image paths, or None for the folder of the file.
-        has_split_folders: whether the top-level folders of a class folder are splits.
-        yaml: the path of YOLO's data.yaml, relative to the folder, or "".
+        has_split_folders: whether folders named like splits are the splits; those of class folders
+            are at the top.
+        yaml: the file with the classes of YOLO, such as data.yaml, relative to the folder, or "".
         key_prefix: the folder that keys begin with, so that `1.jpg` of two folders differs.
         data_file: how its lakehouse table reads the file; None for other files.
     """
@@ -115,6 +116,10 @@ class Projection:
     pixels: bool = False
     image_root: str | None = None
     max_image_bytes: int = 256 * 2**20
+
+    def has(self, column: str) -> bool:
+        """Returns whether a column is projected."""
+        return self.columns is None or column in self.columns
 
     def apply(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of the projected columns of a row."""

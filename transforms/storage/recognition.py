@@ -15,6 +15,7 @@ from recordmill.schemas.layout import MANIFEST, SUCCESS, is_web, join
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources import yolo
+from recordmill.transforms.functional.sources.annotated_images import voc_file, yolo_file
 from recordmill.transforms.functional.sources.folder_layouts import (
     Layout,
     class_folders,
@@ -89,8 +90,9 @@ def _folder(path: str, input_format: str, has_labels: bool) -> Layout:
         raise UsageError(
             f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
         )
-    yaml = yolo.yaml_of(tree) if input_format == "yolo" else ""
-    return Layout((TableFile(root, input_format, yaml=yaml),))
+    if input_format == "yolo":
+        return Layout((yolo_file(tree, yolo.yaml_of(tree)),))
+    return Layout((voc_file(tree),))
 
 
 def _with_size(file: TableFile) -> TableFile:
@@ -103,7 +105,7 @@ def _yolo(path: str) -> Layout:
     folder, name = posixpath.split(path)
     root = yolo.root_of(FileTree(folder or "."), name)
     text = f"YOLO, with images and labels in {masked_url(root)}"
-    return Layout((TableFile(root, "yolo", yaml=posixpath.relpath(path, root)),), text)
+    return Layout((yolo_file(FileTree(root), posixpath.relpath(path, root)),), text)
 
 
 def _coco(path: str) -> Layout:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
@@ -27,21 +26,17 @@ from recordmill.transforms.functional.images.sniffing import (
     is_image,
 )
 from recordmill.transforms.functional.sources.tree import (
+    MAX_FOLDERS,
     NO_IMAGE,
     NO_SPLIT,
     Tree,
     Unlisted,
+    has_file,
     stem_of,
 )
 from recordmill.transforms.functional.sources.tree import split as split  # re-export
 
 COLUMNS = ("image", "label", "id")
-
-# Files of a folder that are searched for an image.
-_MAX_SEARCHED = 10_000
-
-# Folders of which each is searched; datasets with one class by mistake have few.
-_MAX_FOLDERS = 8
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -75,7 +70,8 @@ def split_folders(tree: Tree) -> tuple[str, ...]:
     names = tuple(name for name in folders if name.lower() in SPLIT_NAMES)
     if not any(tree.entries(name).folders for name in names):
         return ()
-    return () if any(_has_image(tree, name) for name in folders if name not in names) else names
+    others = (name for name in folders if name not in names)
+    return () if any(has_file(tree, name, has_image_suffix) for name in others) else names
 
 
 def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
@@ -86,11 +82,17 @@ def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]]
         splits: its split folders.
     """
     classes = _class_folders(tree, splits)
-    found = [name for name in classes if len(classes) <= _MAX_FOLDERS and _has_image(tree, name)]
+    few = classes if len(classes) <= MAX_FOLDERS else ()
+    found = [name for name in few if has_file(tree, name, has_image_suffix)]
     if len({posixpath.basename(name) for name in found}) != 1:
         return None
     below = sorted({inner for name in found for inner in tree.entries(name).folders})
     return (found[0], tuple(below)) if len(below) > 1 else None
+
+
+def names_of(tree: Tree) -> set[str]:
+    """Returns the names of the class folders."""
+    return {posixpath.basename(name) for name in _class_folders(tree, split_folders(tree))}
 
 
 def _class_folders(tree: Tree, splits: Sequence[str]) -> list[str]:
@@ -104,15 +106,6 @@ def _empty_classes(tree: Tree, splits: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({posixpath.basename(name) for name in empty}))
 
 
-def _has_image(tree: Tree, folder: str) -> bool:
-    found = islice(tree.walk(folder), _MAX_SEARCHED)
-    return any(isinstance(name, Unlisted) or _is_image(name) for name in found)
-
-
-def _is_image(found: str | SkippedInput) -> bool:
-    return isinstance(found, str) and has_image_suffix(found)
-
-
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
@@ -124,6 +117,7 @@ def read(
         projection: the columns to keep.
     """
     skipped: dict[str, list[str]] = {NO_IMAGE: [], NO_SPLIT: []}
+    has_splits = split.file.has_split_folders and projection.has(SPLIT)
     for name in split.names:
         try:
             is_row = _is_row(tree, name)
@@ -133,7 +127,7 @@ def read(
             continue
         if not is_row:
             skipped[NO_IMAGE].append(name)
-        elif split.file.has_split_folders and "/" not in name:
+        elif has_splits and "/" not in name:
             skipped[NO_SPLIT].append(name)
         else:
             yield _row(tree, name, split.file, projection)

@@ -18,6 +18,12 @@ from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.statistics import EXAMPLES
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
 from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
+from recordmill.transforms.functional.sources.annotated_images import (
+    annotated_source,
+    check_no_class_list,
+    voc_file,
+    yolo_file,
+)
 from recordmill.transforms.functional.sources.tables_beside_images import (
     check_has_classes,
     metadata_files,
@@ -61,10 +67,9 @@ def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
         UsageError: if the folder has several layouts, or its tables have the labels.
     """
     if voc.is_voc(tree):
-        return Layout((TableFile(tree.root, "voc"),), "Pascal VOC")
+        return Layout((voc_file(tree),), "Pascal VOC")
     if (yaml := yolo.yaml_of(tree)) or yolo.has_labels(tree):
-        file = TableFile(tree.root, "yolo", yaml=yaml)
-        return Layout((file,), f"YOLO ({yaml})" if yaml else "YOLO")
+        return Layout((yolo_file(tree, yaml),), f"YOLO ({yaml})" if yaml else "YOLO")
     return coco_layout(tree) or (class_folders if has_labels else _with_tables)(tree)
 
 
@@ -77,7 +82,10 @@ def _with_tables(tree: Tree) -> Layout:
         unsplit = "" if any(file.partition for file in metadata) else ", ".join(splits)
         note = f"; {unsplit}: not splits, because they have no metadata file" if unsplit else ""
         return Layout(metadata, f"Hugging Face ImageFolder ({names}{note})")
+    if annotated := annotated_source(tree):
+        return Layout((annotated[0],), annotated[1])
     found = class_folders(tree)
+    check_no_class_list(tree, class_folder.names_of(tree))
     if not tables:
         return found
     if not found.files[0].has_split_folders:

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import SourceSplit, TableFile
+from recordmill.schemas.tables import SPLIT_NAMES, SourceSplit, TableFile
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
@@ -17,6 +17,13 @@ NO_SPLIT = "images that no split of the source names"
 # Files per source split: few enough for a folder to keep many workers busy, and enough to make the
 # cost of a split negligible.
 SPLIT_FILES = 1000
+
+
+# Folders of which each is searched; most class folders are more.
+MAX_FOLDERS = 8
+
+# Files of a folder that are searched for an image or annotation.
+_MAX_SEARCHED = 10_000
 
 
 class Unlisted(NamedTuple):
@@ -97,6 +104,32 @@ _SYSTEM = frozenset(
 def is_hidden(name: str) -> bool:
     """Returns whether a name is that of a hidden file, or of one that systems and tools create."""
     return name.startswith(".") or name.casefold() in _SYSTEM
+
+
+def split_named(name: str) -> str | None:
+    """Returns the first folder in the path of a file that is named like a split, or None.
+
+    >>> split_named("images/train/a/1.jpg"), split_named("images/train.jpg")
+    ('train', None)
+    """
+    return next((part for part in name.split("/")[:-1] if part.lower() in SPLIT_NAMES), None)
+
+
+def split_folders(tree: Tree, accepts: Callable[[str], bool]) -> tuple[str, ...]:
+    """Returns the folders named like splits, at the top or one level below, with accepted files."""
+    top = tree.entries().folders
+    few = top if len(top) <= MAX_FOLDERS else ()
+    found = [*top, *(f"{one}/{name}" for one in few for name in tree.entries(one).folders)]
+    named = (name for name in found if posixpath.basename(name).lower() in SPLIT_NAMES)
+    return tuple(
+        sorted({posixpath.basename(name) for name in named if has_file(tree, name, accepts)})
+    )
+
+
+def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
+    """Returns whether one of the first files of a folder is accepted, or may be."""
+    found = islice(tree.walk(folder), _MAX_SEARCHED)
+    return any(isinstance(f, Unlisted) or (isinstance(f, str) and accepts(f)) for f in found)
 
 
 def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:

@@ -1,6 +1,7 @@
 """Reads Pascal VOC annotations: a folder with one XML file per image.
 
-Splits are the lists in ImageSets/Main that are named like splits, such as train.txt and val.txt.
+Splits are the lists in ImageSets/Main that are named like splits, such as train.txt and val.txt, or
+else the folders of the XML files, such as train and test.
 
 Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. The corners of boxes
 are in pixels, counted from 1, and are kept as written.
@@ -29,7 +30,15 @@ from recordmill.schemas.tables import (
     SourceSplit,
     TableFile,
 )
-from recordmill.transforms.functional.sources.tree import Tree, stem_of
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.sources.tree import (
+    NO_IMAGE,
+    NO_SPLIT,
+    Tree,
+    split_folders,
+    split_named,
+    stem_of,
+)
 from recordmill.transforms.functional.sources.tree import split as tree_split
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
@@ -55,7 +64,8 @@ UNLISTED = "annotations of images that no list in ImageSets/Main names"
 
 _FLAGS = ("difficult", "truncated")
 _FOLDERS = ("JPEGImages", "images", "Images")
-_LISTS = "ImageSets/Main"
+_SETS = "ImageSets"
+_LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
 _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
 _MAX_BYTES = 64 * 2**20
@@ -76,7 +86,7 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
                 return True
             annotations = posixpath.join(root, name)
             below = (annotations, posixpath.join(annotations, "xmls"))
-            return any(_is_annotation(file) for f in below for file in tree.entries(f).files)
+            return any(is_annotation(file) for f in below for file in tree.entries(f).files)
     return False
 
 
@@ -90,7 +100,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     Raises:
         UsageError: if the folder contains no XML file.
     """
-    first = next((n for n in tree.walk() if isinstance(n, str) and _is_annotation(n)), None)
+    first = next((n for n in tree.walk() if isinstance(n, str) and is_annotation(n)), None)
     if first is None:
         raise UsageError(
             f"{file.path}: has no XML file; expected a VOC folder with Annotations/*.xml"
@@ -98,6 +108,8 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     lists = tree.entries(_list_folder(posixpath.dirname(first))).files
     found = [split for split in _SPLITS if f"{split}.txt" in lists]
     splits = tuple(split for split in found if split != "trainval" or found == ["trainval"])
+    if file.has_split_folders and not splits:
+        splits = split_folders(tree, is_annotation)
     return Probe(COLUMNS, has_rows=True, splits=splits, preset="object_detection")
 
 
@@ -108,7 +120,16 @@ def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | Skippe
         tree: the folder.
         file: the folder as a source.
     """
-    return tree_split(tree, file, _is_annotation)
+    others: list[str] = []
+
+    def accepts(name: str) -> bool:
+        if not (is_annotation(name) or has_image_suffix(name) or _SETS in name.split("/")):
+            others.append(name)
+        return is_annotation(name)
+
+    yield from tree_split(tree, file, accepts)
+    if others:
+        yield SkippedInput.named(NO_IMAGE, others)
 
 
 def read(
@@ -123,17 +144,19 @@ def read(
     """
     folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
     listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
-    has_splits = projection.columns is None or SPLIT in projection.columns
+    has_splits = projection.has(SPLIT)
+    by_folder = has_splits and split.file.has_split_folders
     for name in split.names:
         folder, id_ = posixpath.dirname(name), stem_of(name)
         if folder not in folders:
             folders[folder] = _image_folder(tree, folder)
             listed[folder] = _listed_splits(tree, folder) if has_splits else {}
         path = tree.path(name)
-        if listed[folder] and id_ not in listed[folder]:
-            yield SkippedInput.named(
-                UNLISTED, [name]
-            )  # lists name the images of the task: half of VOC2012
+        by_name = split_named(name) if by_folder else None
+        of_image = listed[folder].get(id_) if listed[folder] else by_name
+        if (listed[folder] or by_folder) and of_image is None:
+            # Lists name the images of the task: half of VOC2012.
+            yield SkippedInput.named(UNLISTED if listed[folder] else NO_SPLIT, [name])
             continue
         try:
             with tree.open(name) as stream:
@@ -147,7 +170,9 @@ def read(
         image = None
         if projection.image_root is None:
             image = Location(tree.path(posixpath.join(folders[folder], values["image"])))
-        values = {**values, "id": id_, SPLIT: listed[folder].get(id_)}
+        if split.file.has_split_folders:  # train/1.jpg and test/1.jpg are different images
+            values["image"] = posixpath.normpath(posixpath.join(folders[folder], values["image"]))
+        values = {**values, "id": id_, SPLIT: of_image}
         yield Row(projection.apply(values), path, 0, image=image)
 
 
@@ -228,5 +253,6 @@ def _listed_splits(tree: Tree, folder: str) -> dict[str, str]:
     return found
 
 
-def _is_annotation(name: str) -> bool:
+def is_annotation(name: str) -> bool:
+    """Returns whether a file is an annotation by its suffix."""
     return name.lower().endswith(".xml")

@@ -3,12 +3,15 @@
 A line is `class x-center y-center width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, in
 fractions of the image size. Format: https://docs.ultralytics.com/datasets/detect/ and /segment/.
 Class names are in data.yaml, or one per line in classes.txt. The splits are the folders or lists of
-images that data.yaml names, or else folders such as train and val.
+images that data.yaml names, or else folders such as train and val. Darknet and CVAT write obj.data
+instead of data.yaml, with the paths of lists and of a file of class names:
+https://docs.cvat.ai/docs/dataset_management/formats/format-yolo/.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -28,7 +31,14 @@ from recordmill.schemas.tables import (
 )
 from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.tree import NO_IMAGE, Tree, stem_of
+from recordmill.transforms.functional.sources.tree import (
+    NO_IMAGE,
+    NO_SPLIT,
+    Tree,
+    split_folders,
+    split_named,
+    stem_of,
+)
 from recordmill.transforms.functional.sources.tree import split as split  # re-export
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
@@ -46,10 +56,13 @@ UNLABELED = "images without a label file, read as images without objects"
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+_DARKNET = ("obj.data",)
 _TEXTS = ("classes.txt", "obj.names", "classes.names", "labels/classes.txt")
+CLASS_FILES = (*_YAML, *_DARKNET, "classes.txt", "obj.names", "classes.names", "_darknet.labels")
 _NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
 _SPLITS = ("train", "val", "test")  # the keys of data.yaml with the images of a split
 _MAX_BYTES = 16 * 2**20
+_DRIVE = re.compile(r"[A-Za-z]:/")
 
 
 class Classes(NamedTuple):
@@ -82,27 +95,34 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     classes = classes_of(tree, file.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
+    splits = tuple(classes.splits) or (split_folders_of(tree) if file.has_split_folders else ())
+    if missing := _Splits(tree, file, classes).missing:
+        shown = "; ".join(f"{name}: {', '.join(paths)}" for name, paths in missing.items())
+        what = f"{file.path}: the splits of {file.yaml} do not exist ({shown})"
+        if len(missing) == len(splits):
+            raise UsageError(f"{what}; expected folders, or lists of images. Correct their paths.")
     return Probe(
         COLUMNS,
         has_rows=True,
         classes={"labels": DeclaredClasses(tuple(sorted(classes.names.items())))},
-        splits=tuple(classes.splits) or _split_folders(tree),
+        splits=splits,
         preset="object_detection",
     )
 
 
-def _split_folders(tree: Tree) -> tuple[str, ...]:
-    names = (*tree.entries().folders, *tree.entries("images").folders)
-    return tuple(sorted({name for name in names if name.lower() in SPLIT_NAMES}))
+def split_folders_of(tree: Tree) -> tuple[str, ...]:
+    """Returns the folders named like splits that have images."""
+    return split_folders(tree, has_image_suffix)
 
 
 def yaml_of(tree: Tree) -> str:
-    """Returns the name of the data.yaml in a folder; "" if there is none.
+    """Returns the name of the data.yaml in a folder, or of Darknet's obj.data; "" if there is none.
 
     Raises:
         UsageError: if there are several with class names.
     """
-    names = [name for name in tree.entries().files if name.lower().endswith((".yaml", ".yml"))]
+    files = tree.entries().files
+    names = [name for name in files if name.lower().endswith((".yaml", ".yml"))]
     preferred = [name for name in _YAML if name in names][:1]
     found = [name for name in preferred or names if _has_names(tree, name)]
     if len(found) > 1:
@@ -110,7 +130,7 @@ def yaml_of(tree: Tree) -> str:
             f"{tree.root}: has several files with YOLO class names: {', '.join(found)}. Name one "
             f"of them, as in --input {tree.path(found[0])}"
         )
-    return "".join(found)
+    return "".join(found) or next((name for name in _DARKNET if name in files), "")
 
 
 def _has_names(tree: Tree, name: str) -> bool:
@@ -144,7 +164,7 @@ def read(
         projection: the columns to keep.
     """
     classes = classes_of(tree, split.file.yaml)
-    splits = _Splits(tree, classes)
+    splits = _Splits(tree, split.file, classes)
     for name in split.names:
         if has_image_suffix(name):
             yield from _row(tree, name, classes, splits, projection)
@@ -154,7 +174,7 @@ def read(
             # A label file counts +1 here and -1 with its image, which may be in another split: the
             # sum is the number of label files without an image.
             yield SkippedInput(UNMATCHED)
-        elif name not in (*_YAML, *_TEXTS):
+        elif name not in (*_YAML, *_DARKNET, *_TEXTS, split.file.yaml):
             yield SkippedInput.named(NO_IMAGE, [name])
 
 
@@ -168,12 +188,14 @@ def classes_of(tree: Tree, yaml: str = "") -> Classes:
     Raises:
         UsageError: if neither exists, or the class names are invalid.
     """
-    for name in (yaml,) if yaml else _YAML:
+    for name in (yaml,) if yaml else (*_YAML, *_DARKNET, *_TEXTS):
         if yaml or tree.has(name):
-            return parse_yaml(_content(tree, name), tree.path(name))
-    for name in _TEXTS:
-        if tree.has(name):
-            return parse_classes(_content(tree, name), tree.path(name))
+            data, where = _content(tree, name), tree.path(name)
+            if name.lower().endswith((".yaml", ".yml")):
+                return parse_yaml(data, where)
+            if name in _DARKNET:
+                return _darknet(tree, data, where)
+            return parse_classes(data, where)
     raise UsageError(
         f"{tree.root}: no class names for YOLO labels; expected data.yaml with 'names', or "
         "classes.txt. For class folders, set --input_format folder"
@@ -225,8 +247,24 @@ def parse_yaml(data: bytes, where: str) -> Classes:
     return found._replace(
         has_points="kpt_shape" in document,
         splits={key: paths for key in _SPLITS if (paths := _paths(document.get(key)))},
-        path=path if isinstance(path := document.get("path"), str) else "",
+        path=path.replace("\\", "/") if isinstance(path := document.get("path"), str) else "",
     )
+
+
+def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
+    """Reads the classes and splits that Darknet's obj.data names.
+
+    Raises:
+        UsageError: if the class names are missing or invalid.
+    """
+    pairs = (line.partition("=") for line in data.decode("utf-8-sig", "replace").splitlines())
+    values = {key.strip(): value.strip() for key, _, value in pairs}
+    names = _below(tree, values.get("names") or "obj.names", "")
+    if not tree.has(names):
+        raise UsageError(f"{where}: its file of class names, {names}, does not exist. Add it.")
+    classes = parse_classes(_content(tree, names), tree.path(names))
+    lists = {split: values.get(split, "") for split in ("train", "valid", "test")}
+    return classes._replace(splits={split: (path,) for split, path in lists.items() if path})
 
 
 def _paths(value: Any) -> tuple[str, ...]:
@@ -288,24 +326,44 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
 
 
 class _Splits:
-    """The splits of images by their paths below a folder."""
+    """The splits of images by their paths below a folder.
 
-    def __init__(self, tree: Tree, classes: Classes) -> None:
+    Attributes:
+        lists: the lists of images, such as autosplit_train.txt.
+        missing: the paths of splits of which none exists.
+        are_declared: whether the dataset has splits, so that other images are in none.
+    """
+
+    def __init__(self, tree: Tree, file: TableFile, classes: Classes) -> None:
+        self._tree, self._base = tree, classes.path
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
-        self.lists: set[str] = set()  # such as autosplit_train.txt
+        self.lists: set[str] = set()
+        self.missing: dict[str, tuple[str, ...]] = {}
+        self._by_name = file.has_split_folders and not classes.splits
+        self.are_declared = self._by_name or bool(classes.splits)
         for name, paths in classes.splits.items():
-            for path in paths:
-                below = _below(tree, path, classes.path)
-                if below.endswith(".txt"):
-                    self.lists.add(below)
-                    top = posixpath.dirname(below)
-                    for line in _content(tree, below).decode("utf-8-sig").splitlines():
-                        image = _below(tree, line.strip(), classes.path, top)
-                        self._listed.setdefault(image, name)
+            found = [_below(tree, path, self._base) for path in paths]
+            if not any(map(tree.has, found)):
+                self.missing[name] = paths
+            for path in filter(tree.has, found):
+                if path.endswith(".txt"):
+                    self._add_list(path, name)
                 else:
-                    self._folders.append((below, name))
+                    self._folders.append((path, name))
         self._folders.sort(key=lambda found: -len(found[0]))
+
+    def _add_list(self, path: str, split: str) -> None:
+        self.lists.add(path)
+        folders: dict[str, str] = {}  # {folder as written: folder below the root}
+        for line in _content(self._tree, path).decode("utf-8-sig").splitlines():
+            above, _, image = line.strip().replace("\\", "/").rpartition("/")
+            if image and above not in folders:
+                # Only the first image of a folder is looked up: a list can have a million lines.
+                found = _below(self._tree, line, self._base, posixpath.dirname(path))
+                folders[above] = posixpath.dirname(found)
+            if image:
+                self._listed.setdefault(posixpath.join(folders[above], image), split)
 
     def split_of(self, name: str) -> str | None:
         """Returns the split of an image, or None."""
@@ -315,28 +373,35 @@ class _Splits:
             if folder == "." or name.startswith(f"{folder}/"):
                 return found
         # Else the name of a folder at any level: images/train, train/images.
-        return next((part for part in name.split("/")[:-1] if part.lower() in SPLIT_NAMES), None)
+        return split_named(name) if self._by_name else None
 
 
 def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
     """Returns a path in data.yaml, or in a list of images, relative to the folder of the dataset.
 
+    A path of the machine that exported the dataset is found by its end.
+
     Args:
         tree: the folder of the dataset.
-        path: the path.
+        path: the path; on Windows, folders are separated by backslashes.
         base: `path` in data.yaml, which may name the folder on another machine.
         folder: the folder that paths in a list are relative to.
     """
+    path = path.strip().replace("\\", "/")
     for top in (tree.root, base):
         if top and path.startswith(f"{top.rstrip('/')}/"):
             return posixpath.normpath(path[len(top.rstrip("/")) + 1 :])
-    found = posixpath.normpath(posixpath.join(folder, path))
+    found = posixpath.normpath(path if _DRIVE.match(path) else posixpath.join(folder, path))
     if base and not base.startswith("/") and tree.has(posixpath.join(base, found)):
         return posixpath.normpath(posixpath.join(base, found))
     # As Ultralytics does, read ../train of a Roboflow export as train.
     while found.startswith("../"):
         found = found[3:]
-    return found
+    if not found.startswith("/") and tree.has(found):
+        return found
+    parts = found.split("/")
+    ends = ("/".join(parts[start:]) for start in range(1, len(parts)))
+    return next(filter(tree.has, ends), found)
 
 
 def _row(
@@ -344,11 +409,15 @@ def _row(
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of an image or its reject, and the change of the skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
-    if label is None:
-        yield SkippedInput.named(UNLABELED, [name])
-    elif _is_label(label):
+    if label is not None and _is_label(label):
         # Cancels the +1 for this label file in `read`.
         yield SkippedInput(UNMATCHED, -1)
+    split = splits.split_of(name)
+    if split is None and splits.are_declared and projection.has(SPLIT):
+        yield SkippedInput.named(NO_SPLIT, [name])
+        return
+    if label is None:
+        yield SkippedInput.named(UNLABELED, [name])
     image = tree.path(name)
     try:
         text = _content(tree, label).decode("utf-8-sig") if label is not None else ""
@@ -356,7 +425,7 @@ def _row(
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
-    values = {"image": name, "id": stem_of(name), SPLIT: splits.split_of(name), **values}
+    values = {"image": name, "id": stem_of(name), SPLIT: split, **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
 
 

@@ -248,13 +248,13 @@ def test_yolo_finds_labels_next_to_images_and_in_their_own_folder(tmp_path: Path
     put(tmp_path, "labels/val/ghost.txt", data=b"0 0.5 0.5 0.5 0.5\n")
     put(tmp_path, "data.yaml", data=b"names: [cat, dog]")
     put(tmp_path, "notes.md", data=b"x")
-    found = read(tmp_path, "yolo", Projection(("image", "labels", "split", "xmin")))
+    found = read(tmp_path, "yolo", Projection(("image", "labels", "xmin")))
     rows = {f.values["image"]: f for f in found if isinstance(f, Row)}
-    assert {name: (row.values["labels"], row.values["split"]) for name, row in rows.items()} == {
-        "images/train/1.jpg": (["dog"], "train"),
-        "images/val/2.png": ([], "val"),
-        "beside/3.jpg": (["cat"], None),
-        "images/val/4.jpg": ([], "val"),
+    assert {name: row.values["labels"] for name, row in rows.items()} == {
+        "images/train/1.jpg": ["dog"],
+        "images/val/2.png": [],
+        "beside/3.jpg": ["cat"],
+        "images/val/4.jpg": [],
     }
     assert rows["images/train/1.jpg"].file == f"{tmp_path}/labels/train/1.txt"
     assert {row.image for row in rows.values()} == {Location(f"{tmp_path}/{name}") for name in rows}

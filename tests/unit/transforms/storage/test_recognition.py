@@ -95,6 +95,6 @@ def test_a_data_yaml_is_read_as_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "data.yaml").write_text("path: .\ntrain: images/train\nnames: [cat]\n")
     assert sources_of(f"{tmp_path}/data.yaml", "auto", has_images=True)[:2] == (
-        (TableFile(str(tmp_path), "yolo", yaml="data.yaml"),),
+        (TableFile(str(tmp_path), "yolo", yaml="data.yaml", has_split_folders=True),),
         f"YOLO, with images and labels in {tmp_path}",
     )

@@ -11,6 +11,8 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
+from recordmill.transforms.functional.sources.annotated_images import voc_file, yolo_file
+from recordmill.transforms.functional.sources.tree import NO_SPLIT
 from recordmill.transforms.functional.sources.yolo import Classes
 from recordmill.transforms.storage.formats import FORMATS, FileTree
 
@@ -181,12 +183,13 @@ def put(root, files):
 
 def splits_of(tree, format_, columns=("image", "split"), yaml=""):
     """Returns the split of each image, and the number of skipped annotations."""
-    file, found, skipped = TableFile(tree.root, format_, yaml=yaml), {}, 0
+    file = yolo_file(tree, yaml) if format_ == "yolo" else voc_file(tree)
+    found, skipped = {}, 0
     for split in FORMATS[format_].split(file):
         for row in FORMATS[format_].read(split, Projection(columns)):
             if isinstance(row, Row):
                 found[row.values["image"]] = row.values.get("split")
-            elif row.kind == voc.UNLISTED:
+            elif row.kind in (voc.UNLISTED, NO_SPLIT):
                 skipped += row.number
     return found, skipped
 
@@ -213,17 +216,26 @@ IMAGES = {"images/a/b.jpg": b"", "images/c/d.jpg": b""}
         ("images/a", "./images/c/", {"images/a/b.jpg": "train", "images/c/d.jpg": "val"}),
         ("../images/a", "images", {"images/a/b.jpg": "train", "images/c/d.jpg": "val"}),
         ("[images/a, images/c]", "", {"images/a/b.jpg": "train", "images/c/d.jpg": "train"}),
-        ("/old/pets/images/a", "", {"images/a/b.jpg": None, "images/c/d.jpg": None}),
+        ("/old/pets/images/a", "", {"images/a/b.jpg": "train"}),
+        (
+            r"C:\old\pets\images\a",
+            r".\images\c",
+            {"images/a/b.jpg": "train", "images/c/d.jpg": "val"},
+        ),
+        (r"..\images\a", "", {"images/a/b.jpg": "train"}),
+        ("windows.txt", "", {"images/a/b.jpg": "train"}),
+        ("moved.txt", "", {"images/a/b.jpg": "train"}),
         ("one.txt", "two.txt", {"images/a/b.jpg": "train", "images/c/d.jpg": "val"}),
         (".", "", {"images/a/b.jpg": "train", "images/c/d.jpg": "train"}),
     ],
 )
 def test_the_splits_of_yolo_are_those_of_its_yaml(train, val, expected, tmp_path):
     lists = {"one.txt": "./images/a/b.jpg\n", "two.txt": "images/c/d.jpg\n"}
+    lists |= {"windows.txt": "D:\\x\\images\\a\\b.jpg\r\n", "moved.txt": "data/images/a/b.jpg\n"}
     text = YAML.format(train=train, val=val)
     tree = put(tmp_path, {"pets.yaml": text, "readme.yaml": "a: 1", **IMAGES, **lists})
     assert yolo.yaml_of(tree) == "pets.yaml"
-    assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 0)
+    assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 2 - len(expected))
 
 
 def test_lists_of_images_are_not_label_files(tmp_path):
@@ -255,4 +267,6 @@ def test_folders_are_splits_of_yolo_without_a_yaml(tmp_path):
     images = {"images/train/b.jpg": b"", "images/c.jpg": b""}
     tree = put(tmp_path, {"labels/train/b.txt": "", "classes.txt": "cat", **images})
     assert yolo.has_labels(tree)
-    assert splits_of(tree, "yolo") == ({"images/train/b.jpg": "train", "images/c.jpg": None}, 0)
+    assert splits_of(tree, "yolo") == ({"images/train/b.jpg": "train"}, 1)
+    everything = {"images/train/b.jpg": None, "images/c.jpg": None}
+    assert splits_of(tree, "yolo", columns=("image",)) == (everything, 0)
