@@ -1,4 +1,4 @@
-"""Decodes images in a `tf.data` graph to uint8 tensors, (height, width, channels)."""
+"""Decodes images in a `tf.data` graph to uint8 or uint16 tensors, (height, width, channels)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
-from recordmill.transforms.functional.images.decode import check_raw_size, common_size, raw_size
+from recordmill.transforms.functional.images.decode import (
+    PixelType,
+    check_raw_size,
+    common_size,
+    raw_size,
+)
+from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE
 
 _OTHER_SIZE = (
     "images of different sizes cannot be batched: resize them with load(…, image_size=(height, "
@@ -64,9 +70,9 @@ class Resize:
         return self.fill == "stretch"
 
     def image(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns a resized image: bilinear, rounded to uint8."""
+        """Returns a resized image: bilinear, rounded."""
         resized = tf.image.resize(self._shaped(image), self.size, antialias=self.antialias)
-        return tf.saturate_cast(tf.round(resized), tf.uint8)
+        return tf.saturate_cast(tf.round(resized), image.dtype)
 
     def mask(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns a resized mask; interpolation would invent class ids."""
@@ -99,6 +105,7 @@ class ImageDecoder:
         channels: 3 for RGB, 1 for gray, 0 for the stored number.
         resize: how images are resized; None for no resizing.
         common: (height, width) in pixels of all images; None if it is not known.
+        dtype: the type of the pixels.
         checked: whether each image is checked at run time to have the common size.
     """
 
@@ -106,23 +113,27 @@ class ImageDecoder:
     channels: int
     resize: Resize | None
     common: tuple[int, int] | None
+    dtype: PixelType = "uint8"
     checked: bool = False
 
     @classmethod
-    def of(cls, schema: Schema, channels: int, resize: Resize | None) -> ImageDecoder:
+    def of(
+        cls, schema: Schema, channels: int, resize: Resize | None, dtype: PixelType = "uint8"
+    ) -> ImageDecoder:
         """Returns the decoder of a schema's images.
 
         Args:
             schema: the schema of the records.
             channels: 3 for RGB, 1 for gray, 0 for the stored number.
             resize: how images are resized; None for no resizing.
+            dtype: the type of the pixels.
 
         Raises:
             UsageError: if raw pixels have no stored size.
         """
         if schema.encoded_image is None:
             check_raw_size(schema)
-        return cls(schema, channels, resize, resize.size if resize else common_size(schema))
+        return cls(schema, channels, resize, resize.size if resize else common_size(schema), dtype)
 
     def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
         """Returns a decoder for batches, which requires each image to have the size of the first.
@@ -140,7 +151,8 @@ class ImageDecoder:
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
         """Returns the image of a parsed example."""
         data = example[self.schema.image_feature or ""]
-        image = self._raw(data, example) if self.schema.encoded_image is None else self._coded(data)
+        is_raw = self.schema.encoded_image is None
+        image = self._raw(data, example) if is_raw else self._coded(data)
         if self.resize is not None:
             image = self.resize.image(image)
         if self.checked:
@@ -159,9 +171,24 @@ class ImageDecoder:
         return tf.ensure_shape(ids, [*(self.common or (None, None)), 1])
 
     def _coded(self, data: tf.Tensor) -> tf.Tensor:
+        if self.dtype == "uint8":
+            return self._of_8_bits(data)
+        # TensorFlow multiplies 8-bit samples of PNG by 257, but those of JPEG by 256.
+        start = [tf.strings.substr(data, 0, 8), tf.strings.substr(data, 24, 1)]
+        return tf.cond(
+            tf.reduce_all(tf.equal(start, [PNG_SIGNATURE, b"\x10"])),
+            lambda: tf.io.decode_png(data, channels=self.channels, dtype=tf.uint16),
+            lambda: _widened(self._of_8_bits(data)),
+        )
+
+    def _of_8_bits(self, data: tf.Tensor) -> tf.Tensor:
         return tf.io.decode_image(data, channels=self.channels, expand_animations=False)
 
     def _raw(self, data: tf.Tensor, example: dict[str, Any]) -> tf.Tensor:
+        pixels = self._raw_of_8_bits(data, example)
+        return pixels if self.dtype == "uint8" else _widened(pixels)
+
+    def _raw_of_8_bits(self, data: tf.Tensor, example: dict[str, Any]) -> tf.Tensor:
         height, width = raw_size(self.schema, example)
         pixels = tf.reshape(tf.io.decode_raw(data, tf.uint8), tf.stack([height, width, -1]))
         if self.channels == 0:
@@ -189,7 +216,7 @@ class FrameDecoder(ImageDecoder):
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
         """Returns the images of a parsed sequence."""
         stored = {name: example[name] for name in self.schema.image_attributes}
-        return self._mapped(super().decode, stored, self.channels or None, tf.uint8)
+        return self._mapped(super().decode, stored, self.channels or None, tf.as_dtype(self.dtype))
 
     def decode_mask(self, data: tf.Tensor) -> tf.Tensor:
         """Returns the class ids of each pixel of each frame: (frames, height, width, 1)."""
@@ -208,6 +235,10 @@ class FrameDecoder(ImageDecoder):
                 return tf.identity(image)
 
         return tf.map_fn(one, stored, fn_output_signature=tf.TensorSpec([*size, channels], dtype))
+
+
+def _widened(pixels: tf.Tensor) -> tf.Tensor:
+    return tf.cast(pixels, tf.uint16) * 257  # from 255 to 65535
 
 
 def _checked(image_size: int | tuple[int, int]) -> tuple[int, int]:

@@ -16,6 +16,11 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.plan import ResolvedSchema
+from recordmill.transforms.functional.images.decode import (
+    PixelType,
+    check_pixel_type,
+    warn_of_lost_bits,
+)
 from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import read_frames
 from recordmill.transforms.functional.splits import RecordRange
@@ -49,6 +54,7 @@ def load(
     resize: Fill = "stretch",
     antialias: bool = True,
     channels: int = 3,
+    dtype: PixelType = "uint8",
     features: Sequence[str] | None = None,
     as_supervised: bool = False,
     seed: int | None = None,
@@ -58,7 +64,7 @@ def load(
     share: tuple[int, int] = (0, 1),
     parallel_shards: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of dicts: Example key to value; images as uint8, (height, width, 3).
+    """Returns a dataset of dicts: Example key to value; images as (height, width, 3).
 
     Args:
         path: a Dataset, or its folder DIR/NAME/VERSION, or DIR/NAME for the newest version.
@@ -70,6 +76,8 @@ def load(
         resize: "stretch", "crop" or "pad" (with black bars) images of another shape.
         antialias: averages all pixels when images shrink, which doubles the cost of resizing.
         channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
+        dtype: the type of their pixels: "uint8", which reduces 16 bits to the high byte, with a
+            warning; or "uint16", in which those of 8 bits are multiplied by 257.
         features: the features to return; all by default.
         as_supervised: returns pairs of image and label, or mask, as Keras expects them.
         seed: makes the shuffled order the same in each run, at some cost in speed.
@@ -86,7 +94,11 @@ def load(
     shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
     records = _Order(shuffle, seed, shuffle_buffer, parallel_shards).apply(shards).repeat(epochs)
     chosen = _Selection(shards.manifest.dataset_schema, features, as_supervised, channels)
-    examples = _Examples(shards.manifest, chosen, chosen.decoder(size) if decode else None)
+    check_pixel_type(dtype)
+    if decode and shards.manifest.dataset_schema.image_feature in chosen.names_in_order:
+        warn_of_lost_bits(shards.manifest.images, dtype, "load")
+    decoder = chosen.decoder(size, dtype) if decode else None
+    examples = _Examples(shards.manifest, chosen, decoder)
     return examples.of(records, shards.first_record(), batch_size, drop_remainder)
 
 
@@ -226,7 +238,7 @@ class _Selection:
             return self.schema.supervised
         return tuple(self.schema.features if self.names is None else self.names)
 
-    def decoder(self, resize: Resize | None) -> ImageDecoder | None:
+    def decoder(self, resize: Resize | None, dtype: PixelType) -> ImageDecoder | None:
         """Returns the decoder of the image and its mask, if either is among the features.
 
         Raises:
@@ -243,8 +255,8 @@ class _Selection:
         if not {self.schema.image_feature, self.schema.mask_feature} & set(self.names_in_order):
             return None
         if self.schema.sequence is not None:
-            return FrameDecoder.of(self.schema, self.channels, resize)
-        return ImageDecoder.of(self.schema, self.channels, resize)
+            return FrameDecoder.of(self.schema, self.channels, resize, dtype)
+        return ImageDecoder.of(self.schema, self.channels, resize, dtype)
 
     def of(self, example: dict[str, Any]) -> Any:
         """Returns the selected features of an example."""

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from recordmill.pipelines.dataset.class_weights import NO_CLASS, balanced_weights, class_ids
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
+from recordmill.transforms.functional.images.decode import PixelType, warn_of_lost_bits
 from recordmill.transforms.functional.records.example_reader import ExampleReader
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import newest_version
@@ -29,7 +30,8 @@ class Records:
     """The records of a split, for random access; each is read and checked on access.
 
     `records[0]`, `records[-1]` and `records["photos/1.jpg"]` are dicts: Example key to an int, a
-    float, bytes, an array or a list of bytes; the image is uint8, (height, width, channels).
+    float, bytes, an array or a list of bytes; the image is uint8 or uint16, (height, width,
+    channels).
     In a sequence, a frame feature is an array, (frames, …), or a list with one item per frame.
     Arrays are writable. `records[10:20]` and `records[[7, 3]]` are `Records` objects as well.
     Objects can be shared by threads, forked and pickled; a pickle has the manifest and the index,
@@ -49,6 +51,7 @@ class Records:
         features: Sequence[str] | None = None,
         decode: bool = True,
         channels: int = 3,
+        dtype: PixelType = "uint8",
         transform: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         """Reads the index of the records; records are read on access.
@@ -60,6 +63,8 @@ class Records:
             features: the features to return; all by default.
             decode: whether to decode the image; otherwise its stored bytes are returned.
             channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
+            dtype: the type of their pixels: "uint8", which reduces 16 bits to the high byte, with a
+                warning; or "uint16", in which those of 8 bits are multiplied by 257.
             transform: a function that is applied to each record; its result is returned instead.
 
         Raises:
@@ -70,7 +75,11 @@ class Records:
         _check_seekable(dataset)
         self.path, self.split = dataset.directory, split
         names = None if features is None else tuple(features)
-        self._reader = ExampleReader(dataset.manifest.dataset_schema, names, decode, channels)
+        self._reader = ExampleReader(
+            dataset.manifest.dataset_schema, names, decode, channels, dtype
+        )
+        if self._reader.decodes:
+            warn_of_lost_bits(dataset.manifest.images, dtype, "Records")
         self._transform = transform
         self.class_names = dataset.classes
         self._index = _Index(dataset, split)

@@ -124,7 +124,7 @@ def decode(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> Image.I
     if not is_gray and "icc_profile" in image.info and not _is_srgb(image.info["icc_profile"]):
         raise _not_kept("a color profile other than sRGB")
     clear = image.info.get("transparency")
-    samples = _samples(image, reopened)
+    samples = read_samples(image, reopened)
     if clear is not None:  # PNG, section 11.3.1.1: the transparent color, in 16 bits
         opaque = (samples != np.atleast_1d(clear)).any(axis=2, keepdims=True)
         samples = np.concatenate([samples, np.where(opaque, FULL, 0)], axis=2)
@@ -132,8 +132,8 @@ def decode(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> Image.I
     return joined(tuple(Image.fromarray(np.ascontiguousarray(band)) for band in channels))
 
 
-def _samples(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> np.ndarray:
-    """Returns the samples of an image: (height, width, channels)."""
+def read_samples(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> np.ndarray:
+    """Returns the 16-bit samples of an image that was opened twice: (height, width, channels)."""
     if image.mode.startswith("I"):
         return _loaded(image)[:, :, None]
     if isinstance(image, PpmImagePlugin.PpmImageFile):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import ImageAttribute, Schema
+from recordmill.transforms.functional.images import bands
 from recordmill.transforms.functional.images.reduction import load_reduced, reduced
+from recordmill.transforms.functional.images.sniffing import SIXTEEN_BITS, is_16_bit
 from recordmill.transforms.functional.images.source_image import (
     PLUGIN_ERRORS,
     SourceImage,
@@ -18,30 +21,79 @@ from recordmill.transforms.functional.images.source_image import (
     opened,
 )
 
+# The type of decoded samples.
+PixelType = Literal["uint8", "uint16"]
+
 CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
 _COLOR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # offset of the color type in a PNG, and its value
+_TO_16 = 257  # from 255 to 65535
+_LUMA = np.array([0.299, 0.587, 0.114])  # of PNG decoders
 _MODES = {1: "L", 3: "RGB"}
 
 
-def decode_stored(data: bytes, channels: int = 3) -> np.ndarray:
-    """Decodes a JPEG or PNG to pixels: uint8, (height, width, channels).
+def check_pixel_type(dtype: str) -> None:
+    """Checks the type of decoded samples.
 
-    Like `tf.io.decode_image`, it ignores color profiles, drops alpha without blending, and returns
-    the high byte of 16-bit samples.
+    Raises:
+        UsageError: if it is not supported.
+    """
+    if dtype not in get_args(PixelType):
+        raise UsageError(f"dtype={dtype!r}: expected one of {', '.join(get_args(PixelType))}")
+
+
+def warn_of_lost_bits(images: Mapping[str, int], dtype: PixelType, reader: str) -> None:
+    """Warns once per reader if images of 16 bits, by the counts of a manifest, are read as 8."""
+    if dtype == "uint8" and (count := images.get(SIXTEEN_BITS, 0)):
+        what = "1 image has" if count == 1 else f"{count:,} images have"
+        warnings.warn(
+            f"{what} 16 bits per sample, of which uint8 returns the high byte. Read them with "
+            f'{reader}(…, dtype="uint16"), or pass decode=False for the stored bytes.',
+            stacklevel=3,
+        )
+
+
+def decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -> np.ndarray:
+    """Decodes a JPEG or PNG to pixels: (height, width, channels).
+
+    Like `tf.io.decode_image`, it ignores color profiles and drops alpha without blending. As uint8,
+    16-bit samples are reduced to their high byte; as uint16, 8-bit samples are multiplied by 257.
 
     Args:
         data: the encoded image.
         channels: 3 for RGB, 1 for gray, 0 for the stored number.
+        dtype: the type of the pixels.
 
     Raises:
         ValueError: if the image cannot be decoded.
     """
     try:
+        if dtype == "uint16" and is_16_bit(data):
+            return _deep(data, channels)
         with open_image(data, ("JPEG", "PNG")) as image:
             pixels = np.array(_in_channels(image, data, channels))  # a copy, which is writable
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
-    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+    return as_type(pixels if pixels.ndim == 3 else pixels[:, :, None], dtype)
+
+
+def as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
+    """Returns pixels of 8 bits in a type, in which white is the largest value."""
+    return np.multiply(pixels, _TO_16, dtype=np.uint16) if dtype == "uint16" else pixels
+
+
+def _deep(data: bytes, channels: int) -> np.ndarray:
+    """Decodes a PNG of 16 bits: uint16, (height, width, channels)."""
+    with open_image(data, ("PNG",)) as image, open_image(data, ("PNG",)) as reopened:
+        samples = bands.read_samples(image, reopened).astype(np.uint16)  # a copy
+    stored = samples.shape[2]
+    if channels in (0, stored):
+        return samples
+    if channels == 3:
+        return samples[:, :, :3] if stored == 4 else samples[:, :, :1].repeat(3, axis=2)
+    if stored == 2:
+        return samples[:, :, :1]
+    luma = np.rint(samples[:, :, :3] @ _LUMA)
+    return np.asarray(luma, np.uint16)[:, :, None]
 
 
 def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:

@@ -16,6 +16,9 @@ from recordmill.schemas.settings import MAX_PIXELS
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
+# The remark by which the manifest counts stored images of 16 bits.
+SIXTEEN_BITS = "16 bits per sample"
+
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xd8\xff", "jpeg"),
     (0, PNG_SIGNATURE, "png"),
@@ -68,6 +71,11 @@ def sniff(head: bytes) -> str | None:
     if _is_bare_bitmap(head):
         return "bmp"
     return next((f for at, magic, f in _SIGNATURES if head.startswith(magic, at)), None)
+
+
+def is_16_bit(data: bytes) -> bool:
+    """Returns whether a JPEG or PNG has 16 bits per sample, by the header of the PNG."""
+    return data.startswith(PNG_SIGNATURE) and data[24:25] == b"\x10"
 
 
 def _is_bare_bitmap(head: bytes) -> bool:

@@ -10,6 +10,9 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
 from recordmill.transforms.functional.images.decode import (
     CHANNELS,
+    PixelType,
+    as_type,
+    check_pixel_type,
     check_raw_size,
     decode_mask,
     decode_stored,
@@ -28,16 +31,19 @@ class ExampleReader:
         names: the features to return, or None for all.
         decode: whether to decode images to pixels, and masks to class ids.
         channels: the channels of a decoded image: 3 for RGB, 1 for gray, 0 for the stored number.
+        dtype: the type of its pixels.
     """
 
     schema: Schema
     names: tuple[str, ...] | None = None
     decode: bool = True
     channels: int = 3
+    dtype: PixelType = "uint8"
 
     def __post_init__(self) -> None:
         check_choice(self.schema, self.names, self.channels)
-        if self._decodes and self.schema.encoded_image is None:
+        check_pixel_type(self.dtype)
+        if self.decodes and self.schema.encoded_image is None:
             check_raw_size(self.schema)
 
     def read(self, data: bytes) -> dict[str, Any]:
@@ -46,7 +52,7 @@ class ExampleReader:
         Raises:
             ValueError: if the example does not match the schema.
         """
-        if not self._decodes and not self._decodes_mask:
+        if not self.decodes and not self._decodes_mask:
             return self._features(data, self.names)
         # Raw pixels are shaped by the features with their size, even if those are not returned.
         example = self._features(data, None)
@@ -79,11 +85,12 @@ class ExampleReader:
         if self._decodes_mask:
             mask = self.schema.mask_feature or ""
             example[mask] = decode_mask(example[mask])
-        if self._decodes:
+        if self.decodes:
             example[self.schema.image_feature or ""] = self._image(example)
 
     @property
-    def _decodes(self) -> bool:
+    def decodes(self) -> bool:
+        """Whether the image is decoded."""
         image = self.schema.image_feature
         return self.decode and image is not None and (self.names is None or image in self.names)
 
@@ -95,9 +102,9 @@ class ExampleReader:
     def _image(self, example: dict[str, Any]) -> Any:
         data = example[self.schema.image_feature or ""]
         if self.schema.encoded_image is not None:
-            return decode_stored(data, self.channels)
+            return decode_stored(data, self.channels, self.dtype)
         height, width = raw_size(self.schema, example)
-        return reshape_raw(data, height, width, self.channels)
+        return as_type(reshape_raw(data, height, width, self.channels), self.dtype)
 
 
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:

@@ -34,6 +34,7 @@ from recordmill.transforms.functional.images.geometry import (
     geometry_of,
     transform_boxes,
 )
+from recordmill.transforms.functional.images.sniffing import SIXTEEN_BITS, is_16_bit
 from recordmill.transforms.functional.records.wire_format import (
     CONTEXT,
     FEATURE_LISTS,
@@ -102,8 +103,8 @@ def complete_values(
         mask: the mask as a PNG of class ids; None for schemas without masks.
 
     Returns:
-        The reference with its boxes relative to the stored image, remarks on boxes that were
-        changed, and the value of each feature.
+        The reference with its boxes relative to the stored image, remarks on its depth and on boxes
+        that were changed, and the value of each feature.
 
     Raises:
         RecordError: bad_box if the schema rejects invalid boxes and there is one.
@@ -113,6 +114,8 @@ def complete_values(
         ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
     features = dict(zip(schema.features, ref.values, strict=True))
     if image is not None:
+        if is_16_bit(image.data):
+            remarks = (*remarks, SIXTEEN_BITS)
         for name, attribute in schema.image_attributes.items():
             features[name] = _attribute(image, attribute)
     if schema.mask_feature is not None:

@@ -45,6 +45,24 @@ def test_a_png_decodes_as_in_tensorflow(data: bytes, channels: int) -> None:
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3])
+@pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
+def test_a_png_decodes_to_16_bits_as_in_tensorflow(data: bytes, channels: int) -> None:
+    expected = tf.io.decode_png(data, channels, tf.uint16).numpy()
+    found = decode_stored(data, channels, "uint16")
+    assert (found.dtype, found.shape) == (np.uint16, expected.shape)
+    assert found.flags.writeable
+    # Gray of color of 8 bits is rounded before it is widened.
+    error = {True: 1, False: 2 * 257}[data[24] == 16] if channels == 1 else 0
+    assert np.abs(found.astype(int) - expected).max() <= error
+
+
+def test_white_of_8_bits_is_white_of_16() -> None:
+    file = io.BytesIO()
+    Image.new("L", (2, 2), 255).save(file, "JPEG")
+    assert decode_stored(file.getvalue(), 1, "uint16").tolist() == [[[65535]] * 2] * 2
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_a_jpeg_decodes_as_in_tensorflow_up_to_rounding(mode: str, channels: int) -> None:
     data = jpeg(40, 30, 1, mode)
