@@ -80,13 +80,16 @@ class Listing:
     def half_deleted(self) -> list[Contents]:
         """The local versions that were published, but have lost their commit marker.
 
-        In an object store, a run that is about to publish has such a folder as well.
+        A published version is not, even if it is unfinished: its run was killed while it cleaned
+        up. In an object store, a run that is about to publish has such a folder as well.
         """
         if not is_local(self.folder):
             return []
         name = dataset_name(self.folder)
-        contents = (Contents(layout.join(self.folder, v), name) for v in self.unfinished)
-        return [each for each in contents if _was_published(each.directory)]
+        published = {os.path.basename(version.directory) for version in self.versions}
+        names = (v for v in self.unfinished if v not in published and v not in self.unreadable)
+        contents = (Contents(layout.join(self.folder, v), name) for v in names)
+        return [c for c in contents if not c.is_published and _was_published(c.directory)]
 
 
 def _was_published(directory: str) -> bool:

@@ -79,6 +79,17 @@ def test_unfinished_versions_are_those_with_any_mark_of_a_run(birds: Path) -> No
     assert half == ["2.0.0", "2.2.0", "2.3.0"]
 
 
+def test_a_published_version_whose_run_left_files_is_not_half_deleted(birds: Path) -> None:
+    record = json.loads(running_record(RunContext.begin("")).to_json()) | {"state": "published"}
+    for version in ("1.9.0", "1.10.0"):
+        (birds / version / "run.json").write_text(json.dumps(record))
+        (birds / f".{version}.run").mkdir()
+    (birds / "1.9.0/manifest.json").write_text("damaged")
+    listing = list_versions(str(birds))
+    assert listing.unfinished == ("1.9.0", "1.10.0")
+    assert listing.half_deleted == []
+
+
 def test_an_unfinished_version_that_cannot_be_listed_is_unreadable(birds: Path) -> None:
     (birds / "1.9.0/_SUCCESS").unlink()
     (birds / "1.9.0/manifest.json").chmod(0)
