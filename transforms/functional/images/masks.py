@@ -244,7 +244,9 @@ def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
     """
     format_ = sniffed_format(data)
     if format_ != "png":
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"expected a PNG as mask, got {format_}")
+        remedy = "Store masks as PNG, which keeps class ids"
+        detail = f"expected a PNG as mask, got {format_}. {remedy}."
+        raise RecordError(Reason.UNSUPPORTED_FORMAT, detail)
     return png.examine(data, bounded)
 
 

@@ -242,8 +242,15 @@ def _header(chunk: Chunk) -> PngHeader:
     """Returns the header with the fields of IHDR (section 11.2.1).
 
     Raises:
-        RecordError: corrupt if the chunk is damaged or has invalid values.
+        RecordError: corrupt if the chunk is damaged or has invalid values; unsupported_feature for
+            a PNG with Apple's changes.
     """
+    if chunk.name == b"CgBI":
+        raise RecordError(
+            Reason.UNSUPPORTED_FEATURE,
+            "PNG that Xcode has optimized for iOS (CgBI). Convert it with pngcrush "
+            "-revert-iphone-optimizations.",
+        )
     if chunk.name != b"IHDR" or len(chunk.data) != 13:
         raise RecordError(Reason.CORRUPT, "does not begin with an IHDR chunk of 13 bytes")
     if not chunk.intact:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
@@ -19,7 +22,76 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The remark by which the manifest counts stored images of 16 bits.
 SIXTEEN_BITS = "16 bits per sample"
 
+
+class Foreign(NamedTuple):
+    """A kind of file that is not decoded.
+
+    Attributes:
+        name: its name in messages.
+        remedy: what to do with such a file.
+        is_image: whether it holds images, in a format that is not supported.
+    """
+
+    name: str
+    remedy: str
+    is_image: bool = True
+
+    @property
+    def files(self) -> str:
+        """The kind of skipped input that such files are."""
+        return f"{self.name} files"
+
+
+_FRAMES = "Extract the frames as JPEG or PNG."
+_UNPACK = "Unpack it, and name the folder."
+_DEVELOP = "Develop it to JPEG, PNG or TIFF, for example with rawpy or darktable."
+_DOWNLOAD = "Download the image again: this is the answer of a server."
+
+FOREIGN = {
+    "heic": Foreign("HEIC", "Convert it to JPEG or PNG, for example with heif-convert."),
+    "jpegxl": Foreign("JPEG XL", "Convert it to JPEG or PNG, for example with djxl."),
+    "jpegxr": Foreign("JPEG XR", "Convert it to JPEG or PNG."),
+    "psd": Foreign("PSD", "Export it as PNG."),
+    "eps": Foreign("EPS", "Render it as PNG."),
+    "pdf": Foreign("PDF", "Render its pages as PNG, for example with pdftoppm."),
+    "svg": Foreign("SVG", "Render it as PNG, for example with rsvg-convert."),
+    "dicom": Foreign("DICOM", "Convert it to TIFF or 16-bit PNG, for example with pydicom."),
+    "nifti": Foreign(
+        "NIfTI", "Convert its slices to TIFF or 16-bit PNG, for example with nibabel."
+    ),
+    "nrrd": Foreign("NRRD", "Convert its slices to TIFF or 16-bit PNG."),
+    "fits": Foreign("FITS", "Convert it to TIFF, for example with astropy."),
+    "exr": Foreign("OpenEXR", "Convert it to float TIFF, and set --image window=LOW:HIGH."),
+    "hdr": Foreign("Radiance HDR", "Convert it to float TIFF, and set --image window=LOW:HIGH."),
+    "dds": Foreign("DDS", "Convert it to PNG."),
+    "raw": Foreign("camera RAW", _DEVELOP),
+    "numpy": Foreign("NumPy array", "Save it as PNG or TIFF.", False),
+    "hdf5": Foreign("HDF5", "Export its images as PNG or TIFF.", False),
+    "mp4": Foreign("MP4 video", _FRAMES, False),
+    "matroska": Foreign("Matroska video", _FRAMES, False),
+    "avi": Foreign("AVI video", _FRAMES, False),
+    "zip": Foreign("ZIP archive", _UNPACK, False),
+    "gzip": Foreign("gzip archive", _UNPACK, False),
+    "appledouble": Foreign("AppleDouble", "Delete it: it is metadata of macOS.", False),
+    "lfs": Foreign("Git LFS pointer", "Fetch the file with git lfs pull.", False),
+    "annex": Foreign("git-annex pointer", "Fetch the file with git annex get.", False),
+    "html": Foreign("HTML", _DOWNLOAD, False),
+    "xml": Foreign("XML", "Replace it by the image; object stores answer errors in XML.", False),
+}
+
+# (offset, bytes, format). Sources: the specifications of the formats, file(1)'s magic, and the list
+# of https://www.garykessler.net/library/file_sigs.html; of DICOM, PS3.10, 7.1; of NIfTI, the
+# headers nifti1.h and nifti2.h; of HEIF, ISO/IEC 23008-12, annex B; of RAW, ExifTool's magic.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"II*\0\x10\0\0\0CR\2\0", "raw"),  # CR2, before TIFF
+    (4, b"ftypcrx ", "raw"),  # CR3
+    (0, b"FUJIFILMCCD-RAW", "raw"),
+    (0, b"IIRO", "raw"),  # Olympus
+    (0, b"IIRS", "raw"),
+    (0, b"MMOR", "raw"),
+    (0, b"IIU\0", "raw"),  # Panasonic
+    (0, b"FOVb", "raw"),  # Sigma
+    (0, b"\0MRM", "raw"),  # Minolta
     (0, b"\xff\xd8\xff", "jpeg"),
     (0, PNG_SIGNATURE, "png"),
     (0, b"GIF87a", "gif"),
@@ -34,6 +106,10 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftypavis", "avif"),
     (4, b"ftypheic", "heic"),
     (4, b"ftypheix", "heic"),
+    (4, b"ftyphevc", "heic"),
+    (4, b"ftyphevx", "heic"),
+    (4, b"ftypheim", "heic"),
+    (4, b"ftypheis", "heic"),
     (4, b"ftypmif1", "heic"),
     (4, b"ftypmsf1", "heic"),
     (0, b"\0\0\0\x0cjP  ", "jpeg2000"),
@@ -45,11 +121,52 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%!PS", "eps"),
     (0, b"\xc5\xd0\xd3\xc6", "eps"),
     (0, b"%PDF", "pdf"),
+    (128, b"DICM", "dicom"),
+    (344, b"n+1\0", "nifti"),
+    (344, b"ni1\0", "nifti"),
+    (4, b"n+2\0\r\n\x1a\n", "nifti"),
+    (4, b"ni2\0\r\n\x1a\n", "nifti"),
+    (0, b"NRRD000", "nrrd"),
+    (0, b"SIMPLE  =", "fits"),
+    (0, b"\x76\x2f\x31\x01", "exr"),
+    (0, b"#?RADIANCE", "hdr"),
+    (0, b"#?RGBE", "hdr"),
+    (0, b"DDS \x7c\0\0\0", "dds"),
+    (0, b"II\xbc", "jpegxr"),
+    (0, b"\x93NUMPY", "numpy"),
+    (0, b"\x89HDF\r\n\x1a\n", "hdf5"),
+    (4, b"ftypisom", "mp4"),
+    (4, b"ftypiso2", "mp4"),
+    (4, b"ftypmp4", "mp4"),
+    (4, b"ftypM4V", "mp4"),
+    (4, b"ftypavc1", "mp4"),
+    (4, b"ftypqt  ", "mp4"),
+    (0, b"\x1aE\xdf\xa3", "matroska"),
+    (8, b"AVI LIST", "avi"),
+    (0, b"PK\3\4", "zip"),
+    (0, b"\x1f\x8b\x08", "gzip"),
+    (0, b"\0\5\x16\7", "appledouble"),
+    (0, b"version https://git-lfs.github.com/spec/", "lfs"),
+    (0, b"/annex/objects/", "annex"),
 )
 _PNM = tuple(b"P%c%c" % (kind, c) for kind in b"1234567fF" for c in b" \t\r\n")
 
-# Number of bytes for `sniff`, which contain the signature and the compatible brands of an AVIF.
-HEAD_BYTES = 64
+# The first element of texts, in lower case.
+_ELEMENTS = {
+    b"<svg": "svg",
+    b"<svg:svg": "svg",
+    b"<!doctype svg": "svg",
+    b"<!doctype html": "html",
+    b"<html": "html",
+    b"<head": "html",
+    b"<body": "html",
+    b"<error>": "xml",
+}
+_BEFORE_ELEMENT = {b"<?": b"?>", b"<!--": b"-->"}
+
+# Number of bytes for `sniff` and `foreign`: they contain the signature of a NIfTI, the compatible
+# brands of an AVIF, and the comments before an SVG.
+HEAD_BYTES = 1024
 
 
 class WorkLimitError(Exception):
@@ -57,7 +174,7 @@ class WorkLimitError(Exception):
 
 
 def sniff(head: bytes) -> str | None:
-    """Returns the format of a file from its first bytes; None for an unknown format.
+    """Returns the format of an image file from its first bytes; None for other files.
 
     >>> sniff(b"GIF89a")
     'gif'
@@ -70,6 +187,37 @@ def sniff(head: bytes) -> str | None:
         return "avif"
     if _is_bare_bitmap(head):
         return "bmp"
+    found = _signed(head)
+    return None if found in _NOT_SNIFFED else found
+
+
+def foreign(head: bytes) -> Foreign | None:
+    """Returns the kind of a file that is not decoded; None for images, and for unknown files.
+
+    >>> foreign(b"%PDF-1.7").name, foreign(b"<!DOCTYPE html>").name, foreign(b"GIF89a")
+    ('PDF', 'HTML', None)
+    """
+    found = sniff(head) or _signed(head) or _text(head)
+    if found == "gzip":
+        with suppress(zlib.error):
+            inner = sniff(zlib.decompressobj(31).decompress(head, HEAD_BYTES))
+            found = inner if inner in FOREIGN else found
+    return FOREIGN.get(found or "")
+
+
+def _text(head: bytes) -> str | None:
+    """Returns the format of a text by its first element."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    otherwise = "xml" if text.startswith(b"<?xml") else None
+    for _ in range(len(text)):
+        end = next((e for start, e in _BEFORE_ELEMENT.items() if text.startswith(start)), None)
+        if end is None or end not in text:
+            break
+        text = text.partition(end)[2].lstrip()
+    return next((kind for start, kind in _ELEMENTS.items() if text.startswith(start)), otherwise)
+
+
+def _signed(head: bytes) -> str | None:
     return next((f for at, magic, f in _SIGNATURES if head.startswith(magic, at)), None)
 
 
@@ -107,7 +255,12 @@ IMAGE_SUFFIXES = frozenset(
     for suffix in suffixes
 )
 
-_NO_IMAGES = (None, "eps", "pdf", "psd")
+# Signatures without images in themselves: `sniff` does not return them.
+_NOT_SNIFFED = frozenset(name for name, kind in FOREIGN.items() if not kind.is_image)
+
+# Foreign formats whose files are rejected in folders, not skipped, because cameras and phones
+# write them as images.
+_REJECTED = ("heic", "jpegxl")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
 _BMP_BITS = (1, 4, 8, 16, 24, 32)
 
@@ -134,7 +287,7 @@ def is_image(head: bytes) -> bool:
         return int.from_bytes(head[14:18], "little") in _BMP_HEADERS
     if found == "pnm":
         return head[3:].lstrip()[:1].isdigit() or head[3:4] == b"#"
-    return found not in _NO_IMAGES
+    return found is not None and (found not in FOREIGN or found in _REJECTED)
 
 
 _BITMAP = b"\x28\0\0\0"  # the length field of a BITMAPINFOHEADER

@@ -20,9 +20,12 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images import deep, jpeg, png
 from recordmill.transforms.functional.images.jpeg import UPRIGHT, orientation_of
 from recordmill.transforms.functional.images.sniffing import (
+    FOREIGN,
     HEAD_BYTES,
+    Foreign,
     WorkLimitError,
     check_stated_size,
+    foreign,
     sniff,
 )
 
@@ -58,6 +61,7 @@ _PREFIX_BYTES = 16  # the number that `Image.open` passes to a plugin
 # Errors that Pillow's plugins raise for files of other formats or with damaged headers.
 PLUGIN_ERRORS = (SyntaxError, IndexError, TypeError, struct.error)
 _PHOTOMETRIC, _YCBCR = 262, 6  # TIFF 6.0: PhotometricInterpretation
+_NEW_SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706  # TIFF 6.0, TIFF/EP and DNG 1.7
 
 
 class SourceImage(NamedTuple):
@@ -108,14 +112,19 @@ def sniffed_format(data: bytes) -> str:
     """
     if not data:
         raise RecordError(Reason.EMPTY_FILE, "the file is empty")
-    format_ = sniff(data[:HEAD_BYTES])
-    if format_ is None:
-        raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
-    # Recognized, but not decoded, such as HEIC, JPEG XL or PDF.
-    if format_ not in PILLOW_FORMATS:
-        expected = ", ".join(PILLOW_FORMATS)
-        raise RecordError(Reason.UNSUPPORTED_FORMAT, f"{format_}; expected one of {expected}")
-    return format_
+    head = data[:HEAD_BYTES]
+    format_ = sniff(head)
+    if format_ in PILLOW_FORMATS:
+        return format_
+    if kind := foreign(head):
+        raise _unsupported(kind)
+    raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
+
+
+def _unsupported(kind: Foreign) -> RecordError:
+    reason = Reason.UNSUPPORTED_FORMAT if kind.is_image else Reason.NOT_AN_IMAGE
+    expected = ", ".join(PILLOW_FORMATS)
+    return RecordError(reason, f"{kind.name}; expected one of {expected}. {kind.remedy}")
 
 
 def examine(data: bytes, bounded: bool = False) -> SourceImage:
@@ -379,11 +388,16 @@ def _stored_size(image: Image.Image) -> tuple[int, int]:
     """
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return image.size
-    if image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
+    tags = image.tag_v2
+    # The first image of a DNG, NEF or ARW is a thumbnail of the raw data in a SubIFD.
+    is_thumbnail = tags.get(_NEW_SUBFILE_TYPE, 0) & 1 and _SUB_IFDS in tags
+    if is_thumbnail or _DNG_VERSION in tags:
+        raise _unsupported(FOREIGN["raw"])
+    if tags.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
         raise RecordError(Reason.UNSUPPORTED_FEATURE, "uncompressed YCbCr TIFF")
     # Pillow swaps the size of a TIFF when it opens the file, and rotates its pixels when it loads
     # them.
-    turned = image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+    turned = tags.get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
 
 

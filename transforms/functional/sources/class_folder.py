@@ -6,6 +6,7 @@ If the top-level folders are splits, as in train/cat/1.jpg, the folders in them 
 from __future__ import annotations
 
 import posixpath
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from recordmill.schemas.errors import UsageError
@@ -21,7 +22,9 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.sniffing import (
+    FOREIGN,
     HEAD_BYTES,
+    foreign,
     has_image_suffix,
     is_image,
 )
@@ -30,7 +33,6 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     Tree,
-    Unlisted,
     has_file,
     stem_of,
 )
@@ -49,15 +51,23 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     Raises:
         UsageError: if it contains no image.
     """
+    others = Counter[str]()
     for found in tree.walk():
-        if isinstance(found, Unlisted) or (isinstance(found, str) and _is_row(tree, found)):
+        if isinstance(found, SkippedInput):
+            continue
+        if isinstance(found, str) and (other := _other_kind(tree, found)) is not None:
+            others[other] += 1
+        else:
             splits = split_folders(tree) if file.has_split_folders else ()
             labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, splits))
             columns = (*COLUMNS, SPLIT) if splits else COLUMNS
             return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
+    del others[NO_IMAGE]
+    seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))
+    remedies = " ".join(kind.remedy for kind in FOREIGN.values() if kind.files in others)
     raise UsageError(
-        f"{file.path}: the folder contains no image; expected a table, or images in folders named "
-        "after their classes"
+        f"{file.path}: the folder contains no image{f' but {seen}' if seen else ''}; expected a "
+        f"table, or images in folders named after their classes{f'. {remedies}' if seen else ''}"
     )
 
 
@@ -116,22 +126,22 @@ def read(
         split: some of its files.
         projection: the columns to keep.
     """
-    skipped: dict[str, list[str]] = {NO_IMAGE: [], NO_SPLIT: []}
+    skipped = defaultdict[str, list[str]](list)
     has_splits = split.file.has_split_folders and projection.has(SPLIT)
     for name in split.names:
         try:
-            is_row = _is_row(tree, name)
+            other = _other_kind(tree, name)
         except OSError as error:
             uri = tree.path(name)
             yield Reject("", uri, uri, Reason.READ_ERROR, str(error.strerror or error))
             continue
-        if not is_row:
-            skipped[NO_IMAGE].append(name)
+        if other is not None:
+            skipped[other].append(name)
         elif has_splits and "/" not in name:
             skipped[NO_SPLIT].append(name)
         else:
             yield _row(tree, name, split.file, projection)
-    yield from (SkippedInput.named(kind, names) for kind, names in skipped.items() if names)
+    yield from (SkippedInput.named(kind, names) for kind, names in sorted(skipped.items()))
 
 
 def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
@@ -158,10 +168,14 @@ def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
     return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
 
 
-def _is_row(tree: Tree, name: str) -> bool:
-    """Returns whether a file is an image, by its suffix or its signature."""
+def _other_kind(tree: Tree, name: str) -> str | None:
+    """Returns the kind of a file by its suffix or its signature; None for an image."""
     # Opening every file would be slow in an object store: only unknown suffixes need it.
     if has_image_suffix(name):
-        return True
+        return None
     with tree.open(name) as stream:
-        return is_image(stream.read(HEAD_BYTES))
+        head = stream.read(HEAD_BYTES)
+    if is_image(head):
+        return None
+    kind = foreign(head)
+    return kind.files if kind and kind.is_image else NO_IMAGE

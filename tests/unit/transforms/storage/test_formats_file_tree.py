@@ -13,7 +13,7 @@ from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
-from recordmill.transforms.functional.sources.class_folder import Unlisted
+from recordmill.transforms.functional.sources.tree import Unlisted
 from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
 from tests.images import image_bytes, jpeg, png
 
@@ -202,6 +202,21 @@ def test_a_folder_without_images_is_rejected(tmp_path: Path) -> None:
     put(tmp_path, "a/x.txt", data=b"text")
     with pytest.raises(UsageError, match="the folder contains no image"):
         FORMATS["folder"].probe(TableFile(str(tmp_path), "folder"))
+
+
+def test_files_of_other_image_formats_are_counted_by_name(tmp_path: Path) -> None:
+    dicom = bytes(128) + b"DICM"
+    for name, data in {"a/1.dcm": dicom, "a/2": dicom, "b/3.svg": b"<svg/>", "b/x": b"x"}.items():
+        put(tmp_path, name, data=data)
+    folder = TableFile(str(tmp_path), "folder")
+    with pytest.raises(UsageError, match=r"no image but 2 DICOM files, 1 SVG files; .*pydicom\."):
+        FORMATS["folder"].probe(folder)
+    put(tmp_path, "b/4.png", data=png())
+    assert skipped_inputs(read(tmp_path, "folder")) == {
+        "DICOM files": 2,
+        "SVG files": 1,
+        "files that are not images": 1,
+    }
 
 
 VOC = b"""<annotation><filename>%s</filename><object><name>cat</name><bndbox><xmin>1</xmin>

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 
+import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images import png as png_parser
+from recordmill.transforms.functional.images.masks import examine_mask
 from recordmill.transforms.functional.images.source_image import (
     SourceImage,
     examine,
     open_image,
     sniffed_format,
 )
-from tests.images import image, image_bytes, jpeg, jpeg_header, png, png_16_bit
+from tests.corpus import tiff_of
+from tests.images import image, image_bytes, jpeg, jpeg_header, png, png_16_bit, png_chunk
 
 
 def source(format_, channels=3, mode="RGB", **options):
@@ -138,3 +142,41 @@ def test_the_size_limit_of_pillow_is_not_used(data, monkeypatch):
 def test_a_file_that_no_plugin_accepts_is_not_identified(plugins):
     with pytest.raises(UnidentifiedImageError):
         open_image(png(40, 30), plugins)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "detail"),
+    [
+        (
+            bytes(128) + b"DICM",
+            Reason.UNSUPPORTED_FORMAT,
+            r"DICOM; expected one of jpeg, .*pydicom\.",
+        ),
+        (b"<svg/>", Reason.UNSUPPORTED_FORMAT, r"SVG; .*PNG.*\."),
+        (b"%PDF-1.7", Reason.UNSUPPORTED_FORMAT, r"PDF; .*pages.*\."),
+        (b"version https://git-lfs.github.com/spec/v1", Reason.NOT_AN_IMAGE, r".*git lfs pull\."),
+        (b"<!doctype html>", Reason.NOT_AN_IMAGE, r"HTML; .*Download.*\."),
+        (b"no image", Reason.NOT_AN_IMAGE, r"begins with b'no image'"),
+        (png()[:8] + png_chunk(b"CgBI", b"P\0 \2"), Reason.UNSUPPORTED_FEATURE, r".*CgBI.*\."),
+        (
+            tiff_of(np.zeros((2, 2, 3), "u1"), photometric=2, extra={50706: (4, [1, 4, 0, 0])}),
+            Reason.UNSUPPORTED_FORMAT,
+            r"camera RAW; .*\.",
+        ),
+        (
+            tiff_of(np.zeros((2, 2, 3), "u1"), photometric=2, extra={254: (4, [1]), 330: (4, [8])}),
+            Reason.UNSUPPORTED_FORMAT,
+            r"camera RAW; .*\.",
+        ),
+    ],
+)
+def test_files_of_other_formats_are_named(data: bytes, reason: Reason, detail: str) -> None:
+    with pytest.raises(RecordError) as error:
+        examine(data)
+    assert error.value.reason == reason
+    assert re.fullmatch(detail, error.value.detail)
+
+
+def test_a_mask_that_is_a_jpeg_has_a_remedy_of_its_own() -> None:
+    with pytest.raises(RecordError, match=r"got jpeg\. Store masks as PNG"):
+        examine_mask(jpeg())
