@@ -93,6 +93,9 @@ _KIND_OF_ORIGIN = {
     Origin.ROW_LENGTHS: Kind.INT64,
 }
 
+# The class label of a row without one, as in TFDS and Hugging Face Datasets.
+NO_LABEL = -1
+
 # Sources without a column; the columns of boxes are in the schema's `boxes:` block.
 NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
 
@@ -177,7 +180,7 @@ class Feature(BaseModel):
         per_box: whether there is one value per box, which is dropped with its box.
         single: whether a single value is accepted as a list of one.
         missing: the treatment of a row without a value.
-        default: the value for a row without a value.
+        default: the value for a row without a value; of class labels, `NO_LABEL` or None.
         separator: the text between the items of a list in a CSV or TSV field.
     """
 
@@ -207,8 +210,10 @@ class Feature(BaseModel):
             raise ValueError("label_offset applies only to class labels. Add classes: true.")
         if self.single and self.shape != ():
             raise ValueError("single: true applies only to lists of any length. Add shape: [].")
-        if self.default is not None and (self.shape is not None or self.classes):
-            raise ValueError("only a single value that is not a class label can have a default")
+        if self.default is not None and (self.shape is not None or self.is_mask):
+            raise ValueError("only a single value can have a default")
+        if self.classes and self.default not in (None, NO_LABEL):
+            raise ValueError(f"the default of a class label must be {NO_LABEL}, for no label")
         if self.default is not None and not self._holds(self.default):
             raise ValueError(f"the default {self.default!r} is not a valid {self.kind.value}")
         return self
@@ -250,6 +255,11 @@ class Feature(BaseModel):
         except OverflowError:
             return False
         return True
+
+    @property
+    def no_label(self) -> int | None:
+        """The value of a row without a label, which is not a class; None if each row has one."""
+        return NO_LABEL if self.classes and self.default is not None else None
 
     @property
     def source(self) -> Source:

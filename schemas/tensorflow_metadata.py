@@ -65,7 +65,9 @@ def _proto_of(name: str, feature: Feature, num_classes: int) -> schema_pb2.Featu
             stated.shape.dim.add(size=size)
     if num_classes and not feature.is_mask:
         stated.int_domain.CopyFrom(
-            schema_pb2.IntDomain(min=0, max=num_classes - 1, is_categorical=True)
+            schema_pb2.IntDomain(
+                min=feature.no_label or 0, max=num_classes - 1, is_categorical=True
+            )
         )
     return stated
 

@@ -277,7 +277,7 @@ def forecast(
         seen.add(ref.record_key)
         for name, value in zip(schema.features, ref.values, strict=True):
             if name in classes and name in names:
-                classes[name].update(label_ids(value))
+                classes[name].update(label_ids(value, schema.features[name]))
     share = -(-sample // sum(plan.shards.values()))  # rounded up
     remote = sum(is_url(ref.uri) for ref in refs)
     frames = len(refs) if schema.sequence else None

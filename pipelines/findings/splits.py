@@ -136,7 +136,16 @@ def missing_classes(outcome: Outcome) -> Iterator[Finding]:
             counts = split.classes.get(feature, {})
             possible = (label for label in total if total[label] >= len(splits))
             missing = sorted(label for label in possible if not counts.get(label))
-            if split.records and missing:
+            if split.records and total and not counts:
+                yield Finding(
+                    kind="unlabeled_split",
+                    severity="note",
+                    text=f"no record of {name} has a label in {feature!r}",
+                    splits=(name,),
+                    feature=feature,
+                    figures={"records": split.records},
+                )
+            elif split.records and missing:
                 names = [manifest.resolved.class_name(feature, label) for label in missing]
                 what = f"{len(names):,} of the {len(total):,} classes of {feature!r}"
                 yield Finding(

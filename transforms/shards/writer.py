@@ -207,7 +207,8 @@ class ShardWriter:
 
     def _copy(self, record: CopiedRecord) -> None:
         """Writes a record of the base version, unless it is removed."""
-        ids = class_ids(record.data, self._classes)
+        features = self._plan.resolved.schema.features
+        ids = class_ids(record.data, {name: features[name] for name in self._classes})
         for name, labels in ids.items():
             # Removed ones as well: all of these are subtracted from the counts of the base.
             self._copied.base_classes.setdefault(name, Counter()).update(labels)
@@ -257,7 +258,7 @@ class ShardWriter:
                 self._images.update((row.treatment, *row.remarks))
             if row.shape:
                 self._shapes.add(row.shape)
-        for position, name in enumerate(self._plan.resolved.schema.features):
+        for position, (name, feature) in enumerate(self._plan.resolved.schema.features.items()):
             if name in self._classes and name in names:
-                labels = (label_ids(row.ref.values[position]) for row in rows)
+                labels = (label_ids(row.ref.values[position], feature) for row in rows)
                 self._classes[name].update(chain.from_iterable(labels))

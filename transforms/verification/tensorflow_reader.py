@@ -59,7 +59,8 @@ class ParsedBatch:
         if self.lengths is not None and name in self.frames and values.ndim > 1:
             values = np.concatenate([values[i, :n] for i, n in enumerate(self.lengths)])
         labels: list[int] = values.ravel().tolist()
-        return labels
+        no_label = self.resolved.schema.features[name].no_label
+        return labels if no_label is None else [label for label in labels if label != no_label]
 
     def decode(self) -> None:
         """Decodes every image with the functions that training code uses, and its mask.

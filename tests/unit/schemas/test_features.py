@@ -91,7 +91,7 @@ def test_sources_are_named_from_in_a_schema_file():
             {"kind": "int64", "shape": [], "default": 1}, "single value", id="list default"
         ),
         pytest.param(
-            {"kind": "int64", "classes": True, "default": 1}, "single value", id="class default"
+            {"kind": "int64", "classes": True, "default": 1}, "must be -1", id="class default"
         ),
         pytest.param({"kind": "int64", "missing": "maybe"}, "missing", id="missing"),
         pytest.param({"kind": "int64", "separator": ""}, "at least 1", id="no separator"),

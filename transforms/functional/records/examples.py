@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import add
@@ -188,12 +188,8 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
     return {name: found[name] for name in sorted(found)}
 
 
-def class_ids(data: bytes, names: Collection[str]) -> dict[str, list[int]]:
-    """Returns the values of class features of a record of any schema, by name.
-
-    Args:
-        data: the serialized message.
-        names: the class features.
+def class_ids(data: bytes, features: Mapping[str, FeatureSpec]) -> dict[str, list[int]]:
+    """Returns the class ids of a serialized record of any schema, by class feature.
 
     Raises:
         ValueError: if the bytes are neither an example nor a sequence.
@@ -205,8 +201,9 @@ def class_ids(data: bytes, names: Collection[str]) -> dict[str, list[int]]:
             value
             for part in (lists[name].feature if name in lists else (context[name],))
             for value in part.int64_list.value
+            if value != feature.no_label
         ]
-        for name in names
+        for name, feature in features.items()
     }
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from recordmill.schemas.features import Feature
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import CopiedRecord, FeatureValue, SerializedExample
 from recordmill.transforms.functional.records.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
@@ -186,8 +187,9 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
     if position is None:
         return None
     name = schema.named_features[0]
-    names = [resolved.class_name(name, label) for label in label_ids(values[position])]
-    return names if schema.features[name].shape == () else next(iter(names), None)
+    feature = schema.features[name]
+    names = [resolved.class_name(name, label) for label in label_ids(values[position], feature)]
+    return names if feature.shape == () else next(iter(names), None)
 
 
 def record_classes(examples: Sequence[SerializedExample], resolved: ResolvedSchema) -> list[Any]:
@@ -211,10 +213,10 @@ def _record_class(example: SerializedExample, resolved: ResolvedSchema) -> Any:
     return sorted({name for some in names for name in some if name is not None})
 
 
-def label_ids(value: FeatureValue) -> list[int]:
+def label_ids(value: FeatureValue, feature: Feature) -> list[int]:
     """Returns the class ids in the value of a class feature; none for a missing value."""
     items = value if isinstance(value, list) else [value]
-    return [item for item in items if isinstance(item, int)]
+    return [item for item in items if isinstance(item, int) and item != feature.no_label]
 
 
 def index_mismatch(

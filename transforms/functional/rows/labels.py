@@ -9,6 +9,7 @@ from typing import Any
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import NO_LABEL
 from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
@@ -62,7 +63,7 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
             f"got {short_repr(value)}"
         )
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    detail = f"{short_repr(value)} is not one of the {len(ids)} classes"
+    detail = f"{short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
@@ -200,7 +201,19 @@ def _with_offset(number: int, offset: int) -> int:
     return number + offset
 
 
+def _hint(label: Any) -> str:
+    """Returns a hint for a label that usually means that a row has none; "" for others."""
+    if label not in (NO_LABEL, str(NO_LABEL)):
+        return ""
+    return (
+        f"; {NO_LABEL} usually means that a row has no label: declare default: {NO_LABEL} for this "
+        "feature in a schema"
+    )
+
+
 def _known_id(number: int, count: int) -> int:
     if not 0 <= number < count:
-        raise RecordError(Reason.UNKNOWN_LABEL, f"id {number} is not within 0 to {count - 1}")
+        raise RecordError(
+            Reason.UNKNOWN_LABEL, f"id {number} is not within 0 to {count - 1}{_hint(number)}"
+        )
     return number

@@ -209,7 +209,7 @@ def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
 
 def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedSchema) -> str:
     if feature.classes:
-        return repr([resolved.class_name(name, label) for label in label_ids(value)])[1:-1]
+        return repr([resolved.class_name(name, label) for label in label_ids(value, feature)])[1:-1]
     if isinstance(value, bytes):
         return repr(value.decode("utf-8", "backslashreplace"))
     return repr(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ClassIds, Plan, ResolvedSchema
 from recordmill.schemas.records import FeatureValue, Row
 from recordmill.schemas.rejects import RecordError
@@ -82,8 +82,6 @@ def _labels(row: Row, name: str, analyzer: Analyzer) -> Iterable[str | int]:
     feature = analyzer.schema.features[name]
     column = analyzer.binding.table_column(feature.source.name)
     found = labels_in(row.values.get(column), feature, row.untyped(column))
-    if not found and feature.default is not None:
-        found = [feature.default] if isinstance(feature.default, str | int) else []
     if analyzer.config.class_names is None:
         return found
     # A class of a given list can be written as its name or its id.
@@ -117,24 +115,25 @@ def label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
     return tuple(sorted(found))
 
 
-def label_set_of_values(values: Sequence[FeatureValue], positions: Sequence[int]) -> LabelSet:
-    """Returns the class ids of a bound row, as of its stratum.
+def label_set_of_values(
+    values: Sequence[FeatureValue], classes: Sequence[tuple[int, Feature]]
+) -> LabelSet:
+    """Returns the class ids of a bound row, as of its stratum; `classes` as in `class_positions`.
 
-    Args:
-        values: the value of each feature.
-        positions: the positions of the class features among them.
-
-    >>> label_set_of_values([b"a", 3, [0, 0]], [1, 2])
+    >>> label = Feature.model_validate({"kind": "int64", "from": "column:a", "classes": True})
+    >>> label_set_of_values([b"a", 3, [0, 0]], [(1, label), (2, label)])
     (1, 6)
     """
-    of_features = enumerate(map(label_ids, (values[position] for position in positions)))
-    return tuple(sorted({id_ * len(positions) + n for n, ids in of_features for id_ in ids}))
+    of_features = [label_ids(values[position], feature) for position, feature in classes]
+    return tuple(
+        sorted({id_ * len(classes) + n for n, ids in enumerate(of_features) for id_ in ids})
+    )
 
 
-def class_positions(schema: Schema) -> list[int]:
-    """Returns the positions of the class features among all features of a resolved schema."""
+def class_positions(schema: Schema) -> list[tuple[int, Feature]]:
+    """Returns the class features of a resolved schema, with their positions among all features."""
     names = list(schema.features)
-    return [names.index(name) for name in schema.class_features]
+    return [(names.index(name), schema.features[name]) for name in schema.class_features]
 
 
 def with_class_ids(plan: Plan) -> Plan:

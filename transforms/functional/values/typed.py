@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from recordmill.schemas.features import Feature, Kind, Origin
+from recordmill.schemas.features import NO_LABEL, Feature, Kind, Origin
 from recordmill.schemas.records import Items
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.bounded_json import parse_json
@@ -214,6 +214,9 @@ def row_lengths(items: list[Any]) -> list[int]:
     return [len(item) for item in items]
 
 
+_NO_LABEL = str(NO_LABEL)
+
+
 def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
     """Returns whether a row has no value for a feature.
 
@@ -225,6 +228,8 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
         is_text: whether the table is untyped text, as CSV is.
     """
     if value is None:
+        return True
+    if feature.no_label is not None and (value == feature.no_label or value == _NO_LABEL):
         return True
     if not is_text or not isinstance(value, str) or value.strip():
         return False

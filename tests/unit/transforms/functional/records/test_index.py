@@ -207,13 +207,23 @@ def test_class_of(values, resolved, expected):
     assert row_class(values, resolved) == expected
 
 
+LABEL = Feature.model_validate({"kind": "int64", "from": "column:a", "classes": True})
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(3, [3]), (0, [0]), ([1, 1], [1, 1]), ([], []), (None, [])],
     ids=str,
 )
 def test_labels_of(value, expected):
-    assert label_ids(value) == expected
+    assert label_ids(value, LABEL) == expected
+
+
+def test_no_label_is_not_a_class_id():
+    optional = LABEL.model_copy(update={"default": -1})
+    assert label_ids(-1, optional) == []
+    assert label_ids(0, optional) == [0]
+    assert label_ids(-1, LABEL) == [-1]  # without classes by name, any integer is a label
 
 
 RECORDS = [b"12345", b"", b"123"]
