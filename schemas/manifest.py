@@ -218,6 +218,14 @@ class Manifest(BaseModel):
     base: BaseEntry | None = None
     source: SourceEntry | None = None
 
+    @model_validator(mode="after")
+    def _check_shards(self) -> Manifest:
+        shards = [shard for split in self.splits.values() for shard in split.shards]
+        files = Counter(name for s in shards for name in (s.file, s.index_file) if name)
+        if repeated := [name for name, count in files.items() if count > 1]:
+            raise ValueError(f"the shard {repeated[0][:80]!r} is listed twice")
+        return self
+
     def to_json(self) -> bytes:
         """Returns the file's content, without the fields that are not written."""
         missing = {name for name in _OPTIONAL if getattr(self, name) is None}

@@ -194,7 +194,8 @@ class _Index:
     @cached_property
     def keys(self) -> pa.ChunkedArray:
         """The keys of the records; read on first use."""
-        return self._dataset.columns(self._parts, ["key"])["key"]
+        # The offsets of `string` end at 2 GiB for all keys that are taken.
+        return self._dataset.columns(self._parts, ["key"])["key"].cast(pa.large_string())
 
     def class_ids(self) -> np.ndarray:
         """Returns the class id of each record, or -1."""

@@ -178,6 +178,8 @@ def _check_lines(dataset: Dataset) -> Iterator[Problem]:
         try:
             problems = list(checks[folder](dataset)) if folder in checks else []
             digest = dataset.manifest.lines.get(folder)
+            if digest or folder == layout.REJECTS:  # this one exists even if it is empty
+                open_stored(dataset.path(layout.lines_name(folder))).close()
             lines = read_lines(dataset.directory, folder)
             if digest and not problems and digest_of_lines(lines) != digest:
                 problems = [Problem(folder, "does not contain the published lines")]

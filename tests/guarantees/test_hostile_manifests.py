@@ -171,10 +171,28 @@ def test_a_sidecar_that_is_not_a_regular_file_is_reported(
     assert name in found or name.startswith("rejects/")
     if name.startswith("rejects/"):
         is_missing = kind == "dangling link"
-        expected = "does not contain the published lines" if is_missing else "cannot be read"
+        expected = "is missing" if is_missing else "cannot be read"
         assert found["rejects"].startswith(expected)
     else:
         assert found[name].startswith(("is missing", "cannot be read: "))
+
+
+def test_a_missing_list_of_rejects_is_reported_even_if_it_was_empty(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "digest_of_lines", lambda _: "")
+    (dataset / "rejects/rejects-00000-of-00001.jsonl").unlink()
+    assert problems_of(dataset)["rejects"] == "is missing"
+
+
+@pytest.mark.parametrize("field", ["file", "index_file"])
+def test_no_manifest_lists_a_shard_twice(field: str) -> None:
+    train = DOCUMENT["splits"]["train"]
+    (shard,) = train["shards"]
+    other = {**shard, "file": "birds-test.tfrecord-00000-of-00001", "index_file": "records/x"}
+    splits = {"train": train, "test": {**train, "shards": [{**other, field: shard[field]}]}}
+    with pytest.raises(ValidationError, match="is listed twice"):
+        Manifest.model_validate_json(json.dumps({**DOCUMENT, "splits": splits}))
 
 
 def test_a_line_of_rejects_nested_without_end_is_reported(dataset: Path) -> None:

@@ -28,11 +28,7 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     read_frames,
 )
-from recordmill.transforms.functional.sources.parquet import (
-    open_parquet,
-    read_batches,
-    read_table,
-)
+from recordmill.transforms.functional.sources.parquet import table_batches
 from recordmill.transforms.functional.splits import (
     RecordRange,
     parse_split,
@@ -50,9 +46,6 @@ from recordmill.transforms.storage.shard_files import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-# Rows of an index that are read at a time.
-_BATCH_ROWS = 65_536
 
 LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha256", "class")
 
@@ -236,7 +229,8 @@ class Dataset:
         Raises:
             VerificationFailed: if the index is missing, cannot be read, or was changed.
         """
-        return read_index(self.path(shard.index_file), columns, shard.index_sha256)
+        path = self.path(shard.index_file)
+        return read_index(path, columns, shard.index_sha256, shard.records)
 
     def columns(self, parts: Sequence[RecordRange], names: Sequence[str]) -> pa.Table:
         """Reads index columns of ranges of records, in order.
@@ -255,18 +249,11 @@ class Dataset:
         return pa.concat_tables(tables) if tables else _NO_RECORDS.select(names)
 
     def batches(self, shard: ShardEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields columns of a shard's index in bounded memory, without checking its checksum.
+        """Yields columns of a shard's index in batches, without checking its checksum.
 
-        Args:
-            shard: a shard of the dataset.
-            columns: the index columns to read.
-
-        Raises:
-            OSError: if the index cannot be read.
-            pa.ArrowException: if it is not a valid Parquet file.
+        Raises VerificationFailed if the index is missing, cannot be read, or is another one.
         """
-        with open_stored(self.path(shard.index_file)) as stream:
-            yield from read_batches(open_parquet(stream), _BATCH_ROWS, columns)
+        return index_batches(self.path(shard.index_file), columns, records=shard.records)
 
     def locations(
         self, shard: ShardEntry, classes: Collection[str] = ()
@@ -423,16 +410,28 @@ def _frame_of(offset: int, length: int) -> tuple[int, int]:
     return start, start + length + FRAME_BYTES
 
 
-def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> pa.Table:
-    """Reads columns of a record index.
+def read_index(
+    path: str, columns: Sequence[str], sha256: str | None = None, records: int | None = None
+) -> pa.Table:
+    """Reads columns of a record index; raises VerificationFailed as `index_batches` does."""
+    table = pa.Table.from_batches(index_batches(path, columns, sha256, records))
+    for name in columns:
+        column, expected = table[name], _TYPES.get(name)
+        if expected is not None and (column.type != expected or column.null_count):
+            what = f"{column.type} with {column.null_count} nulls"
+            raise VerificationFailed(
+                f"{path}: is not a valid index: column {name!r}: expected {expected} without "
+                f"nulls, got {what}. Convert again."
+            )
+    return table
 
-    Args:
-        path: the index, a Parquet file.
-        columns: names of the columns.
-        sha256: the expected checksum; None to accept any.
 
-    Raises:
-        VerificationFailed: if it is missing, cannot be read, is not valid, or has another checksum.
+def index_batches(
+    path: str, columns: Sequence[str], sha256: str | None = None, records: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields columns of a record index, whose checksum and number of records are checked if given.
+
+    Raises VerificationFailed if it is missing, cannot be read, is not valid, or another one.
     """
     data = content(path)
     if data is None:
@@ -444,20 +443,11 @@ def read_index(path: str, columns: Sequence[str], sha256: str | None = None) -> 
             "Restore it from a backup."
         )
     try:
-        table = read_table(data, columns)
+        yield from table_batches(data, columns, records)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # bad Thrift is an OSError
         raise VerificationFailed(
             f"{path}: is not a valid index: {error}. Convert again."
         ) from error
-    for name in columns:
-        column, expected = table[name], _TYPES.get(name)
-        if expected is not None and (column.type != expected or column.null_count):
-            what = f"{column.type} with {column.null_count} nulls"
-            raise VerificationFailed(
-                f"{path}: is not a valid index: column {name!r}: expected {expected} without "
-                f"nulls, got {what}. Convert again."
-            )
-    return table
 
 
 def read_lines(directory: str, folder: str) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -154,7 +155,9 @@ class _Tap(io.BufferedIOBase):
         read = self._source.read1 if is_gzip else self._source.read
         return self._measured(read(_CHUNK_BYTES if size < 0 else size))
 
-    def _measured(self, data: bytes) -> bytes:
+    def _measured(self, data: bytes | None) -> bytes:
+        if data is None:  # a file of the kernel that has no data now, read without waiting
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         self._update(data)
         self.size += len(data)
         return data

@@ -33,8 +33,8 @@ from recordmill.transforms.functional.records.framing import (
     read_runs,
 )
 from recordmill.transforms.functional.records.index import index_mismatch
-from recordmill.transforms.functional.sources.parquet import read_table
-from recordmill.transforms.storage.dataset import read_index
+from recordmill.transforms.functional.sources.parquet import open_parquet, read_table
+from recordmill.transforms.storage.dataset import index_batches
 from recordmill.transforms.storage.shard_files import (
     DAMAGED_GZIP,
     MeasuredShard,
@@ -70,10 +70,13 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
     what = "is not the shard that was published: its sha256 differs"
     try:
         path = layout.join(shard.directory, shard.records)
-        index = read_index(path, ["length", "sha256"]).to_pylist()
+        index = (
+            row for rows in index_batches(path, ["length", "sha256"]) for row in rows.to_pylist()
+        )
         with uncompressed(layout.join(shard.directory, shard.file)) as frames:
             for frame in read_frames(frames):
-                if frame.record >= len(index) or not _matches(frame, index[frame.record], resolved):
+                row = next(index, None)
+                if row is None or not _matches(frame, row, resolved):
                     return Problem(shard.file, what, frame.record, frame.offset)
     except FrameError as error:
         return Problem(shard.file, str(error), error.record, error.offset)
@@ -92,10 +95,15 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
     if problem.record is None or not shard.records:
         return problem
     try:
-        keys = read_index(layout.join(shard.directory, shard.records), ["key"])["key"]
-        return replace(problem, message=f"{problem.message} (key {keys[problem.record].as_py()!r})")
+        first = 0
+        for rows in index_batches(layout.join(shard.directory, shard.records), ["key"]):
+            if problem.record < first + len(rows):
+                key = rows.column(0)[problem.record - first].as_py()
+                return replace(problem, message=f"{problem.message} (key {key!r})")
+            first += len(rows)
     except _DAMAGED_INDEX:
-        return problem  # a damaged index is reported as a problem of its own
+        pass  # a damaged index is reported as a problem of its own
+    return problem
 
 
 def first_line(error: Exception) -> str:
@@ -259,8 +267,10 @@ def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, in
     data = read_stored(layout.join(shard.directory, shard.records))
     index_digests = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
-        table = read_table(data)
         lengths, frames = contents.lengths, contents.frames
+        if (rows := open_parquet(data).metadata.num_rows) != len(lengths):
+            return index_digests, f"{rows} rows; the shard has {len(lengths)} records"
+        table = read_table(data)
         return index_digests, index_mismatch(table, shard.split, shard.index, lengths, frames)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         return index_digests, f"cannot be read: {error}"

@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recordmill.schemas.errors import UsageError
@@ -52,18 +53,24 @@ _Rows: TypeAlias = RowBatch | Row | Embedded
 _FEW_ROWS = 16
 
 
-def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:
+# Maximum bytes of all texts in a small table, and per byte of its file: a dictionary can give each
+# row the same long text.
+_TEXT_BYTES, _TEXT_BYTES_PER_BYTE = 64 * 2**20, 64
+_TABLE_ROWS = 65_536
+
+
+def open_parquet(
+    source: BinaryIO | bytes, dictionaries: Sequence[str] | None = None
+) -> pq.ParquetFile:
     """Opens a Parquet file; reading it verifies the page checksums.
 
-    Args:
-        source: the file, or its content.
-
-    Raises:
-        pa.ArrowException: if the file is not valid Parquet.
+    Columns whose paths are in `dictionaries` are read as dictionaries. Raises ArrowException if the
+    file is not valid Parquet.
     """
     return pq.ParquetFile(
         pa.BufferReader(source) if isinstance(source, bytes) else source,
         page_checksum_verification=True,
+        read_dictionary=dictionaries and list(dictionaries),
         # Streams column chunks, which may be larger than memory.
         buffer_size=_BUFFER_BYTES,
         # Pre-buffering uses Arrow's I/O threads.
@@ -71,20 +78,50 @@ def open_parquet(source: BinaryIO | bytes) -> pq.ParquetFile:
     )
 
 
-def read_table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """Reads a whole table.
+def read_table(
+    data: bytes, columns: Sequence[str] | None = None, rows: int | None = None
+) -> pa.Table:
+    """Returns a whole table; raises as `table_batches` does."""
+    plain = open_parquet(data).schema_arrow
+    kept = plain if columns is None else pa.schema([plain.field(name) for name in columns])
+    return pa.Table.from_batches(table_batches(data, columns, rows), kept)
 
-    Args:
-        data: the content of the file.
-        columns: the columns to read, or None for all.
 
-    Raises:
-        pa.ArrowException: if the file is not valid Parquet.
-        KeyError: if a column does not exist.
+def table_batches(
+    data: bytes, columns: Sequence[str] | None = None, rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields a table whose size is in proportion to that of its file, in bounded memory.
+
+    Raises ArrowException if it is not valid Parquet, KeyError for an unknown column, and ValueError
+    if its texts are much larger than the file, or, before any are read, if it has another number of
+    `rows`.
     """
-    parquet = open_parquet(data)
-    table = parquet.read(columns and list(columns), use_threads=False)
-    return table if columns is None else table.select(list(columns))
+    plain = open_parquet(data)
+    count, schema = plain.metadata.num_rows, plain.schema_arrow
+    if rows is not None and count != rows:
+        raise ValueError(f"expected {rows:,} rows, got {count:,}")
+    kept = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    paths = [plain.schema.column(i) for i in range(len(plain.schema))]
+    texts = [column.path for column in paths if column.physical_type == "BYTE_ARRAY"]
+    size, limit = 0, max(_TEXT_BYTES, _TEXT_BYTES_PER_BYTE * len(data))
+    for batch in read_batches(open_parquet(data, texts), _TABLE_ROWS, columns):
+        size += sum(_text_bytes(column) for column in batch.columns)
+        if size > limit:
+            raise ValueError(f"the texts of a table of {len(data):,} bytes exceed {limit:,} bytes")
+        table = pa.Table.from_batches([batch]).select(kept.names).cast(kept)
+        yield from table.to_batches()
+    if not count:
+        yield pa.RecordBatch.from_pylist([], kept)
+
+
+def _text_bytes(column: pa.Array) -> int:
+    """Returns the bytes of the texts in a column that was read as a dictionary."""
+    while pa.types.is_list(column.type):
+        column = column.flatten()
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    sizes = pc.take(pc.binary_length(column.dictionary), column.indices)
+    return int(pc.sum(sizes.cast(pa.int64())).as_py() or 0)
 
 
 def read_batches(

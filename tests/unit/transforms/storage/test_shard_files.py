@@ -56,3 +56,11 @@ def test_an_unreadable_file_is_an_error_instead_of_damage(tmp_path: Path) -> Non
     (tmp_path / "folder.gz").mkdir()
     with pytest.raises(IsADirectoryError):
         digests(str(tmp_path / "folder.gz"))
+
+
+def test_a_file_of_the_kernel_without_data_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(b"")
+    with MeasuredShard(str(tmp_path / "a.tfrecord")) as shard:
+        shard._stored._source = type("Silent", (), {"read": lambda *_: None})()
+        with pytest.raises(BlockingIOError):
+            shard.digests()

@@ -87,3 +87,28 @@ def test_no_thread_of_arrow_is_started(data: bytes) -> None:
         read_table(data)
         list(read_batches(open_parquet(io.BytesIO(data)), 1))
     assert threads() == before
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_texts_that_are_much_larger_than_the_file_are_not_decoded(nested: bool) -> None:
+    texts = repeated("x" * 2**20, 200)
+    if nested:
+        texts = pa.ListArray.from_arrays(pa.array([0, 100, 200], pa.int32()), texts)
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"key": texts}), sink, store_schema=False)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ValueError, match="exceed 67,108,864 bytes"):
+        read_table(sink.getvalue())
+    assert pa.total_allocated_bytes() - before < 2**25
+
+
+def test_a_table_with_another_number_of_rows_is_not_read() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"key": ["a", "b"], "class": [["c"], ["c", "d"]]}), sink)
+    assert read_table(sink.getvalue(), ["class"], 2).to_pydict() == {"class": [["c"], ["c", "d"]]}
+    with pytest.raises(ValueError, match="expected 3 rows, got 2"):
+        read_table(sink.getvalue(), ["key"], 3)
