@@ -421,6 +421,12 @@ class Schema(BaseModel):
         """Whether the source of any feature is a box."""
         return any(f.source.origin is Origin.BOX for f in self.features.values())
 
+    @property
+    def has_outlines(self) -> bool:
+        """Whether a mask can be drawn from outlines."""
+        sources = (source for feature in self.features.values() for source in feature.sources)
+        return any(source.origin is Origin.SEGMENTATION for source in sources)
+
     @cached_property
     def mask_feature(self) -> str | None:
         """The Example key of the mask, or None."""

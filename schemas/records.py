@@ -192,21 +192,25 @@ def source_of(file: str, line: int) -> str:
 
 
 class RowBoxes(NamedTuple):
-    """The annotated boxes of a row.
+    """The annotated boxes of a row."""
 
-    Attributes:
-        units: "pixel", or "normalized" for fractions of width and height.
-        corners: xmin, ymin, xmax and ymax of the first box, then of the second, and so on.
-    """
-
-    units: str
-    corners: list[float]
+    units: str  # "pixel", or "normalized" for fractions of width and height
+    corners: list[float]  # xmin, ymin, xmax and ymax of the first box, then of the second, …
+    size: tuple[float, float] | None = None  # the stated width and height of the annotated image
 
     @property
     def boxes(self) -> Iterator[tuple[float, float, float, float]]:
         """The boxes as (xmin, ymin, xmax, ymax)."""
         sides = iter(self.corners)
         return zip(sides, sides, sides, sides, strict=True)
+
+
+class RowOutlines(NamedTuple):
+    """The annotated outlines of a row, whose units and size are those of `RowBoxes`."""
+
+    units: str
+    objects: list[tuple[int, Any]]  # (class id, outline), drawn in this order
+    size: tuple[float, float] | None = None
 
 
 class FrameLocation(NamedTuple):
@@ -242,8 +246,7 @@ class ImageRef(NamedTuple):
         group: rows with the same group are in the same split; "" if the key is the group.
         boxes: the fields of `RowBoxes`, or None for schemas without boxes.
         mask_uri: the file of the mask, or "".
-        segments: (class id, outline) of each object, from which a mask is drawn in this order; or
-            None.
+        outlines: the fields of `RowOutlines`, from which a mask is drawn, or None.
         frame: the fields of `FrameLocation`, or None if records are not sequences.
         staged: as in `Location`.
         cluster: the name of the rows with which it is kept in one split, or "".
@@ -258,9 +261,9 @@ class ImageRef(NamedTuple):
     values: tuple[FeatureValue, ...]
     split: str = ""
     group: str = ""
-    boxes: tuple[str, list[float]] | None = None
+    boxes: tuple[str, list[float], tuple[float, float] | None] | None = None
     mask_uri: str = ""
-    segments: list[tuple[int, Any]] | None = None
+    outlines: tuple[str, list[tuple[int, Any]], tuple[float, float] | None] | None = None
     frame: tuple[str, str, str, str] | None = None
     staged: bytes = b""
     cluster: str = ""

@@ -106,8 +106,8 @@ class Reason(str, Enum):
     )
     INVALID_DIMENSIONS = (
         "invalid_dimensions",
-        "The width or height of the image is not valid.",
-        "Replace the image, or its mask.",
+        "The size of the image is not valid, or not that of its annotation.",
+        "Replace the image, its mask, or the stated size.",
     )
     ANIMATED = (
         "animated",

@@ -198,7 +198,46 @@ Frame = Literal["displayed", "stored"]
 Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
 
 
-class BoxSettings(BaseModel):
+# What coordinates are measured in: pixels, or fractions of width and height.
+Units = Literal["pixel", "normalized"]
+
+# The columns with the width and height of the annotated image; the second pair if a table lacks
+# the first.
+SIZE_COLUMNS = (("width", "height"), ("image_width", "image_height"))
+
+
+def _parse_none(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+class AnnotationSettings(BaseModel):
+    """What the coordinates of boxes or outlines in a table refer to.
+
+    Attributes:
+        units: "pixel", or "normalized" for fractions of width and height. If it is not set,
+            coordinates are pixels, and a table whose coordinates are all fractions is an error.
+        units_column: an optional column with the units of each row, which override `units`.
+        size_columns: optional columns with the width and height of the image that was annotated. If
+            the image in the file has another size of the same aspect ratio, coordinates are scaled;
+            with another aspect ratio, the row is rejected. "none" ignores such columns.
+        frame: the annotated image: "displayed", with EXIF orientation applied, or "stored".
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    units: Units | None = None
+    units_column: str | None = "box_units"
+    size_columns: Annotated[tuple[str, str] | None, BeforeValidator(_parse_none)] = SIZE_COLUMNS[0]
+    frame: Frame = "displayed"
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """The schema columns that a table may lack."""
+        units = () if self.units_column is None else (self.units_column,)
+        return (*units, *(self.size_columns or ()))
+
+
+class BoxSettings(AnnotationSettings):
     """The format of boxes in a table, and the treatment of invalid boxes.
 
     Attributes:
@@ -207,22 +246,14 @@ class BoxSettings(BaseModel):
             table lacks the four columns.
         order: "xyxy" for two corners; "yxyx" for two corners, y first; "xywh" for left, top, width
             and height; "cxcywh" for center, width and height.
-        units: "pixel", or "normalized" for fractions of width and height.
-        units_column: an optional column with the units of each row.
-        frame: the annotated image: "displayed", with EXIF orientation applied, or "stored".
         out_of_bounds: "clip" a box at the edge of the image, "reject" the row, or "drop" the box.
             Up to a millionth of the side is a rounding error, and is always clipped.
         invalid: "reject" a row with an empty, inverted or non-numeric box, or "drop" the box.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     columns: tuple[str, str, str, str] | None = ("xmin", "ymin", "xmax", "ymax")
     column: str | None = "bbox"
     order: Order = "xyxy"
-    units: Literal["pixel", "normalized"] = "pixel"
-    units_column: str | None = None
-    frame: Frame = "displayed"
     out_of_bounds: Literal["clip", "reject", "drop"] = "clip"
     invalid: Literal["reject", "drop"] = "reject"
 
@@ -242,25 +273,21 @@ class BoxSettings(BaseModel):
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """All schema columns of boxes, with the column of their units."""
-        single = (self.column, self.units_column)
-        return (*(self.columns or ()), *(name for name in single if name is not None))
+        """All schema columns of boxes, with those of their units and of the annotated size."""
+        single = () if self.column is None else (self.column,)
+        return (*(self.columns or ()), *single, *self.optional_columns)
 
 
-class MaskSettings(BaseModel):
-    """The format of masks.
+class MaskSettings(AnnotationSettings):
+    """The format of masks; units and the annotated size are those of outlines.
 
     Attributes:
         labels: the column with the class of each object in a `segmentation:` column.
-        frame: the annotated image, as for boxes.
         bit_depth: bits per pixel: 8 for ids up to 255, 16 for ids up to 65535.
         padding: the id of pixels that `resize: … pad` adds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     labels: str = "labels"
-    frame: Frame = "displayed"
     bit_depth: Literal[8, 16] = 8
     padding: int = Field(default=0, ge=0, le=65_535)
 

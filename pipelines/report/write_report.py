@@ -146,6 +146,8 @@ _SECTIONS = {
     "similar": "leaks",
     "quality": "quality",
     "encoded": "images",
+    "rescaled": "images",
+    "tiny": "images",
     "group": "splits",
     "missed": "splits",
     "missing": "splits",

@@ -28,10 +28,14 @@ PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []
     [
         PLAIN,
         PLAIN._replace(start=0, stop=2**40),
-        PLAIN._replace(boxes=("pixel", [1.0, 2.5, 1e300, float("-inf")])),
+        PLAIN._replace(boxes=("pixel", [1.0, 2.5, 1e300, float("-inf")], (640.0, 480.0))),
         PLAIN._replace(mask_uri="s3://b/m.png"),
         PLAIN._replace(
-            segments=[(1, [[0.5, 1, 2, 3, 4, 5]]), (2, {"size": [2, 2], "counts": "04"})]
+            outlines=(
+                "pixel",
+                [(1, [[0.5, 1, 2, 3, 4, 5]]), (2, {"size": [2, 2], "counts": "04"})],
+                None,
+            )
         ),
     ],
 )

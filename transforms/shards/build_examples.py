@@ -15,7 +15,13 @@ from recordmill.schemas.config import Decode
 from recordmill.schemas.features import Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import BuiltFrame, ImageRef, SerializedExample, StoredImage
+from recordmill.schemas.records import (
+    BuiltFrame,
+    ImageRef,
+    RowOutlines,
+    SerializedExample,
+    StoredImage,
+)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.masks import (
@@ -228,7 +234,7 @@ def fetch(
     try:
         guard.check_ref(ref)
         image = read_bytes(ref.uri, ref.start, ref.stop, seen) if held is None else held
-        if not ref.mask_uri or ref.segments is not None:
+        if not ref.mask_uri or ref.outlines is not None:
             return Fetched(ref, image)
         with _mask_errors(ref):
             return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen))
@@ -312,8 +318,8 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
         RecordError: if the mask cannot be decoded, or does not match the image's size.
     """
     ref, data = fetched.ref, fetched.mask or b""
-    if ref.segments is not None:
-        return mask_from_outlines(ref.segments, image, schema)
+    if ref.outlines is not None:
+        return mask_from_outlines(RowOutlines(*ref.outlines), image, schema)
     image = image._replace(data=b"")  # only its size is used: less to send to the subprocess
     with _mask_errors(ref):
         if header := examine_mask_in_process(data):

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from recordmill.schemas.features import BOX_SIDES, Feature, Origin
-from recordmill.schemas.records import FeatureValue, RowBoxes
+from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import BoxSettings, ImageSettings, Resize
+from recordmill.schemas.settings import BoxSettings, Frame, ImageSettings, Resize
 from recordmill.transforms.functional.values.boxes import NORMALIZED, Box, convert_box
 
 # Width and height, in pixels.
@@ -29,6 +29,11 @@ _ROUNDING = 1e-6
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"
 CROPPED_OFF = "boxes cropped off"
+RESCALED = "annotations rescaled"
+TINY = "boxes below 0.01 % of the image"
+
+# The part of the image below which a box is `TINY`.
+TINY_AREA = 1e-4
 
 
 class Geometry(NamedTuple):
@@ -61,6 +66,10 @@ class Geometry(NamedTuple):
     def upright(self) -> Size:
         """The size before cropping, after the orientation is applied, if it is."""
         return self.displayed if self.turned else self.stored
+
+    def annotated(self, frame: Frame) -> Size:
+        """Returns the size of the image as it was annotated."""
+        return self.displayed if frame == "displayed" else self.stored
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -209,6 +218,59 @@ def _scaled(size: Size, factor: float) -> Size:
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
+class CoordinateScale(NamedTuple):
+    """The factors from the coordinates of a row to pixels of the annotated image in its file."""
+
+    x: float
+    y: float
+    is_rescaled: bool = False  # whether the image has another size than the row states
+
+
+def coordinate_scale(
+    row: RowBoxes | RowOutlines, geometry: Geometry, frame: Frame
+) -> CoordinateScale:
+    """Returns the scale of a row's coordinates; raises invalid_dimensions if there is none."""
+    width, height = geometry.annotated(frame)
+    stated = _stated_size(row.size or (width, height), (width, height), geometry, frame)
+    is_rescaled = stated != (width, height)
+    if row.units == NORMALIZED:
+        return CoordinateScale(width, height, is_rescaled)
+    return CoordinateScale(width / stated[0], height / stated[1], is_rescaled)
+
+
+def _stated_size(
+    stated: tuple[float, float], annotated: Size, geometry: Geometry, frame: Frame
+) -> tuple[float, float]:
+    """Returns the stated size with its sides in the order of the annotated image."""
+    sizes = [stated]
+    if geometry.orientation >= 5:  # tools that ignore the orientation state the stored size
+        sizes.append((stated[1], stated[0]))
+    if annotated in sizes:
+        return annotated
+    for size in sizes:
+        if is_scaled(size, annotated):
+            return size
+    raise RecordError(
+        Reason.INVALID_DIMENSIONS,
+        f"the annotation states {stated[0]:g} x {stated[1]:g} pixels, and the image as {frame} has "
+        f"{annotated[0]} x {annotated[1]}: another aspect ratio. Use the image that was annotated, "
+        "or ignore the stated size with size_columns=none (--boxes, --masks).",
+    )
+
+
+def is_scaled(size: tuple[float, float], scaled: Size) -> bool:
+    """Returns whether one scale maps both sides to those of another size, within one pixel.
+
+    >>> is_scaled((1000, 667), (500, 333)), is_scaled((1000, 667), (500, 500))
+    (True, False)
+    """
+    (width, height), (to_width, to_height) = size, scaled
+    # There is a scale s with |s * width - to_width| < 1 and |s * height - to_height| < 1.
+    return (to_width - 1) * height < (to_height + 1) * width and (to_height - 1) * width < (
+        to_width + 1
+    ) * height
+
+
 class TransformedBoxes(NamedTuple):
     """The boxes of a record.
 
@@ -216,7 +278,8 @@ class TransformedBoxes(NamedTuple):
         boxes: the boxes as fractions of the image of the record.
         kept: the index of each box in its row.
         area_scale: the number of pixels of the image per unit of area in the row.
-        remarks: the changes to boxes, such as "boxes clipped", which the manifest counts.
+        remarks: the changes to boxes, such as "boxes clipped", and `TINY` for each tiny box, which
+            the manifest counts.
     """
 
     boxes: list[Box]
@@ -248,16 +311,19 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
         settings: the box settings of the schema.
 
     Raises:
-        RecordError: bad_box if the settings reject invalid boxes and there is one.
+        RecordError: bad_box if the settings reject invalid boxes and there is one;
+            invalid_dimensions if the row states a size of another aspect ratio.
     """
     # Order of the transform: to pixels of the annotated image, check and clip, orient, crop, scale,
     # pad, divide by the size of the image of the record.
-    annotated = geometry.displayed if settings.frame == "displayed" else geometry.stored
-    unit = annotated if row.units == NORMALIZED else (1, 1)
+    annotated = geometry.annotated(settings.frame)
+    if not row.corners:
+        return TransformedBoxes([], [], 1.0, ())
+    unit = coordinate_scale(row, geometry, settings.frame)
     transform = _BoxTransform.of(geometry)
-    boxes, kept, remarks = list[Box](), list[int](), set[str]()
+    boxes, kept, remarks = list[Box](), list[int](), {RESCALED} if unit.is_rescaled else set[str]()
     for i, box in enumerate(row.boxes):
-        checked = _checked(_scaled_box(box, unit), annotated, settings, i, remarks)
+        checked = _checked(_scaled_box(box, (unit.x, unit.y)), annotated, settings, i, remarks)
         if checked is None:
             remarks.add(DROPPED)
             continue
@@ -267,8 +333,9 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
             continue
         boxes.append(cropped)
         kept.append(i)
-    area_scale = unit[0] * unit[1] * transform.scale[0] * transform.scale[1]
-    return TransformedBoxes(boxes, kept, area_scale, tuple(sorted(remarks)))
+    area_scale = unit.x * unit.y * transform.scale[0] * transform.scale[1]
+    tiny = sum((box[2] - box[0]) * (box[3] - box[1]) < TINY_AREA for box in boxes)
+    return TransformedBoxes(boxes, kept, area_scale, (*sorted(remarks), *(TINY,) * tiny))
 
 
 def box_values(

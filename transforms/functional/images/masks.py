@@ -19,13 +19,15 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from recordmill.schemas.features import Schema
-from recordmill.schemas.records import StoredImage
+from recordmill.schemas.records import RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MaskSettings
 from recordmill.transforms.functional.images import png
 from recordmill.transforms.functional.images.geometry import (
+    CoordinateScale,
     Geometry,
     Size,
+    coordinate_scale,
     geometry_of,
     inverse_orientation,
 )
@@ -73,7 +75,13 @@ def checked_outlines(values: Iterable[Any]) -> list[Outline]:
 def _checked(value: Any) -> Outline:
     if isinstance(value, Mapping):
         return {"size": _size_of(value), "counts": _counts_of(value)}
-    if not isinstance(value, list | tuple) or not value:
+    if isinstance(value, list | tuple) and not value:
+        # CVAT writes [] for rectangles; drawing nothing would make them background.
+        detail = (
+            "is empty; expected polygons [[x, y, …], …] or {size, counts}. Add the outline, or "
+        )
+        raise RecordError(Reason.WRONG_TYPE, f"{detail}remove the annotation.")
+    if not isinstance(value, list | tuple):
         raise _invalid_outline(value)
     return [_polygon(polygon) for polygon in value]
 
@@ -281,17 +289,15 @@ def mask_from_file(
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
-    ids = read_ids(data, annotated_size(geometry, schema.masks), schema.masks.frame, header)
+    ids = read_ids(data, geometry.annotated(schema.masks.frame), schema.masks.frame, header)
     return encode_mask(ids, geometry, schema.masks)
 
 
-def mask_from_outlines(
-    segments: list[tuple[int, Outline]], image: StoredImage, schema: Schema
-) -> bytes:
+def mask_from_outlines(outlines: RowOutlines, image: StoredImage, schema: Schema) -> bytes:
     """Builds the mask of a record from the outlines of objects: a PNG aligned with the image.
 
     Args:
-        segments: the class id and the outline of each object.
+        outlines: the class id and the outline of each object.
         image: the image of the record.
         schema: the schema of the dataset.
 
@@ -300,20 +306,23 @@ def mask_from_outlines(
             exceeds the bit depth.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
-    for class_id, _ in segments:
+    for class_id, _ in outlines.objects:
         check_id(class_id, schema.masks)
-    ids = draw_segments(segments, annotated_size(geometry, schema.masks))
-    return encode_mask(ids, geometry, schema.masks)
+    frame = schema.masks.frame
+    segments = outlines.objects
+    if segments and (scale := coordinate_scale(outlines, geometry, frame))[:2] != (1, 1):
+        segments = [(class_id, _scaled(outline, scale)) for class_id, outline in segments]
+    return encode_mask(draw_segments(segments, geometry.annotated(frame)), geometry, schema.masks)
 
 
-def annotated_size(geometry: Geometry, settings: MaskSettings) -> Size:
-    """Returns the width and height of the image as it was annotated.
-
-    Args:
-        geometry: the transform of the image.
-        settings: the mask settings of the schema.
-    """
-    return geometry.displayed if settings.frame == "displayed" else geometry.stored
+def _scaled(outline: Outline, scale: CoordinateScale) -> Outline:
+    """Returns an outline in pixels; run lengths are of pixels, and state the size they fit."""
+    if isinstance(outline, dict):
+        return outline
+    return [
+        [number * (scale.y if i % 2 else scale.x) for i, number in enumerate(polygon)]
+        for polygon in outline
+    ]
 
 
 def read_ids(

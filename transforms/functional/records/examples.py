@@ -26,11 +26,14 @@ from recordmill.schemas.records import (
     ImageRef,
     ImageShape,
     RowBoxes,
+    RowOutlines,
     SerializedExample,
     StoredImage,
 )
 from recordmill.transforms.functional.images.geometry import (
+    RESCALED,
     box_values,
+    coordinate_scale,
     geometry_of,
     transform_boxes,
 )
@@ -112,6 +115,8 @@ def complete_values(
     remarks: tuple[str, ...] = ()
     if ref.boxes is not None and image is not None:
         ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
+    if ref.outlines is not None and image is not None and RESCALED not in remarks:
+        remarks += _remarks_on_outlines(schema, RowOutlines(*ref.outlines), image)
     features = dict(zip(schema.features, ref.values, strict=True))
     if image is not None:
         if is_16_bit(image.data):
@@ -140,6 +145,14 @@ def _with_boxes(
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
     return ref._replace(values=tuple(values)), transformed.remarks
+
+
+def _remarks_on_outlines(
+    schema: Schema, outlines: RowOutlines, image: StoredImage
+) -> tuple[str, ...]:
+    geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    scale = coordinate_scale(outlines, geometry, schema.masks.frame) if outlines.objects else None
+    return (RESCALED,) if scale and scale.is_rescaled else ()
 
 
 def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:

@@ -23,6 +23,10 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import ColumnKinds
+from recordmill.transforms.functional.rows.coordinate_units import (
+    CoordinateCounts,
+    count_coordinates,
+)
 from recordmill.transforms.functional.rows.identities import (
     Identities,
     Identity,
@@ -129,6 +133,7 @@ class Analysis:
             of `UNASSIGNED` rows if their splits depend on all rows.
         labels: the labels of each class feature.
         columns: the kinds of all columns, for schemas that include every column.
+        coordinates: the boxes and outlines without stated units, by the block of the schema.
         sample: [(order hash, image uri, size of the other values in bytes)] of the first rows by
             order; if the size includes the image, the uri is "".
     """
@@ -137,6 +142,7 @@ class Analysis:
     splits: Counter[str] = field(default_factory=Counter)
     labels: dict[str, LabelSet] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
+    coordinates: dict[str, CoordinateCounts] = field(default_factory=dict)
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     # Rows with a later order are not in the sample.
     _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, compare=False)
@@ -157,6 +163,7 @@ class Analysis:
         # `bind_rows` rejects the rows without an identity.
         for part, identities in _identified(rows, analyzer):
             self._add_labels(part, analyzer)
+            count_coordinates(part, analyzer.binding, self.coordinates)
             self._add_positions(part, identities, analyzer, find)
         self._check_limits()
 
@@ -167,12 +174,15 @@ class Analysis:
         self.columns.merge(other.columns)
         for feature, labels in other.labels.items():
             self.labels.setdefault(feature, LabelSet()).add(labels.found, feature)
+        for block, counts in other.coordinates.items():
+            self.coordinates.setdefault(block, CoordinateCounts()).merge(counts)
         self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
         self._check_limits()
 
     def part_of(self, whole: Analysis) -> Analysis:
-        """Returns this analysis of a sample with the classes and columns of all rows."""
-        return replace(self, labels=whole.labels, columns=whole.columns)
+        """Returns this analysis of a sample with the classes, columns and units of all rows."""
+        labels, columns, coordinates = whole.labels, whole.columns, whole.coordinates
+        return replace(self, labels=labels, columns=columns, coordinates=coordinates)
 
     def _check_limits(self) -> None:
         """Rejects tables with too many splits or columns."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from recordmill.schemas.features import Feature, Missing, Origin, Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import ImageRef, Row, RowBoxes
+from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import BoxSettings
-from recordmill.transforms.functional.images.masks import Outline, checked_outlines
+from recordmill.schemas.settings import AnnotationSettings, BoxSettings
+from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.labels import class_id
-from recordmill.transforms.functional.values.boxes import TO_CORNERS, UNITS
+from recordmill.transforms.functional.values.boxes import PIXEL, TO_CORNERS, UNITS
 from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
@@ -49,7 +50,11 @@ def read_boxes(
     corners = TO_CORNERS[settings.order]
     is_text = any(row.untyped(column) for column in used)
     numbers = [_numbers(four, i, is_text) for i, four in enumerate(fours)]
-    return RowBoxes(_units(row, settings, columns), [x for four in numbers for x in corners(*four)])
+    return RowBoxes(
+        units_of(row, settings, columns) or PIXEL,
+        [x for four in numbers for x in corners(*four)],
+        _stated_size(row, settings, columns),
+    )
 
 
 def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
@@ -95,11 +100,11 @@ def _numbers(four: Any, index: int, is_text: bool) -> tuple[float, float, float,
     return one, two, three, four_
 
 
-def _units(row: Row, settings: BoxSettings, columns: Mapping[str, str]) -> str:
-    """Returns the units that a row states in its units column, or else those of the settings."""
+def units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str]) -> str | None:
+    """Returns the units that a row states, or else those of the settings; None if neither does."""
     if settings.units_column is None:
         return settings.units
-    column = columns.get(settings.units_column, settings.units_column)
+    column = _column(settings.units_column, columns)
     units = single_value(row.values.get(column))
     if units is None or units == "":
         return settings.units
@@ -107,6 +112,47 @@ def _units(row: Row, settings: BoxSettings, columns: Mapping[str, str]) -> str:
         detail = f"column {column!r}: expected one of {', '.join(UNITS)}, got {units!r}"
         raise RecordError(Reason.WRONG_TYPE, detail)
     return str(units)
+
+
+def _stated_size(
+    row: Row, settings: AnnotationSettings, columns: Mapping[str, str]
+) -> tuple[float, float] | None:
+    """Returns the width and height of the annotated image; None if a row does not state both."""
+    if settings.size_columns is None:
+        return None
+    width, height = (_stated_side(row, _column(name, columns)) for name in settings.size_columns)
+    return (width, height) if width > 0 and height > 0 else None
+
+
+def _stated_side(row: Row, column: str) -> float:
+    """Returns a side in pixels, which tables with a row per box repeat; 0 if none is stated."""
+    value = row.values.get(column)
+    if isinstance(value, list | tuple):
+        value = value[0] if value and value.count(value[0]) == len(value) else None
+    if value is None or value == "":
+        return 0
+    try:
+        side = to_number(value, row.untyped(column))
+    except RecordError:  # such as "unknown", or the widths of boxes
+        return 0
+    return side if math.isfinite(side) else 0
+
+
+def coordinates_of(
+    row: Row, block: str, schema: Schema, columns: Mapping[str, str]
+) -> list[list[float]]:
+    """Returns the coordinates of each box, for "boxes", or of each polygon, for "masks"."""
+    if block == "boxes":
+        corners = read_boxes(row, schema.boxes, columns, _box_feature(schema)).corners
+        return [corners[i : i + 4] for i in range(0, len(corners), 4)]
+    mask = schema.features[schema.mask_feature or ""]
+    outlines = checked_outlines(_items(row, _column(mask.source.name, columns)))
+    return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
+
+
+def _box_feature(schema: Schema) -> Feature:
+    """Returns a feature from boxes, whose `missing` and `separator` apply to their columns."""
+    return next(f for f in schema.features.values() if f.source.origin is Origin.BOX)
 
 
 def with_annotations(
@@ -130,10 +176,9 @@ def with_annotations(
     """
     schema = resolved.schema
     if schema.has_boxes:
-        feature = next(f for f in schema.features.values() if f.source.origin is Origin.BOX)
-        boxes = read_boxes(row, schema.boxes, columns, feature)
+        boxes = read_boxes(row, schema.boxes, columns, _box_feature(schema))
         _check_lengths(schema, ref, columns, len(boxes.corners) // 4)
-        ref = ref._replace(boxes=(boxes.units, boxes.corners))
+        ref = ref._replace(boxes=(boxes.units, boxes.corners, boxes.size))
     if schema.mask_feature is not None:
         mask = schema.features[schema.mask_feature]
         # The mask is an image file, or is drawn from outlines.
@@ -141,7 +186,8 @@ def with_annotations(
             return ref._replace(
                 mask_uri=_mask_uri(row, _column(mask.source.name, columns), resolve)
             )
-        return ref._replace(segments=_segments(row, mask, resolved, columns))
+        found = _outlines(row, mask, resolved, columns)
+        return ref._replace(outlines=(found.units, found.objects, found.size))
     return ref
 
 
@@ -179,13 +225,14 @@ def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
     return resolve(value)
 
 
-def _segments(
+def _outlines(
     row: Row, mask: Feature, resolved: ResolvedSchema, columns: Mapping[str, str]
-) -> list[tuple[int, Outline]]:
+) -> RowOutlines:
     """Returns the class id and the outline of each object, in drawing order."""
+    settings = resolved.schema.masks
     name = resolved.schema.mask_feature or ""
     ids = resolved.class_ids.get(name)
-    labels_column = _column(resolved.schema.masks.labels, columns)
+    labels_column = _column(settings.labels, columns)
     outlines_column = _column(mask.source.name, columns)
     labels = _items(row, labels_column)
     outlines = _items(row, outlines_column)
@@ -199,9 +246,11 @@ def _segments(
         raise RecordError(error.reason, f"column {labels_column!r}: {error.detail}") from None
     # [(class id, outline)], drawn in this order: later objects cover earlier ones.
     try:
-        return list(zip(classes, checked_outlines(outlines), strict=True))
+        objects = list(zip(classes, checked_outlines(outlines), strict=True))
     except RecordError as error:
         raise RecordError(error.reason, f"column {outlines_column!r}: {error.detail}") from None
+    units = units_of(row, settings, columns) or PIXEL
+    return RowOutlines(units, objects, _stated_size(row, settings, columns))
 
 
 def _items(row: Row, column: str) -> list[Any]:

@@ -11,18 +11,20 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
 from recordmill.schemas.records import Items, Row
-from recordmill.schemas.settings import BoxSettings
+from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.values.plain import distinct, plain_type
 from recordmill.transforms.functional.values.typed import looks_boolean, looks_integer, looks_number
+
+_Settings = TypeVar("_Settings", bound=AnnotationSettings)
 
 
 def resolve_sources(
@@ -63,6 +65,9 @@ def resolve_sources(
     _check_mapping(schema, config)
     boxes = _resolved_boxes(schema, present, config, where)
     resolved = schema.model_copy(update={"features": features, "boxes": boxes})
+    if resolved.has_outlines:
+        masks = _with_optional(schema.masks, resolved, present, config)
+        resolved = resolved.model_copy(update={"masks": masks})
     _check_mask_labels(resolved, present, config, where)
     return resolved
 
@@ -85,7 +90,7 @@ def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
     boxes = schema.boxes
     if schema.has_boxes and boxes.column not in config.columns:
         names += boxes.columns or (str(boxes.column),)
-    names.append(schema.masks.labels)
+    names += [*boxes.optional_columns, schema.masks.labels, *schema.masks.optional_columns]
     others = (config.key_column, config.split_column, config.group_column)
     return (*map(config.column, names), *(name for name in others if name is not None))
 
@@ -202,15 +207,11 @@ def _resolved_boxes(
     boxes = schema.boxes
     if not schema.has_boxes:
         return boxes
-    # The units column is optional: without it, the units are those of the settings.
-    update: dict[str, str | None] = {}
-    if boxes.units_column is not None and config.column(boxes.units_column) not in present:
-        update["units_column"] = None
     absent = [n for n in boxes.columns or () if config.column(n) not in present]
     if boxes.columns is not None and not absent:
-        return boxes.model_copy(update={**update, "column": None})
+        return _with_optional(boxes.model_copy(update={"column": None}), schema, present, config)
     if boxes.column is not None and config.column(boxes.column) in present:
-        return boxes.model_copy(update={**update, "columns": None})
+        return _with_optional(boxes.model_copy(update={"columns": None}), schema, present, config)
     first = absent[0] if boxes.columns is not None else boxes.column or ""
     column = (
         f" add a column {config.column(boxes.column)!r}," if boxes.columns and boxes.column else ""
@@ -219,10 +220,31 @@ def _resolved_boxes(
     raise UsageError(f"the boxes: {_missing_column(config.column(first), present, where)}{hint}")
 
 
+def _with_optional(
+    settings: _Settings, schema: Schema, present: Collection[str], config: ConvertConfig
+) -> _Settings:
+    """Returns settings with those columns of units and of the annotated size that exist."""
+    for name in settings.optional_columns:
+        if name in config.columns and config.columns[name] not in present:
+            raise UsageError(_missing_column(config.columns[name], present, "the table"))
+    units, sizes = settings.units_column, settings.size_columns
+    if units is not None and config.column(units) not in present:
+        units = None
+    # Widths and heights of boxes are not those of images.
+    of_boxes = {*(schema.boxes.columns or ())} if schema.has_boxes else set()
+    of_boxes |= {f.source.name for f in schema.features.values() if f.of_boxes}
+    pairs = SIZE_COLUMNS if sizes == SIZE_COLUMNS[0] else (sizes,) if sizes else ()
+    sizes = next(
+        (p for p in pairs if of_boxes.isdisjoint(p) and {*map(config.column, p)} <= {*present}),
+        None,
+    )
+    return settings.model_copy(update={"units_column": units, "size_columns": sizes})
+
+
 def _check_mask_labels(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
-    if not any(f.source.origin is Origin.SEGMENTATION for f in schema.features.values()):
+    if not schema.has_outlines:
         return
     labels = config.column(schema.masks.labels)
     if labels not in present:
@@ -260,9 +282,9 @@ def _sequence_columns(schema: Schema) -> tuple[str, ...]:
 def _annotation_columns(schema: Schema) -> tuple[str, ...]:
     """Returns the schema columns of boxes and of the classes of outlines."""
     boxes = schema.boxes.all_columns if schema.has_boxes else ()
-    sources = (source for feature in schema.features.values() for source in feature.sources)
-    drawn = any(source.origin is Origin.SEGMENTATION for source in sources)
-    return (*boxes, schema.masks.labels) if drawn else boxes
+    if not schema.has_outlines:
+        return boxes
+    return (*boxes, schema.masks.labels, *schema.masks.optional_columns)
 
 
 def _missing_column(column: str, present: Collection[str], where: str) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Schema
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.option_values import MAX_SHARDS
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
+from recordmill.schemas.settings import AnnotationSettings
 from recordmill.schemas.tables import NO_CLASSES
 from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
@@ -19,6 +21,7 @@ from recordmill.transforms.functional.rows.analysis import (
     Analyzer,
     sampled_rows,
 )
+from recordmill.transforms.functional.rows.coordinate_units import with_units
 from recordmill.transforms.functional.rows.labels import (
     LabelSet,
     merged_class_names,
@@ -58,11 +61,13 @@ def build_plan(
     if not features and analysis.rows:
         raise UsageError(f"--input {config.inputs[0]}: the table has no columns. Add a column.")
     resolved = schema.model_copy(update={"features": features})
+    resolved, findings = with_units(resolved, analyzer.binding, analysis.coordinates)
     if base and base.keeps_records:
         resolved, kept = schema_of_base(resolved, base), base.manifest.input.records
     rows = rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
-    source = _source(analyzer, _integral_floats(analysis, with_classes.classes))
+    notes = _integral_floats(analysis, with_classes.classes)
+    source = _source(analyzer, notes, findings)
     if config.records_per_shard is not None:
         found: dict[str, list[int]] = {split: [] for split in splits}
         for split, start in shard_starts:
@@ -98,7 +103,9 @@ def schema_of_base(resolved: Schema, base: Base) -> Schema:
         )
     features = old.features if old.every_column else resolved.features
     new = resolved.model_copy(update={"features": features})
-    ignored = {"description"}
+    # Neither a description nor the columns and units of rows change what records contain.
+    of_rows = set(AnnotationSettings.model_fields) | {"columns", "column", "order"}
+    ignored: Any = {"description": True, "boxes": of_rows, "masks": of_rows}
     one, other = (s.model_dump(mode="json", exclude=ignored) for s in (old, new))
     for block in (name for name in one if one[name] != other[name]):
         raise UsageError(
@@ -146,7 +153,7 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
             yield f"labels of {name!r} such as {written[0]} are read as integers"
 
 
-def _source(analyzer: Analyzer, notes: Iterable[str]) -> SourceEntry:
+def _source(analyzer: Analyzer, notes: Iterable[str], findings: Iterable[Finding]) -> SourceEntry:
     declared, base, read = analyzer.declared, analyzer.base, analyzer.snapshots
     of_base = base.kept_snapshots if base else ()
     tables = {snapshot.table for snapshot in read}
@@ -160,7 +167,7 @@ def _source(analyzer: Analyzer, notes: Iterable[str]) -> SourceEntry:
             if found.names
         },
         conflicts={name: found.conflict for name, found in declared.items() if found.conflict},
-        findings=analyzer.findings,
+        findings=(*analyzer.findings, *findings),
     )
 
 

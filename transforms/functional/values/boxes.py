@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from recordmill.schemas.features import BOX_SIDES
 from recordmill.schemas.rejects import Reason, RecordError
@@ -16,7 +16,8 @@ from recordmill.schemas.settings import Order
 # xmin, ymin, xmax and ymax, in pixels or as fractions of the image.
 Box: TypeAlias = tuple[float, float, float, float]
 
-PIXEL, NORMALIZED = "pixel", "normalized"
+PIXEL: Final = "pixel"
+NORMALIZED: Final = "normalized"
 UNITS = (PIXEL, NORMALIZED)
 
 # The columns of boxes that sources of annotations yield.

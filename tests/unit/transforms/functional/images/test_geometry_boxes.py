@@ -94,7 +94,8 @@ def test_boxes_outside_a_crop_are_dropped():
 def test_areas_scale_with_the_image():
     half = geometry_of(SIZE, 1, ImageSettings(max_side=20))
     assert placed(GOOD, geometry=half).area_scale == 0.25
-    assert placed(geometry=half, units="normalized").area_scale == 200.0  # pixels of the record's
+    whole = placed((0, 0, 1, 1), geometry=half, units="normalized")
+    assert whole.area_scale == 200.0  # pixels of the image of the record
 
 
 def feature(source, kind="float", shape=(), **options):

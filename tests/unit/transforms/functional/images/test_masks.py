@@ -14,7 +14,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from recordmill.schemas.features import Schema
-from recordmill.schemas.records import StoredImage
+from recordmill.schemas.records import RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings, MaskSettings
 from recordmill.schemas.yaml_files import preset
@@ -128,7 +128,9 @@ def test_ids_of_outlines_beyond_the_bit_depth_are_rejected():
         (-1, "-1 in a mask of 8 bits$"),
     ):
         with pytest.raises(RecordError, match=f"class id {message}"):
-            mask_from_outlines([(class_id, whole)], stored_image(SIZE), schema)
+            mask_from_outlines(
+                RowOutlines("pixel", [(class_id, whole)]), stored_image(SIZE), schema
+            )
 
 
 def stored_image(size, orientation=1):
@@ -138,7 +140,7 @@ def stored_image(size, orientation=1):
 def test_a_mask_from_outlines_equals_the_mask_from_a_file():
     schema = preset("segmentation")
     left = {"size": [3, 5], "counts": [0, 6, 9]}
-    drawn = mask_from_outlines([(4, left)], stored_image((3, 5), 6), schema)
+    drawn = mask_from_outlines(RowOutlines("pixel", [(4, left)]), stored_image((3, 5), 6), schema)
     ids = np.zeros((3, 5))
     ids[:, :2] = 4
     assert drawn == mask_from_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)

@@ -101,18 +101,18 @@ LABELS = {"labels": ["dog", "cat"]}
 )
 def test_boxes_as_tables_write_them(values, is_text, boxes):
     labels = {"labels": "dog|cat"} if is_text else LABELS
-    assert detection({**values, **labels}, is_text, **boxes).boxes == ("pixel", CORNERS)
+    assert detection({**values, **labels}, is_text, **boxes).boxes == ("pixel", CORNERS, None)
 
 
 def test_mapped_columns_are_read():
     names = {"bbox": "rects", "labels": "names"}
     values = {"rects": [[1, 2, 3, 4]], "names": ["cat"]}
-    assert detection(values, names=names).boxes == ("pixel", [1.0, 2.0, 3.0, 4.0])
+    assert detection(values, names=names).boxes == ("pixel", [1.0, 2.0, 3.0, 4.0], None)
 
 
 def test_units_of_the_row_take_precedence():
     values = {**FOUR, **LABELS}
-    assert detection({**values, "box_units": "normalized"}).boxes == ("normalized", CORNERS)
+    assert detection({**values, "box_units": "normalized"}).boxes == ("normalized", CORNERS, None)
     assert detection({**values, "box_units": None}, units="normalized").boxes[0] == "normalized"
     assert detection(values, units="normalized").boxes[0] == "normalized"
     assert rejection({**values, "box_units": "yards"}) == (
@@ -132,7 +132,7 @@ def test_units_of_the_row_take_precedence():
 )
 def test_an_image_without_boxes(values, is_text):
     ref = detection(values, is_text)
-    assert ref.boxes == ("pixel", [])
+    assert ref.boxes == ("pixel", [], None)
     assert ref.values[-5:] == ([], [], [], [], [])
 
 
@@ -213,16 +213,16 @@ def test_outlines_are_returned_with_their_classes():
     }
     names = ("background", *PETS)
     ref = bound(schema, values, classes=names)
-    assert (ref.mask_uri, ref.segments) == (
+    assert (ref.mask_uri, ref.outlines) == (
         "",
-        [(2, {**runs, "counts": b"04"}), (1, [[0, 0, 1, 1, 1, 0]])],
+        ("pixel", [(2, {**runs, "counts": b"04"}), (1, [[0, 0, 1, 1, 1, 0]])], None),
     )
     as_text = {
         "image": "a.jpg",
         "segmentation": '[{"size": [2, 2], "counts": "04"}, [[0, 0, 1, 1, 1, 0]]]',
         "labels": "dog|cat",
     }
-    assert bound(schema, as_text, True, names).segments == ref.segments
+    assert bound(schema, as_text, True, names).outlines == ref.outlines
     with pytest.raises(
         RecordError, match="column 'labels': expected 2 items, one per outline, got 1"
     ):
