@@ -145,6 +145,11 @@ def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertC
         _check_sequence_join(schema, tables.columns, config)
     images = config.column(schema.image.column) if schema.has_image else ""
     embedded = images if images in tables.embedded else None
+    if images in tables.raw:
+        raise UsageError(
+            f"--input {tables.files[0].path}: {tables.raw[images]}, which are raw uint8 "
+            "pixels; expected an encoded image. Encode them as PNG, as with tf.io.encode_png."
+        )
     check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)
     return schema
 

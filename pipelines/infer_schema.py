@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from recordmill.pipelines.input_tables import InputTables, probe_tables
@@ -27,6 +27,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
 )
 from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources.batches import BYTES, PATH
+from recordmill.transforms.functional.values.typed import single_value
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.workers.sandbox import examine_in_subprocess
@@ -53,7 +54,10 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
     if not rows:
         raise UsageError(f"--infer {table}: has no rows. Add some.")
     columns = [
-        name for name in tables.columns if name not in tables.unsupported or name in tables.embedded
+        name
+        for name in tables.columns
+        if name not in tables.derived
+        and (name not in tables.unsupported or name in tables.embedded)
     ]
     guess = infer_from_rows(columns, rows)
     if not guess.columns:
@@ -128,7 +132,7 @@ def _images(guess: InferredSchema, rows: Sequence[Row], image_root: str | None) 
 
 
 def _image(row: Row, column: str, image_root: str | None) -> bytes:
-    value = row.values[column]
+    value = single_value(row.values[column])
     if isinstance(value, bytes):
         return value
     if row.image is not None:
@@ -140,9 +144,14 @@ def _heading(
     table: str, guess: InferredSchema, config: ConvertConfig, tables: InputTables
 ) -> list[str]:
     lines = [f"Guessed from the first {guess.rows:,} rows of {table}: check it before you use it."]
-    if fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
+    known = [tables.preset, *(schema.name for schema in tables.schemas)]
+    if fitting := [name for name in preset_names() if name in known]:
+        lines += ["", "The records have the features of this preset, and need no schema file:"]
+        lines += [f"  {_command(name, table, {})}" for name in fitting]
+    elif fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
+        mappings = {name: _mapping(preset(name), guess) for name in fitting}
         lines += ["", "The table fits these presets without a schema file:"]
-        lines += [f"  {_command(name, table, guess)}" for name in fitting]
+        lines += [f"  {_command(name, table, mapping)}" for name, mapping in mappings.items()]
     used = tables.embedded | tables.structs  # as images, and by their fields
     others = {name: type_ for name, type_ in tables.unsupported.items() if name not in used}
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in others.items()]
@@ -171,8 +180,8 @@ def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
     return {role: column for role, column in roles if role in known and role != column}
 
 
-def _command(name: str, table: str, guess: InferredSchema) -> str:
-    mapping = ",".join(f"{role}={column}" for role, column in _mapping(preset(name), guess).items())
+def _command(name: str, table: str, columns_of: Mapping[str, str]) -> str:
+    mapping = ",".join(f"{role}={column}" for role, column in columns_of.items())
     columns = f" --columns {shlex.quote(mapping)}" if mapping else ""
     where = f"--input {shlex.quote(table)} --output DIR --name {schema_name(table)}"
     return f"recordmill convert --schema {name} {where}{columns}"

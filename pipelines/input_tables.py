@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,14 @@ import pyarrow as pa
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, TableFile
+from recordmill.schemas.tables import SPLIT, DeclaredClasses, Metadata, Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
+from recordmill.transforms.functional.rows.binding import common_folder
 from recordmill.transforms.functional.sources.delimited import DELIMITERS, header_of
 from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.files import (
@@ -33,9 +36,11 @@ from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.listing import ListedPath, list_paths, similar_path
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.storage.record_folders import described, metadata_of
 
 _WITH_IMAGES = ("tar",)
 _THREADS = 16
+_SHOWN_IDS = 3
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,9 @@ class InputTables:
         recognized: what inputs were recognized as.
         findings: what was noticed in them.
         snapshots: the snapshots of lakehouse tables.
+        schemas: the schemas of the datasets among the files.
+        raw: the columns of unencoded pixels, with their shape.
+        derived: the columns that have values of other columns, under the names of a schema.
     """
 
     files: tuple[TableFile, ...]
@@ -71,6 +79,9 @@ class InputTables:
     recognized: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
+    schemas: tuple[Schema, ...] = ()
+    raw: Mapping[str, str] = field(default_factory=dict)
+    derived: frozenset[str] = frozenset()
 
     @property
     def fields(self) -> dict[str, list[str]]:
@@ -157,17 +168,37 @@ def _probe_all(
         )
         # A folder with annotation files is listed as one path, and read as several files.
         parts = [(file, at) for one, at in zip(found, listed, strict=True) for file in one.files]
+        with _reading(flag, paths[0]):
+            files = _with_metadata([file for file, _ in parts])
+        parts = [(file, at) for file, (_, at) in zip(files, parts, strict=True)]
         shown = list(executor.map(lambda part: _probe(flag, *part), parts))
     probed = [
         _with_partition(file, probe, at) for (file, at), probe in zip(parts, shown, strict=True)
     ]
-    probes = [probe for _, probe in probed]
-    _check_folders(flag, [where for _, where in parts], probes)
+    _check_folders(flag, [where for _, where in parts], [probe for _, probe in probed])
     if not any(file.format in DELIMITERS for file, _ in probed):
         _check_no_text_options(flag, config)
+    recognized = (
+        f"{masked_url(path)}: read as {one.text}"
+        for path, one in zip(paths, found, strict=True)
+        if one.text
+    )
+    return replace(
+        _merged(flag, probed, list(chain(*(one.findings for one in found)))),
+        recognized=(*recognized, *_dataset_lines([file for file, _ in probed])),
+        snapshots=tuple(one.snapshot for one in found if one.snapshot),
+    )
+
+
+def _merged(
+    flag: str, probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Finding]
+) -> InputTables:
+    """Returns the files with what they have in common."""
+    probes = [probe for _, probe in probed]
     columns = _common_columns([probe.columns for probe in probes if probe.columns])
     splits = dict.fromkeys(split for probe in probes for split in probe.splits)
-    presets = {probe.preset for probe in probes}
+    presets = {probe.preset for probe in probes if probe.columns}
+    classes = _merged_classes(flag, probed)
     return InputTables(
         files=tuple(file for file, _ in probed),
         columns=columns,
@@ -175,17 +206,66 @@ def _probe_all(
         unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
         embedded=frozenset().union(*(probe.embedded for probe in probes)),
         structs=frozenset().union(*(probe.structs for probe in probes)),
-        classes=_merged_classes(flag, probed),
+        classes=classes,
         splits=tuple(splits) if SPLIT in columns else (),
         preset=presets.pop() if len(presets) == 1 else "",
-        recognized=tuple(
-            f"{masked_url(path)}: read as {one.text}"
-            for path, one in zip(paths, found, strict=True)
-            if one.text
+        schemas=_distinct([probe.schema for probe in probes if probe.schema]),
+        raw={name: what for probe in probes for name, what in probe.raw.items()},
+        derived=frozenset().union(*(probe.derived for probe in probes)),
+        findings=(
+            *findings,
+            *chain(*(probe.findings for probe in probes)),
+            *_merge_findings(probed, classes),
+            *_split_findings(splits, columns),
         ),
-        findings=tuple(chain(*(one.findings for one in found), *(p.findings for p in probes))),
-        snapshots=tuple(one.snapshot for one in found if one.snapshot),
     )
+
+
+def _distinct(schemas: Sequence[Schema]) -> tuple[Schema, ...]:
+    """Returns the schemas without those that are equal to one before."""
+    found = list[Schema]()
+    for schema in schemas:
+        if schema not in found:
+            found.append(schema)
+    return tuple(found)
+
+
+def _with_metadata(files: Sequence[TableFile]) -> list[TableFile]:
+    """Returns TFRecord files with what describes their records, and other files as they are."""
+    folders = {posixpath.dirname(file.path) for file in files if file.format == "tfrecord"}
+    if not folders:
+        return list(files)
+    metadata = {folder: metadata_of(folder or ".") for folder in sorted(folders)}
+    prefixes = _key_prefixes([found for found in metadata.values() if found])
+    described_files = list[TableFile]()
+    for file in files:
+        found = metadata.get(posixpath.dirname(file.path)) if file.format == "tfrecord" else None
+        if found and _describes(found, file):
+            file = replace(file, metadata=found, key_prefix=prefixes.get(found, ""))
+        described_files.append(file)
+    return described_files
+
+
+def _describes(metadata: Metadata, file: TableFile) -> bool:
+    """Returns whether metadata is about a file: a dataset lists its shards."""
+    shards = described(metadata).shards
+    return not shards or posixpath.basename(file.path) in shards
+
+
+def _key_prefixes(metadata: Sequence[Metadata]) -> dict[Metadata, str]:
+    """Returns a folder for the keys of each of several datasets, whose keys may be equal."""
+    datasets = {found: one for found in metadata if (one := described(found)).shards}
+    if len(datasets) < 2:
+        return {}
+    root = common_folder([f"{found.folder}/" for found in datasets])
+    for names in (
+        [one.name for one in datasets.values()],
+        [f"{one.name}/{one.version}" for one in datasets.values()],
+        [found.folder.removeprefix(root) for found in datasets],
+    ):
+        if len(set(names)) == len(names):
+            break
+    return {found: f"{name}/" for found, name in zip(datasets, names, strict=True)}
 
 
 def _merged_classes(
@@ -201,6 +281,50 @@ def _merged_classes(
             except UsageError as error:
                 raise UsageError(f"{flag} {error}") from error
     return merged
+
+
+def _dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
+    """Yields a line for each dataset among the files."""
+    for found in dict.fromkeys(file.metadata for file in files if file.metadata):
+        if (dataset := described(found)).shards:
+            yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
+
+
+def _merge_findings(
+    probed: Sequence[tuple[TableFile, Probe]], classes: Mapping[str, DeclaredClasses]
+) -> Iterator[Finding]:
+    """Yields the differences of keys and class ids from those of the datasets."""
+    if prefixes := [file.key_prefix for file, _ in probed if file.metadata and file.key_prefix]:
+        listed = ", ".join(dict.fromkeys(prefixes))
+        text = f"the keys of several datasets begin with {listed}"
+        yield Finding(
+            kind="key_prefixes", severity="note", text=text, hint="--key_column sets others"
+        )
+    changes = dict.fromkeys(
+        (file.metadata.folder if file.metadata else file.path, change)
+        for file, probe in probed
+        for column, found in probe.classes.items()
+        if (change := _changed_ids(found, classes[column]))
+    )
+    for where, change in changes:
+        text = f"{masked_url(where)}: class ids are remapped by name: {change}"
+        yield Finding(kind="remapped_classes", severity="note", text=text)
+
+
+def _split_findings(splits: Collection[str], columns: Collection[str]) -> Iterator[Finding]:
+    """Yields a warning if the splits of some files are lost, because others state none."""
+    if splits and SPLIT not in columns:
+        listed = ", ".join(sorted(splits, key=layout.split_rank))
+        text = f"the splits {listed} of some files are not kept, because others state no split"
+        yield Finding(kind="lost_splits", severity="warning", text=text)
+
+
+def _changed_ids(before: DeclaredClasses, after: DeclaredClasses) -> str:
+    """Returns the ids that classes have after they were merged by name, where they differ."""
+    ids = {name: id_ for id_, name in after.names} if before.by_name and after.by_name else {}
+    changed = [(name, id_) for id_, name in before.names if ids.get(name, id_) != id_]
+    shown = ", ".join(f"{name} {id_} → {ids[name]}" for name, id_ in changed[:_SHOWN_IDS])
+    return f"{shown}, …" if len(changed) > _SHOWN_IDS else shown
 
 
 def _with_partition(file: TableFile, probe: Probe, found: ListedPath) -> tuple[TableFile, Probe]:

@@ -25,6 +25,7 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 from recordmill.transforms.storage.files import exists, open_binary
 
 
@@ -72,8 +73,12 @@ def with_implied_options(
     Raises:
         UsageError: for a value that is not valid.
     """
-    implied, notes = dict[str, str](), list[str]()
-    if tables.preset and options.get("schema") is None:
+    implied, notes = dict[str, Any](), list[str]()
+    if tables.schemas and options.get("schema") is None:
+        implied["schema"] = _schema_of_datasets(tables.schemas)
+        name = implied["schema"].name
+        notes.append(f"schema: {name}, that of the dataset; --schema sets another")
+    elif tables.preset and options.get("schema") is None:
         implied["schema"] = tables.preset
         notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
     if tables.splits and options.get("split_column") is None:
@@ -85,6 +90,7 @@ def with_implied_options(
             notes.append(f"splits: those of --splits; the input has {listed}")
     config = config_of({**options, **implied})
     config = _with_file_name(config, tables)
+    config = _with_box_units(config, tables)
     if suffix := missing_suffix(config, tables):
         config = config.model_copy(update={"image_suffix": suffix})
         notes.append(
@@ -98,6 +104,21 @@ def with_implied_options(
     return config, replace(tables, recognized=(*tables.recognized, *notes))
 
 
+def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
+    """Returns the schema of all datasets in the input.
+
+    Raises:
+        UsageError: if they have several.
+    """
+    if len(schemas) > 1:
+        names = ", ".join(dict.fromkeys(schema.name for schema in schemas))
+        raise UsageError(
+            f"--input: the datasets have different schemas ({names}). Set --schema to the one that "
+            "their records shall have."
+        )
+    return schemas[0]
+
+
 def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig:
     """Returns the config with the image column of ImageFolder if the table lacks another one."""
     schema = config.dataset_schema
@@ -105,6 +126,17 @@ def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig
     if not (lacks_image and FILE_NAME in tables.columns):
         return config
     return config.model_copy(update={"columns": {schema.image.column: FILE_NAME, **config.columns}})
+
+
+def _with_box_units(config: ConvertConfig, tables: InputTables) -> ConvertConfig:
+    """Returns the config with the units of boxes in records, unless the schema states units."""
+    schema, column = config.dataset_schema, BOX_COLUMNS[-1]
+    boxes = schema.boxes
+    is_stated = boxes.units_column is not None or "units" in boxes.model_fields_set
+    if not schema.has_boxes or is_stated or column not in tables.derived:
+        return config
+    schema = schema.model_copy(update={"boxes": boxes.model_copy(update={"units_column": column})})
+    return config.model_copy(update={"dataset_schema": schema})
 
 
 Model = TypeVar("Model", bound=BaseModel)

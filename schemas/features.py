@@ -442,6 +442,14 @@ class Schema(BaseModel):
         """The Example keys of the features whose ids have names: class labels and masks."""
         return tuple(key for key, feature in self.features.items() if feature.classes)
 
+    @cached_property
+    def label_columns(self) -> frozenset[str]:
+        """The schema columns with class labels, as names or ids."""
+        labels = (feature for feature in map(self.labels_of, self.named_features) if feature)
+        names = (f for f in self.features.values() if f.source.origin is Origin.CLASS_NAME)
+        sources = (source for feature in (*labels, *names) for source in feature.sources)
+        return frozenset(source.name for source in sources)
+
     @property
     def supervised(self) -> tuple[str, str] | None:
         """The Example keys of the image and its label, or else its mask, for training; or None."""

@@ -81,6 +81,8 @@ class Row(NamedTuple):
         is_text: whether values are untyped text, as in CSV; or the columns with such values.
         image: the location of the image, if the source determines it; None if a column does.
         cluster: the rows with which it is kept together.
+        key: the key of the record that the row was read from; "" if it has none, so that a path in
+            the row is not a key; None for other sources.
     """
 
     values: Mapping[str, Any]
@@ -89,6 +91,7 @@ class Row(NamedTuple):
     is_text: bool | frozenset[str] = False
     image: Location | None = None
     cluster: Cluster = NO_CLUSTER
+    key: str | None = None
 
     def untyped(self, column: str) -> bool:
         """Returns whether the values of a column are untyped text."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 
 # Columns and values that the folders of a file state, as in `split=train/`; None if it is missing.
@@ -41,6 +42,18 @@ class DataFile:
     deleted: bytes = b""
 
 
+class Metadata(NamedTuple):
+    """The files beside TFRecord files that describe their records.
+
+    Attributes:
+        folder: their folder, such as that of a published dataset.
+        sha256: the digest of their content, by which a change during the run is noticed.
+    """
+
+    folder: str
+    sha256: str
+
+
 @dataclass(frozen=True)
 class TableFile:
     """An input file, or an input folder for formats that are folders.
@@ -59,6 +72,7 @@ class TableFile:
         yaml: the file with the classes of YOLO, such as data.yaml, relative to the folder, or "".
         key_prefix: the folder that keys begin with, so that `1.jpg` of two folders differs.
         data_file: how its lakehouse table reads the file; None for other files.
+        metadata: what describes the records of a TFRecord file; None if there is nothing.
     """
 
     path: str
@@ -73,6 +87,7 @@ class TableFile:
     yaml: str = ""
     key_prefix: str = ""
     data_file: DataFile | None = None
+    metadata: Metadata | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +124,7 @@ class Projection:
             sizes, and an estimate will do.
         image_root: base of relative image paths, or None for the default of the source.
         max_image_bytes: the size in bytes of the largest image read from a compressed source.
+        labels: the columns with class labels, whose names are read where the source has ids.
     """
 
     columns: tuple[str, ...] | None = None
@@ -116,6 +132,7 @@ class Projection:
     pixels: bool = False
     image_root: str | None = None
     max_image_bytes: int = 256 * 2**20
+    labels: frozenset[str] = frozenset()
 
     def has(self, column: str) -> bool:
         """Returns whether a column is projected."""
@@ -142,6 +159,8 @@ class DeclaredClasses:
         are_names: whether integers in the column are names, as those of folders are.
         conflict: how the sources differ in their ids, or "".
         unused: names of classes without an id in the source, which no row may have.
+        unnamed: the feature of a source with ids that have no names; "" if there is none.
+        by_name: whether labels are names, so that ids of other sources can be changed.
     """
 
     names: tuple[tuple[int, str], ...]
@@ -149,6 +168,8 @@ class DeclaredClasses:
     are_names: bool = False
     conflict: str = ""
     unused: tuple[str, ...] = ()
+    unnamed: str = ""
+    by_name: bool = False
 
     def merge(self, other: DeclaredClasses, where: str) -> DeclaredClasses:
         """Returns the classes of two sources, ordered by id.
@@ -164,6 +185,13 @@ class DeclaredClasses:
             UsageError: if they contradict each other, and the labels are ids.
         """
         ids, by_name = dict(self.names), {name: id_ for id_, name in self.names}
+        if self.by_name and other.by_name:
+            for id_, name in other.names:
+                if name not in by_name:
+                    by_name[name] = id_ if id_ not in ids else max(ids) + 1
+                    ids[by_name[name]] = name
+            unnamed = self.unnamed or other.unnamed
+            return replace(self, names=tuple(sorted(ids.items())), unnamed=unnamed)
         changed = [
             f"id {id_} is {name!r}, and {ids[id_]!r} in a file before"
             if id_ in ids
@@ -185,6 +213,7 @@ class DeclaredClasses:
             self.are_names or other.are_names,
             conflict,
             tuple(sorted({*self.unused, *other.unused})),
+            self.unnamed or other.unnamed,
         )
 
 
@@ -205,6 +234,9 @@ class Probe:
         splits: the splits that the source states in the column `SPLIT`.
         preset: the preset whose features the columns have, if it is not the default.
         findings: what was noticed.
+        schema: the schema that wrote the records of a dataset; None for other sources.
+        raw: the columns of unencoded pixels, with their shape.
+        derived: the columns that have values of other columns, under the names of a schema.
     """
 
     columns: tuple[str, ...]
@@ -214,8 +246,11 @@ class Probe:
     structs: frozenset[str] = frozenset()
     classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
-    preset: Literal["", "object_detection", "captioning"] = ""
+    preset: str = ""
     findings: tuple[Finding, ...] = ()
+    schema: Schema | None = None
+    raw: Mapping[str, str] = field(default_factory=dict)
+    derived: frozenset[str] = frozenset()
 
 
 # The value of a column that a row does not have.

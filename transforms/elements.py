@@ -123,13 +123,14 @@ class RowCoder(coders.Coder):
 
     def encode(self, value: Row) -> bytes:
         """Returns the encoded fields of a row."""
-        fields = (dict(value.values), value.file, value.line, value.is_text, value.image)
+        values, file, line, is_text, image, _, key = value  # clusters are found later
+        fields = (dict(values), file, line, is_text, image, key)
         return pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
 
     def decode(self, encoded: bytes) -> Row:
         """Returns the row with the encoded fields."""
-        values, file, line, is_text, image = pickle.loads(encoded)  # noqa: S301 - our own
-        return Row(values, sys.intern(file), line, is_text, image)
+        values, file, line, is_text, image, key = pickle.loads(encoded)  # noqa: S301 - our own
+        return Row(values, sys.intern(file), line, is_text, image, key=key)
 
     def is_deterministic(self) -> bool:
         """Returns False: rows are never keys of a grouping."""

@@ -27,7 +27,6 @@ from recordmill.transforms.functional.sources import (
     json_lines,
     parquet,
     text_ranges,
-    tfrecord,
     voc,
     webdataset,
     yolo,
@@ -35,6 +34,7 @@ from recordmill.transforms.functional.sources import (
 from recordmill.transforms.functional.sources.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
 from recordmill.transforms.functional.sources.table_folders import is_spark_json, with_partition
 from recordmill.transforms.functional.sources.tree import Entries, Tree, Unlisted, is_hidden
+from recordmill.transforms.storage import record_folders
 from recordmill.transforms.storage.compression import is_tfrecord
 from recordmill.transforms.storage.files import (
     entries,
@@ -317,7 +317,7 @@ FORMATS: dict[str, Format] = {
     "arrow": _FileFormat(arrow),
     "folder": _FolderFormat(class_folder),
     "tar": _FileFormat(webdataset),
-    "tfrecord": _FileFormat(tfrecord),
+    "tfrecord": _FileFormat(record_folders),
     "coco": _FileFormat(coco),
     "voc": _FolderFormat(voc),
     "yolo": _FolderFormat(yolo),

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.layout import is_web, join
+from recordmill.schemas.layout import SUCCESS, is_web, join
 from recordmill.schemas.tables import Partition
 from recordmill.transforms.functional.sources.table_folders import (
     check_no_log,
@@ -21,9 +21,10 @@ from recordmill.transforms.functional.sources.table_folders import (
     root_of_partitions,
     tables_below,
 )
-from recordmill.transforms.storage.files import expand, is_local
+from recordmill.transforms.storage.files import exists, expand, is_local
 from recordmill.transforms.storage.formats import FORMATS, FileTree
 from recordmill.transforms.storage.lakehouse.address import TableAddress
+from recordmill.transforms.storage.record_folders import record_files
 
 _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 
@@ -56,7 +57,9 @@ def list_paths(pattern: str, input_format: str) -> list[ListedPath]:
     """
     if TableAddress.parse(pattern):
         return [ListedPath(pattern)]
-    if is_folder(pattern):
+    # A store has no folders: the commit marker shows that a path without a slash is one.
+    is_remote = not is_local(pattern) and not is_web(pattern)
+    if is_folder(pattern) or (is_remote and exists(join(pattern, SUCCESS))):
         return _tables_or_folder(pattern, pattern, input_format)
     found = [path for path in _matched(pattern) if not is_marker(path)]
     base = pattern[: pattern.rfind("/", 0, _wildcard(pattern)) + 1]
@@ -101,6 +104,8 @@ def _tables_or_folder(path: str, base: str, input_format: str) -> list[ListedPat
     root = path.rstrip("/") or "/"
     if input_format != "auto" and FORMATS[input_format].is_folder:
         return [ListedPath(path)]
+    if input_format in ("auto", "tfrecord") and (records := record_files(root)):
+        return [ListedPath(file) for file in records]
     files = [join(root, name) for name in tables_below(FileTree(root))]
     if not files:
         return [ListedPath(path)]

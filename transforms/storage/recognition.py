@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.layout import MANIFEST, SUCCESS, is_web, join
+from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources import yolo
@@ -26,7 +26,7 @@ from recordmill.transforms.functional.sources.folder_layouts import (
 from recordmill.transforms.functional.sources.foreign_files import describe
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.storage.compression import HEAD_BYTES, compression_of
-from recordmill.transforms.storage.files import exists, open_binary, ranged_size
+from recordmill.transforms.storage.files import open_binary, ranged_size
 from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
 from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
 from recordmill.transforms.storage.lakehouse.delta import open_delta
@@ -76,8 +76,6 @@ def _lakehouse_table(address: TableAddress, input_format: str, since: Mapping[st
 
 def _folder(path: str, input_format: str, has_labels: bool) -> Layout:
     root = path.rstrip("/") or "/"
-    if all(exists(join(root, name)) for name in (SUCCESS, MANIFEST)):
-        raise UsageError(f"{path}: is a dataset. To read its records, use {root}/*.tfrecord*.")
     tree = FileTree(root)
     if input_format == "auto":
         layout = layout_of(tree, has_labels)

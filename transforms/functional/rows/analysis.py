@@ -120,6 +120,13 @@ class Analyzer:
             for name, feature in self.label_features.items()
         }
         declared = {name: classes[column] for name, column in columns.items() if column in classes}
+        for name, found in declared.items():
+            if found.names and found.unnamed and self.config.class_names is None:
+                raise UsageError(
+                    f"--input: the class ids in {found.unnamed!r} of some files have no names, and "
+                    f"others have names for {name!r}, so that an id may be another class. Put the "
+                    "names beside the files, as label_map.pbtxt, or set --classes."
+                )
         return replace(self, declared=declared, recognized=recognized, snapshots=snapshots)
 
 

@@ -242,13 +242,7 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Loca
 def _keys(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> Sequence[str]:
     column = binding.key_column
     if column is None:
-        prefixes = binding.key_prefixes
-        named = zip(rows, paths, strict=True)
-        if not prefixes:
-            return [path or _key(row, binding) for row, path in named]
-        return [
-            prefixes.get(row.file, "") + path if path else _key(row, binding) for row, path in named
-        ]
+        return [_own_key(row, path, binding) for row, path in zip(rows, paths, strict=True)]
     values = rows.column(column)
     if are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
         return values
@@ -258,6 +252,14 @@ def _keys(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> Sequence[st
 def _check_removed(keys: Sequence[str], removed: frozenset[str]) -> None:
     if removed and any(digest_of_key(key) in removed for key in keys):
         raise RecordError(Reason.REMOVED_KEY, "was removed from an earlier version by forget")
+
+
+def _own_key(row: Row, path: str, binding: Binding) -> str:
+    """Returns the key of a row without a key column: of its record, its path, or its line."""
+    key = path if row.key is None else row.key
+    if not key:
+        return _key(row, binding)
+    return binding.key_prefixes.get(row.file, "") + key if binding.key_prefixes else key
 
 
 def _key(row: Row, binding: Binding) -> str:

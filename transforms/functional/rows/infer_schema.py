@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -118,7 +119,10 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         for name, feature in kinds.features().items()
     }
     # A column has at most one role. Roles are assigned in this order: image, split, key, label.
-    image = _best(columns, lambda c: _share(values[c], _is_image))
+    # Images rather than the names of their files.
+    images = [c for c in columns if any(isinstance(value, bytes) for value in values[c])]
+    score = functools.partial(_image_share, values)
+    image = _best(images, score) or _best(columns, score)
     splits = [c for c in columns if c != image and _is_split(values[c])]
     split = splits[0] if splits and len(columns) > 1 else None  # a single column is a feature
     others = [c for c in columns if c not in (image, split)]
@@ -321,6 +325,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 def _share(values: Counter[Any], test: Any) -> float:
     """Returns the fraction of values that pass a test."""
     return sum(n for value, n in values.items() if test(value)) / max(1, values.total())
+
+
+def _image_share(values: Mapping[str, Counter[Any]], column: str) -> float:
+    return _share(values[column], _is_image)
 
 
 def _is_image(value: Any) -> bool:

@@ -40,6 +40,7 @@ class RowBatch(Batch[Row]):
         is_text: whether values are untyped text, or the columns with such values.
         images: the location of the image of each row.
         clusters: the rows with which each row is kept together.
+        keys: the key of each row that is a record.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class RowBatch(Batch[Row]):
         images: Sequence[Location | None] = (),
         clusters: Sequence[Cluster] = (),
         is_sparse: bool = False,
+        keys: Sequence[str | None] = (),
     ) -> None:
         """Creates a batch.
 
@@ -62,24 +64,26 @@ class RowBatch(Batch[Row]):
             images: the location of the image of each row; () if columns determine all images.
             clusters: the cluster of each row; () if there are none.
             is_sparse: whether a row can lack a column, in the columns of another batch.
+            keys: the key of each row that is a record; () if none is.
         """
         self._columns, self._is_sparse = dict(columns), is_sparse
         self.files, self.lines, self.is_text = files, lines, is_text
         self.images = images or (None,) * len(lines)
         self.clusters = clusters or (NO_CLUSTER,) * len(lines)
+        self.keys = keys or (None,) * len(lines)
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> RowBatch:
         """Returns a batch of rows with the same columns of untyped text, one at least."""
         if isinstance(rows, RowBatch):
             return rows
-        values, files, lines, is_text, images, clusters = zip(*rows, strict=True)
+        values, files, lines, is_text, images, clusters, keys = zip(*rows, strict=True)
         names = tuple(values[0])
         is_sparse = any(tuple(row) != names for row in values)
         if is_sparse:
             names = tuple(dict.fromkeys(chain.from_iterable(values)))
         columns = {name: [row.get(name, _ABSENT) for row in values] for name in names}
-        return cls(columns, files, lines, is_text[0], images, clusters, is_sparse)
+        return cls(columns, files, lines, is_text[0], images, clusters, is_sparse, keys)
 
     @property
     def names(self) -> list[str]:
@@ -107,7 +111,7 @@ class RowBatch(Batch[Row]):
         is_text = self.is_text
         if not isinstance(is_text, bool) or not is_text:
             is_text = frozenset({*values, *(is_text or ())})
-        others = (self.images, self.clusters, self._is_sparse)
+        others = (self.images, self.clusters, self._is_sparse, self.keys)
         return RowBatch(columns, self.files, self.lines, is_text, *others)
 
     def __len__(self) -> int:
@@ -121,7 +125,7 @@ class RowBatch(Batch[Row]):
             return [values[i] for i in positions]
 
         columns = {name: of(values) for name, values in self._columns.items()}
-        others = (self.is_text, of(self.images), of(self.clusters), self._is_sparse)
+        others = (self.is_text, of(self.images), of(self.clusters), self._is_sparse, of(self.keys))
         return RowBatch(columns, of(self.files), of(self.lines), *others)
 
     def __iter__(self) -> Iterator[Row]:
@@ -129,12 +133,12 @@ class RowBatch(Batch[Row]):
         cells: Iterable[tuple[Any, ...]] = zip(*self._columns.values(), strict=True)
         if not self._columns:
             cells = repeat((), len(self))
-        found = zip(cells, self.files, self.lines, self.images, self.clusters, strict=True)
-        for values, file, line, image, cluster in found:
+        located = (self.files, self.lines, self.images, self.clusters, self.keys)
+        for values, file, line, image, cluster, key in zip(cells, *located, strict=True):
             named = dict(zip(self._columns, values, strict=True))
             if self._is_sparse:
                 named = {name: value for name, value in named.items() if value is not _ABSENT}
-            yield Row(named, file, line, self.is_text, image, cluster)
+            yield Row(named, file, line, self.is_text, image, cluster, key)
 
 
 def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -15,7 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import IMAGES, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import IMAGES, SPLIT, Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import is_image, sniff
 from recordmill.transforms.functional.records.framing import (
     FRAME_BYTES,
@@ -24,45 +24,96 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     read_frames_or_errors,
 )
+from recordmill.transforms.functional.sources.record_columns import (
+    RecordColumns,
+    Seen,
+    conventional_columns,
+    first,
+    preset_of,
+)
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 
 _HEAD_RECORDS = 100
 _SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+(?:\.gz)?")
 _MAX_PATH_BYTES = 4096
 
 
-def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the features of the first records as columns.
+def probe(stream: BinaryIO, file: TableFile, known: RecordColumns | None = None) -> Probe:
+    """Returns the features of the first records as columns, and those that they are read as.
 
     Args:
         stream: the decompressed file.
         file: the path and format of the file.
+        known: the columns by the metadata of the file; None if there is none.
 
     Raises:
         UsageError: if none of these records is a `tf.train.Example`.
     """
-    columns, images, rows = dict[str, None](), set[str](), False
+    records = list[dict[str, Any]]()
     fault: ValueError | None = None
     # A damaged record does not hide the columns of the others.
     for found in islice(_records(stream), _HEAD_RECORDS):
         try:
-            values = _values(found)
+            records.append(_values(found))
         except ValueError as error:
             fault = fault or error  # `read` reports it as a reject
-            continue
-        rows = True
-        columns |= dict.fromkeys(values)
-        images |= {name for name, value in values.items() if _is_image(_first(value))}
-    if not rows and fault is not None:
+    if not records and fault is not None:
         raise UsageError(f"{file.path}: is not a TFRecord file of Examples: {fault}") from fault
-    if not rows:
-        return Probe((), has_rows=False)
-    columns |= dict.fromkeys(_split_of(file.path))
-    decoded_images = dict.fromkeys(sorted(images), IMAGES)
-    return Probe(tuple(columns), rows, unsupported=decoded_images, embedded=frozenset(images))
+    return _probed(records, file, known)
+
+
+def _probed(records: list[dict[str, Any]], file: TableFile, known: RecordColumns | None) -> Probe:
+    columns = known or conventional_columns()
+    # Sorted, because the order of a map in a message is not that in which it was written.
+    features = dict.fromkeys(sorted({name for values in records for name in values}))
+    images = {n for values in records for n, v in values.items() if _is_image(_first(v))}
+    if first(columns.images, images):
+        images.add(columns.image)
+    names = dict.fromkeys((*features, *columns.names(features))) if records else {}
+    split = _split_of(file.path)
+    return Probe(
+        (*names, *(name for name in split if name not in names)) if records else (),
+        bool(records),
+        unsupported=dict.fromkeys(sorted(images), IMAGES),
+        embedded=frozenset(images),
+        derived=frozenset(names.keys() - features.keys()),
+        classes=columns.declared(records),
+        splits=tuple(split[SPLIT]) if records and split and SPLIT not in names else (),
+        preset="" if columns.schema else _preset_of(features, names),
+        schema=columns.schema,
+        raw=_raw_pixels(records, columns),
+    )
+
+
+def _preset_of(features: Collection[str], names: Collection[str]) -> str:
+    # TFDS has boxes under the keys of each dataset.
+    has_boxes = BOX_COLUMNS[-1] in names and "labels" in names
+    return "object_detection" if has_boxes else preset_of(features)
+
+
+def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[str, str]:
+    """Returns the shape of images that are stored as uint8 pixels, without encoding."""
+    for values in records:
+        name = first(columns.images, values)
+        pixels = _first(values.get(name))
+        if pixels is None or is_image(pixels[:64]):
+            return {}
+        sizes = (values.get(one) or values.get(f"image/{one}") for one in ("height", "width"))
+        height, width = (size[0] if size and isinstance(size[0], int) else 0 for size in sizes)
+        if height * width <= 0 or len(pixels) % (height * width) or not pixels:
+            return {}
+        channels = len(pixels) // (height * width)
+        if channels in (1, 3, 4):
+            return {columns.image: f"{name} has {height} x {width} x {channels} bytes"}
+    return {}
 
 
 def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
+    stream: BinaryIO,
+    split: SourceSplit,
+    projection: Projection,
+    known: RecordColumns | None = None,
+    keys: Sequence[str] | None = None,
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the row of each record, or a reject with the byte offset of the record.
 
@@ -72,11 +123,20 @@ def read(
         stream: the decompressed file.
         split: the source split, which is the whole file.
         projection: the columns to keep, and how to read images.
+        known: the columns by the metadata of the file; None if there is none.
+        keys: the keys of the records; None if they have none.
     """
-    path = split.file.path
+    path, seen = split.file.path, dict[Any, Any]()
+    columns = known or conventional_columns()
     for found in _records(stream):
         try:
-            yield _row(found, split.file, projection)
+            row = _row(found, split.file, projection, columns, seen)
+            if keys is None:
+                yield row
+            elif found.record < len(keys):
+                yield _with_key(row, keys[found.record])
+            else:
+                raise ValueError("the index of the dataset has no such record")
         except ValueError as error:
             detail = f"the record at byte {found.offset}: {error}"
             # If the checksum of a record's length is wrong, the next record cannot be located.
@@ -85,6 +145,12 @@ def read(
                 yield Reject.of_lost_rows(path, found.record + 1, detail)
             else:
                 yield Reject.of_malformed_row(path, found.record + 1, detail)
+
+
+def _with_key(row: Row | Embedded, key: str) -> Row | Embedded:
+    if isinstance(row, Embedded):
+        return row._replace(row=row.row._replace(key=key))
+    return row._replace(key=key)
 
 
 def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
@@ -99,18 +165,32 @@ def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
         yield FrameError(record, offset, f"the rest of the file cannot be read: {error}")
 
 
-def _row(found: Frame | FrameError, file: TableFile, projection: Projection) -> Row | Embedded:
+def _row(
+    found: Frame | FrameError,
+    file: TableFile,
+    projection: Projection,
+    columns: RecordColumns,
+    seen: Seen,
+) -> Row | Embedded:
     values = {**_split_of(file.path), **_values(found)}
-    image = _first(values.get(projection.image)) if projection.image else None
+    name = projection.image
+    feature = first(columns.images, values) if name == columns.image else name
+    image = _first(values.get(feature)) if name else None
+    others = columns.values(values, projection.columns or (), projection.labels, seen)
+    if image is not None and name == columns.image:
+        path = next(filter(None, (_first_text(values.get(key)) for key in columns.paths)), None)
+        others |= {projection.image: path} if path else {}  # beside the location of the image
     line = found.record + 1
     if not isinstance(image, bytes) or not isinstance(found, Frame):
-        return Row(projection.apply(_as_text(values)), file.path, line)
-    del values[projection.image]
+        kept = projection.apply(_as_text({**values, **others}))
+        return Row(kept, file.path, line, key="")
+    del values[feature]
     # The image is referenced where its bytes first occur in the record, even if that is part of
     # another feature: the bytes are the same.
     start = found.offset + HEADER_BYTES + found.data.find(image)
     location = Location(file.path, start, start + len(image))
-    row = Row(projection.apply(_as_text(values)), file.path, line, image=location)
+    kept = projection.apply(_as_text({**values, **others}))
+    row = Row(kept, file.path, line, image=location, key="")
     return Embedded(row, image) if file.gzipped and projection.pixels else row
 
 
@@ -144,7 +224,10 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
 
 def _as_text(values: dict[str, Any]) -> dict[str, Any]:
     """Decodes the values that are valid UTF-8; the encoder converts them back."""
-    return {name: type(items)(map(_decoded, items)) for name, items in values.items()}
+    return {
+        name: type(items)(map(_decoded, items)) if isinstance(items, list) else items
+        for name, items in values.items()
+    }
 
 
 def _decoded(item: Any) -> Any:
@@ -161,6 +244,12 @@ def _first(items: Any) -> bytes | None:
     if not isinstance(items, Items) or not items or not isinstance(items[0], bytes):
         return None
     return None if _is_path(items[0]) else items[0]
+
+
+def _first_text(items: Any) -> str:
+    """Returns the only value of a feature if it is a path; else ""."""
+    data = items[0] if isinstance(items, Items) and items else None
+    return data.decode() if isinstance(data, bytes) and _is_path(data) else ""
 
 
 def _is_path(data: bytes) -> bool:

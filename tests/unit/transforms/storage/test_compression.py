@@ -30,7 +30,7 @@ PACKED = {"": RECORDS, "gzip": gzip.compress(RECORDS, mtime=0), "zlib": zlib.com
 def test_records_are_recognized_by_content(tmp_path: Path, kind: str, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(PACKED[kind])
-    ((file,), _, _) = sources_of(str(path), "auto", has_images=True)
+    (file,) = sources_of(str(path), "auto", has_images=True).files
     assert (file.format, file.gzipped) == ("tfrecord", bool(kind))
     (row,) = FORMATS["tfrecord"].read(SourceSplit(file), Projection(("label",)))
     assert row.values == {"label": [1]}

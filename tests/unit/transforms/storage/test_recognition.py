@@ -69,14 +69,6 @@ def test_files_and_folders_have_formats_of_their_own(tmp_path: Path) -> None:
     )
 
 
-def test_a_dataset_is_no_input(tmp_path: Path) -> None:
-    for name in ("_SUCCESS", "manifest.json"):
-        (tmp_path / name).touch()
-    assert message_of(tmp_path) == (
-        f"{tmp_path}: is a dataset. To read its records, use {tmp_path}/*.tfrecord*."
-    )
-
-
 def test_images_of_a_coco_file_are_located_unless_it_has_labels(tmp_path: Path) -> None:
     for name, text in (("annotations/instances_val2017.json", COCO), ("val2017/1.jpg", "x")):
         (tmp_path / name).parent.mkdir()

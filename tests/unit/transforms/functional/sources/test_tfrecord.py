@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import IMAGES, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    IMAGES,
+    DeclaredClasses,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.transforms.functional.records.framing import masked_crc32c
 from recordmill.transforms.functional.sources import tfrecord
 from tests.images import jpeg, png
@@ -189,7 +196,14 @@ def test_the_probe_returns_columns_and_image_columns():
     assert set(found.columns) == {
         *("image", "label", "score", "name", "raw", "none", "more", "split")
     }
-    assert found == Probe(found.columns, True, {"image": IMAGES}, frozenset({"image"}))
+    assert found == Probe(
+        found.columns,
+        has_rows=True,
+        unsupported={"image": IMAGES},
+        embedded=frozenset({"image"}),
+        classes={"label": DeclaredClasses((), unnamed="label", by_name=True)},
+        splits=("train",),
+    )
 
 
 def test_an_empty_shard_is_no_mistake():

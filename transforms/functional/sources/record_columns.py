@@ -1,0 +1,377 @@
+"""The columns of records that were written by a schema: its inverse.
+
+A schema makes `image/object/class/label` of the column `labels`; these columns make `labels` of
+`image/object/class/label`, with the names of classes in place of their ids, so that records are
+read by the schema that wrote them, or by another one. The keys of the presets are also those of
+TF-Slim and of the Object Detection API. Boxes in records are fractions of the image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+from recordmill.schemas.features import (
+    BOX_ORDERS,
+    BOX_SIDES,
+    Feature,
+    ImageAttribute,
+    Missing,
+    Origin,
+    Schema,
+)
+from recordmill.schemas.records import Items
+from recordmill.schemas.settings import Order
+from recordmill.schemas.tables import DeclaredClasses
+from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.values.boxes import (
+    BOX_COLUMNS,
+    NORMALIZED,
+    TO_CORNERS,
+    box_columns,
+)
+
+# The presets whose keys are recognized, from the most specific one.
+_PRESETS = (
+    *("object_detection", "captioning", "tf_slim", "multi_label"),
+    *("landmark", "tf_tutorial", "image_classification"),
+)
+
+# The values of a record by feature: a list, or `Items` for fewer than two values.
+Values = Mapping[str, Any]
+
+
+class Labels(NamedTuple):
+    """The features with the labels of a column.
+
+    Attributes:
+        ids: the feature with class ids, or "".
+        text: the feature with class names, or "".
+    """
+
+    ids: str
+    text: str = ""
+
+    def present(self, features: Collection[str]) -> bool:
+        """Returns whether a record has one of the features."""
+        return self.ids in features or self.text in features
+
+
+# The name of each class id, and the id of each name, by the features that have both.
+Seen: TypeAlias = "dict[tuple[Labels, int | str], int | str]"
+
+
+@dataclass(frozen=True)
+class RecordColumns:
+    """How the features of records become the columns of a schema.
+
+    Attributes:
+        image: the column of the image.
+        images: the features with the encoded image, of which records have one.
+        paths: the features with the path of the image.
+        columns: the features of other columns, of which the first that a record has is used.
+        labels: the features of columns with labels; also the first.
+        boxes: the four features of the sides of boxes, or the feature with all four; () if none.
+        order: the order of the numbers in a single feature.
+        areas: the feature of each column of areas, in pixels.
+        size: the features with the height and the width of the image.
+        shapes: the shapes of features with lists of lists, which records have as one list.
+        classes: class names by id, of each feature with ids.
+        schema: the schema of the records; None if it is not known.
+    """
+
+    image: str = "image"
+    images: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, tuple[Labels, ...]] = field(default_factory=dict)
+    boxes: tuple[str, ...] = ()
+    order: Order = "xyxy"
+    areas: Mapping[str, str] = field(default_factory=dict)
+    size: tuple[str, str] = ("", "")
+    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    classes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    schema: Schema | None = None
+
+    def names(self, features: Collection[str]) -> Iterator[str]:
+        """Yields the columns of records with these features, besides the features."""
+        if first(self.images, features):
+            yield self.image
+        yield from (name for name, found in self.columns.items() if first(found, features))
+        for name, found in self.labels.items():
+            if any(one.present(features) for one in found):
+                yield name
+        if self._has_boxes(features):
+            yield from BOX_COLUMNS
+            if {*self.size} <= {*features}:
+                yield from (name for name, found in self.areas.items() if found in features)
+
+    def values(
+        self, record: Values, columns: Collection[str], named: Collection[str], seen: Seen
+    ) -> dict[str, Any]:
+        """Returns the values of columns, besides those that features have as they are.
+
+        Args:
+            record: the values of the record by feature.
+            columns: the columns to return.
+            named: the columns whose class ids are replaced by names.
+            seen: collects the names and ids of the records before.
+
+        Raises:
+            ValueError: if a class id has no name, or another one than in a record before.
+        """
+        found = dict[str, Any]()
+        for column in columns:
+            if column in self.columns and (feature := first(self.columns[column], record)):
+                found[column] = self._shaped(feature, record[feature])
+            elif column in self.areas and {*self.size, self.areas[column]} <= record.keys():
+                found[column] = self._area(record, self.areas[column])
+            elif column in named and (labels := self._labels_of(column, record)):
+                found[column] = self._named(labels, record, seen)
+            elif column in self.labels and (labels := self._labels_of(column, record)):
+                found[column] = record.get(labels.ids, record.get(labels.text))
+            elif column in self.shapes and column in record:
+                found[column] = self._shaped(column, record[column])
+        if not {*BOX_COLUMNS}.isdisjoint(columns) and self._has_boxes(record):
+            found |= {n: v for n, v in self._boxes(record).items() if n in columns}
+        return found
+
+    def declared(self, records: Sequence[Values]) -> dict[str, DeclaredClasses]:
+        """Returns the classes of the columns of labels, by the metadata or the first records.
+
+        Args:
+            records: the first records.
+        """
+        features = {name for record in records for name in record}
+        columns = {**{name: (Labels(name),) for name in self.classes}, **self.labels}
+        declared = dict[str, DeclaredClasses]()
+        for column, found in columns.items():
+            labels = next((one for one in found if one.present(features) or not records), None)
+            if labels is None:
+                continue
+            names = self.classes.get(labels.ids) or _names_in(labels, records)
+            if names:
+                declared[column] = DeclaredClasses(tuple(sorted(names.items())), by_name=True)
+            elif any(isinstance(id_, int) for r in records for id_ in r.get(labels.ids, ())):
+                declared[column] = DeclaredClasses((), unnamed=labels.ids, by_name=True)
+        return declared
+
+    def _labels_of(self, column: str, record: Values) -> Labels | None:
+        candidates = self.labels.get(column, ())
+        if not candidates and column in self.classes:
+            candidates = (Labels(column),)
+        return next((found for found in candidates if found.present(record)), None)
+
+    def _named(self, labels: Labels, record: Values, seen: Seen) -> Any:
+        """Returns labels with names in place of ids, where they are known."""
+        ids, texts = record.get(labels.ids, Items()), record.get(labels.text, Items())
+        if names := self.classes.get(labels.ids):
+            for id_ in ids:
+                if id_ not in names:
+                    raise ValueError(
+                        f"class id {id_!r} in {labels.ids!r} has no name; expected one of the "
+                        f"{len(names)} classes of the dataset"
+                    )
+            return type(ids)(names[id_] for id_ in ids)
+        if not texts or [str(id_) for id_ in ids] == [_text(text) for text in texts]:
+            return ids  # an id as text is no name
+        if ids and len(ids) != len(texts):
+            raise ValueError(
+                f"{len(ids)} ids in {labels.ids!r}, and {len(texts)} names in {labels.text!r}; "
+                f"expected as many. Use one of them: --columns COLUMN={labels.text}"
+            )
+        for id_, name in _pairs(labels, record):
+            for one, other in ((id_, name), (name, id_)):
+                if (known := seen.setdefault((labels, one), other)) != other:
+                    raise ValueError(
+                        f"{one!r} is {other!r} in {labels.ids!r} and {labels.text!r}, and "
+                        f"{known!r} in a record before. Use one of them: --columns "
+                        f"COLUMN={labels.text}"
+                    )
+        return texts
+
+    def _has_boxes(self, features: Collection[str]) -> bool:
+        return bool(self.boxes) and all(name in features for name in self.boxes)
+
+    def _boxes(self, record: Values) -> dict[str, Any]:
+        if len(self.boxes) == len(BOX_SIDES):
+            sides = zip(BOX_SIDES, (list(record[name]) for name in self.boxes), strict=True)
+            return {**dict(sides), BOX_COLUMNS[-1]: NORMALIZED}
+        numbers = list(record[self.boxes[0]])
+        if len(numbers) % 4:
+            what = f"expected four numbers per box, got {len(numbers)}"
+            raise ValueError(f"feature {self.boxes[0]!r}: {what}")
+        fours = [numbers[at : at + 4] for at in range(0, len(numbers), 4)]
+        return box_columns([TO_CORNERS[self.order](*four) for four in fours], NORMALIZED)
+
+    def _area(self, record: Values, feature: str) -> list[float]:
+        """Returns areas as fractions of the image, as boxes are."""
+        pixels = math.prod(record[name][0] if record[name] else 0 for name in self.size)
+        if not pixels and record[feature]:
+            raise ValueError(f"feature {feature!r} needs {self.size[0]!r} and {self.size[1]!r}")
+        return [area / pixels for area in record[feature]]
+
+    def _shaped(self, feature: str, values: Any) -> Any:
+        shape = self.shapes.get(feature)
+        return _nested(list(values), shape[1:], feature) if shape else values
+
+
+def first(names: Sequence[str], present: Collection[str]) -> str:
+    """Returns the first name that is present, or ""."""
+    return next((name for name in names if name in present), "")
+
+
+def _pairs(labels: Labels, record: Values) -> Iterator[tuple[int, str]]:
+    ids, texts = record.get(labels.ids, ()), record.get(labels.text, ())
+    for id_, text in zip(ids, texts, strict=False):
+        if isinstance(id_, int) and (name := _text(text)) and name != str(id_):
+            yield id_, name
+
+
+def _names_in(labels: Labels, records: Sequence[Values]) -> dict[int, str]:
+    """Returns the name of each class id in records that have both."""
+    names = dict[int, str]()
+    for record in records:
+        for id_, name in _pairs(labels, record):
+            names.setdefault(id_, name)
+    return names
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _nested(values: list[Any], sizes: Sequence[int | None], feature: str) -> list[Any]:
+    """Returns a list in row-major order as lists of lists of the given sizes."""
+    if not sizes:
+        return values
+    size = math.prod(n or 1 for n in sizes)
+    if len(values) % size:
+        raise ValueError(f"feature {feature!r}: expected lists of {size}, got {len(values)} values")
+    parts = (values[at : at + size] for at in range(0, len(values), size))
+    return [_nested(part, sizes[1:], feature) for part in parts]
+
+
+def columns_of(schema: Schema, classes: Mapping[str, Sequence[str]]) -> RecordColumns:
+    """Returns the columns of records that a schema wrote.
+
+    Args:
+        schema: the schema.
+        classes: class names in the order of their ids, by feature.
+    """
+    readable = canonical(schema)
+    found = _inverse(readable)
+    names = {key: dict(enumerate(listed)) for key, listed in classes.items() if listed}
+    return replace(found, classes=names, schema=readable)
+
+
+def canonical(schema: Schema) -> Schema:
+    """Returns the schema by which records that a schema wrote are read again.
+
+    Its columns are those of the preset, where it has the features of one; a resolved schema lacks
+    the columns that its table lacked.
+    """
+    features = dict(schema.features)
+    known = next((preset(n) for n in _PRESETS if n == schema.name), None)
+    if known and known.features.keys() == features.keys():
+        features = {
+            name: known.features[name].model_copy(update={"label_offset": one.label_offset})
+            for name, one in features.items()
+        }
+    boxes = schema.boxes
+    if schema.has_boxes:
+        frame = "displayed" if schema.image.orientation == "apply" else "stored"
+        settings = {"columns": BOX_SIDES, "order": "xyxy", "frame": frame}
+        settings |= {"units_column": BOX_COLUMNS[-1], "column": "bbox", "units": "pixel"}
+        boxes = boxes.model_copy(update=settings)
+    return schema.model_copy(update={"features": features, "boxes": boxes})
+
+
+def _inverse(schema: Schema) -> RecordColumns:
+    columns, paths = dict[str, tuple[str, ...]](), list[str]()
+    labels, sides, areas = dict[str, Labels](), dict[str, str](), dict[str, str]()
+    shapes = dict[str, tuple[int | None, ...]]()
+    for key, feature in schema.features.items():
+        if feature.shape and len(feature.shape) > 1:
+            shapes[key] = feature.shape
+        for source in feature.sources:
+            if source.origin is Origin.BOX:
+                sides[source.name] = key
+            elif source.origin is Origin.AREA:
+                areas[source.name] = key
+            elif source.origin is Origin.CLASS_NAME:
+                labels[source.name] = labels.get(source.name, Labels(""))._replace(text=key)
+            elif source.origin is not Origin.COLUMN:
+                continue
+            elif source.name == schema.image.column:
+                paths.append(key)
+            elif feature.classes:
+                labels[source.name] = labels.get(source.name, Labels(""))._replace(ids=key)
+            else:
+                columns[source.name] = (*columns.get(source.name, ()), key)
+    keys = {attribute: key for key, attribute in schema.image_attributes.items()}
+    order = next((order for order in BOX_ORDERS if order in sides), "xyxy")
+    one_by_one = tuple(sides[name] for name in BOX_SIDES if name in sides)
+    return RecordColumns(
+        image=schema.image.column,
+        images=(schema.image_feature,) if schema.image_feature else (),
+        paths=tuple(paths),
+        columns=columns,
+        labels={name: (found,) for name, found in labels.items()},
+        boxes=(sides[order],) if order in sides else one_by_one if len(one_by_one) == 4 else (),
+        order=order,  # type: ignore[arg-type]
+        areas=areas,
+        size=(keys.get(ImageAttribute.HEIGHT, ""), keys.get(ImageAttribute.WIDTH, "")),
+        shapes=shapes,
+    )
+
+
+@cache
+def conventional_columns() -> RecordColumns:
+    """Returns the columns of records whose schema is not known, by the keys of the presets."""
+    inverses = [_inverse(preset(name)) for name in _PRESETS]
+    merged = inverses[0]
+    for other in inverses[1:]:
+        columns = {name: found for one in (merged, other) for name, found in one.columns.items()}
+        for name in {*merged.columns} & {*other.columns}:
+            columns[name] = tuple(dict.fromkeys((*merged.columns[name], *other.columns[name])))
+        labels = {name: found for one in (other, merged) for name, found in one.labels.items()}
+        for name in {*merged.labels} & {*other.labels}:
+            labels[name] = tuple(dict.fromkeys((*merged.labels[name], *other.labels[name])))
+        images = tuple(dict.fromkeys((*merged.images, *other.images)))
+        paths = tuple(dict.fromkeys((*merged.paths, *other.paths)))
+        merged = replace(merged, columns=columns, labels=labels, images=images, paths=paths)
+    # A feature with the name of a column comes first.
+    return replace(
+        merged,
+        images=(merged.image, *(name for name in merged.images if name != merged.image)),
+        columns={name: tuple(dict.fromkeys((name, *f))) for name, f in merged.columns.items()},
+        labels={n: tuple(dict.fromkeys((Labels(n), *f))) for n, f in merged.labels.items()},
+    )
+
+
+def preset_of(features: Collection[str]) -> str:
+    """Returns the preset whose keys records have; "" if there is none, or it is the default."""
+    for name in _PRESETS:
+        found = preset(name)
+        if found.image_feature in features and all(
+            _has(key, feature, found, features) for key, feature in found.features.items()
+        ):
+            return name if name != "image_classification" else ""
+    return ""
+
+
+def _has(key: str, feature: Feature, schema: Schema, features: Collection[str]) -> bool:
+    """Returns whether records have what a feature of a preset needs, besides the image."""
+    origins = {source.origin for source in feature.sources}
+    is_optional = feature.missing is Missing.EMPTY or feature.column == schema.image.column
+    if is_optional or origins & {Origin.IMAGE, Origin.KEY}:
+        return True
+    if feature.column is None:
+        return key in features
+    # The names of classes, or their ids.
+    same = (name for name, other in schema.features.items() if other.column == feature.column)
+    return any(name in features for name in same)

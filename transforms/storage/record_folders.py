@@ -1,0 +1,235 @@
+"""Reads TFRecord files by what lies beside them: a manifest, TFDS metadata, or class names.
+
+A published dataset has the schema of its records, the names of its classes, and the key of each
+record. TFDS has features.json and files of class names; the Object Detection API has label maps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, BinaryIO, NamedTuple
+
+from recordmill.schemas import layout
+from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import Metadata, Probe, Projection, SourceSplit, TableFile
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.sources import tfrecord
+from recordmill.transforms.functional.sources.record_columns import (
+    Labels,
+    RecordColumns,
+    columns_of,
+    conventional_columns,
+)
+from recordmill.transforms.storage.dataset import Dataset, read_index
+from recordmill.transforms.storage.files import entries
+from recordmill.transforms.storage.published import newest_version, read_file
+
+_FEATURES = "features.json"
+_LABELS = ".labels.txt"
+_MAX_BYTES = 64 * 2**20
+
+# The features of class ids whose names a file without the name of a feature has.
+_UNNAMED = ("image/object/class/label", "image/class/label", "label")
+_ITEM = re.compile(r"item\s*\{(.*?)\}", re.DOTALL)
+_ID = re.compile(r"\bid\s*:\s*(\d+)")
+_NAME = re.compile(r"""\b(?:name|display_name)\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)")""")
+_VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
+_RECORDS = re.compile(r"\.(tfrecords?|tfrec|records?)(-\d+-of-\d+)?(\.gz)?$")
+_NUMBERED = re.compile(r"(\d+):(.+)")
+
+
+class Description(NamedTuple):
+    """What is known of the records of the TFRecord files in a folder.
+
+    Attributes:
+        columns: the columns that their features are read as.
+        shards: the shards of a published dataset by file; {} for other folders.
+        name: the name of the dataset; "" for other folders.
+        version: its version.
+    """
+
+    columns: RecordColumns
+    shards: Mapping[str, ShardEntry] = {}
+    name: str = ""
+    version: str = ""
+
+
+def record_files(folder: str) -> list[str]:
+    """Returns the TFRecord files of a dataset, or of a folder without images; [] for others.
+
+    Args:
+        folder: the folder of a dataset, or that of its versions, of which the newest is read.
+    """
+    folders, files = entries(folder)
+    if {layout.SUCCESS, layout.MANIFEST} <= {*files}:
+        metadata = metadata_of(folder)
+        shards = described(metadata).shards if metadata else ()
+        return [layout.join(folder, name) for name in shards]
+    if any(map(_VERSION.fullmatch, folders)) and (newest := newest_version(folder)) != folder:
+        return record_files(newest)
+    names = sorted(name for name in files if _RECORDS.search(name.lower()))
+    is_mixed = folders or any(map(has_image_suffix, files))
+    return [] if is_mixed and _FEATURES not in files else [layout.join(folder, n) for n in names]
+
+
+def metadata_of(folder: str) -> Metadata | None:
+    """Returns the metadata of the TFRecord files in a folder; None if there is none."""
+    if layout.is_web(folder):
+        return None  # most hosts answer requests of files that they do not have in their own ways
+    marker = read_file(layout.join(folder, layout.SUCCESS))
+    if marker is not None and read_file(layout.join(folder, layout.MANIFEST)) is not None:
+        return Metadata(folder, marker.decode("ascii", "replace").strip())
+    files = _described_by(folder)
+    return Metadata(folder, _digest(files)) if files else None
+
+
+@lru_cache(8)
+def described(metadata: Metadata) -> Description:
+    """Returns the description of records.
+
+    Raises:
+        UsageError: if it cannot be read, or has changed since it was listed.
+    """
+    folder = metadata.folder
+    changed = f"{folder}: the metadata has changed during the run. Convert again."
+    files = _described_by(folder)
+    if metadata.sha256 == _digest(files):
+        return Description(_by_files(files, folder))
+    try:
+        dataset = Dataset.open(folder)
+    except VerificationFailed as error:
+        raise UsageError(str(error)) from error
+    if dataset.manifest_sha256 != metadata.sha256:
+        raise UsageError(changed)
+    manifest = dataset.manifest
+    columns = columns_of(manifest.dataset_schema, manifest.classes)
+    shards = {shard.file: shard for shard in dataset.shards().values()}
+    return Description(columns, shards, manifest.name, manifest.version)
+
+
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
+    """Returns the columns of records, as `tfrecord.probe` does, by their metadata."""
+    return tfrecord.probe(stream, file, described(file.metadata).columns if file.metadata else None)
+
+
+def read(
+    stream: BinaryIO, split: SourceSplit, projection: Projection
+) -> Iterator[Row | Embedded | Reject]:
+    """Yields the rows of records, as `tfrecord.read` does, by their metadata."""
+    path, metadata = split.file.path, split.file.metadata
+    if metadata is None:
+        yield from tfrecord.read(stream, split, projection)
+        return
+    description = described(metadata)
+    shard = description.shards.get(posixpath.basename(path))
+    keys = None
+    if shard is not None:
+        index = layout.join(metadata.folder, shard.index_file)
+        try:
+            keys = read_index(index, ["key"], shard.index_sha256)["key"].to_pylist()
+        except VerificationFailed as error:
+            yield Reject.of_lost_rows(path, 1, str(error))
+            return
+    yield from tfrecord.read(stream, split, projection, description.columns, keys)
+
+
+def _described_by(folder: str) -> dict[str, bytes]:
+    """Returns the content of the files that describe TFRecord files, by name."""
+    names = sorted(name for name in entries(folder)[1] if _describes(name))
+    found = ((name, read_file(layout.join(folder, name))) for name in names)
+    return {name: data for name, data in found if data is not None and len(data) <= _MAX_BYTES}
+
+
+def _describes(name: str) -> bool:
+    is_map = name.endswith(".pbtxt") and "label" in name
+    return name in (_FEATURES, "labels.txt") or name.endswith(_LABELS) or is_map
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name} {len(data)} ".encode() + data)
+    return digest.hexdigest()
+
+
+def _by_files(files: Mapping[str, bytes], folder: str) -> RecordColumns:
+    columns, classes = conventional_columns(), dict[str, dict[int, str]]()
+    for name, data in files.items():
+        where = layout.join(folder, name)
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{where}: byte {error.start} is not valid UTF-8") from error
+        if name == _FEATURES:
+            columns = _by_tfds(columns, text, where)
+        elif name.endswith(_LABELS):
+            # TFDS writes the `/` and the nesting of features as `.` and `-`.
+            stem = name.removesuffix(_LABELS)
+            names = dict(enumerate(line.strip() for line in text.splitlines()))
+            classes |= dict.fromkeys({stem, stem.replace(".", "/"), stem.replace("-", "/")}, names)
+        elif names := _label_map(text) if name.endswith(".pbtxt") else _numbered(text):
+            classes |= {feature: names for feature in _UNNAMED if feature not in classes}
+    return replace(columns, classes=classes)
+
+
+def _label_map(text: str) -> dict[int, str]:
+    """Returns the names in a label map of the Object Detection API by id."""
+    names = dict[int, str]()
+    for item in _ITEM.findall(text):
+        id_, name = _ID.search(item), _NAME.search(item)
+        if id_ and name:
+            names[int(id_[1])] = name[1] or name[2] or ""
+    return names
+
+
+def _numbered(text: str) -> dict[int, str]:
+    """Returns the names in a labels.txt by id: `ID:NAME` of TF-Slim, or one name per line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    pairs = [_NUMBERED.fullmatch(line) for line in lines]
+    if all(pairs):
+        return {int(pair[1]): pair[2].strip() for pair in pairs if pair}
+    return dict(enumerate(lines))
+
+
+def _by_tfds(columns: RecordColumns, text: str, where: str) -> RecordColumns:
+    """Returns the columns with the boxes and labels that TFDS declares in features.json."""
+    try:
+        document = json.loads(text)
+        found = dict(_tfds_features(document, ""))
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise UsageError(f"{where}: is not features.json of TFDS: {error}") from error
+    boxes = [name for name, kind in found.items() if kind.endswith("BBoxFeature")]
+    if len(boxes) != 1:
+        return columns
+    folder = posixpath.dirname(boxes[0])
+    labels = {"labels": (Labels(posixpath.join(folder, "label")),)}
+    keys = {"is_crowd": "is_crowd", "difficult": "is_difficult"}
+    others = {name: (posixpath.join(folder, key),) for name, key in keys.items()}
+    return replace(
+        columns,
+        boxes=(boxes[0],),
+        order="yxyx",
+        labels={**columns.labels, **labels},
+        columns={**columns.columns, **others},
+        areas={},
+    )
+
+
+def _tfds_features(document: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yields the key of each feature in records, and the class of TFDS that describes it."""
+    if "featuresDict" in document:
+        for key, inner in document["featuresDict"].get("features", {}).items():
+            yield from _tfds_features(inner, posixpath.join(name, key))
+    elif "sequence" in document:
+        yield from _tfds_features(document["sequence"].get("feature", {}), name)
+    else:
+        yield name, str(document.get("pythonClassName", ""))
