@@ -67,15 +67,14 @@ def _probed(records: list[dict[str, Any]], file: TableFile, known: RecordColumns
     # Sorted, because the order of a map in a message is not that in which it was written.
     features = dict.fromkeys(sorted({name for values in records for name in values}))
     images = {n for values in records for n, v in values.items() if _is_image(_first(v))}
-    if first(columns.images, images):
-        images.add(columns.image)
+    embedded = images | ({columns.image} if first(columns.images, images) else set())
     names = dict.fromkeys((*features, *columns.names(features))) if records else {}
     split = _split_of(file.path)
     return Probe(
         (*names, *(name for name in split if name not in names)) if records else (),
         bool(records),
         unsupported=dict.fromkeys(sorted(images), IMAGES),
-        embedded=frozenset(images),
+        embedded=frozenset(embedded),
         derived=frozenset(names.keys() - features.keys()),
         classes=columns.declared(records),
         splits=tuple(split[SPLIT]) if records and split and SPLIT not in names else (),
