@@ -88,7 +88,7 @@ def convert(
             level = logging.WARNING if finding.severity == "warning" else logging.INFO
             log.log(level, "%s", finding.text)
         if record.exit_code:
-            raise record.error()
+            raise record.error(record.directory)
     return open_dataset(config.directory)
 
 
@@ -162,7 +162,7 @@ def forget(
         )
         problems = removal.purge(done).problems if purge else done.problems
     for warning in done.warnings:
-        logging.getLogger(__name__).warning("%s", warning)
+        logging.getLogger("recordmill").warning("%s", warning)
     removal.raise_problems(problems)
     return done
 
@@ -225,6 +225,8 @@ def run(
     with _watched(job, beam) if show else nullcontext():
         record = run_with_events("convert", job, beam, interrupt, submission)
         interrupt.code = record.exit_code
+    if record.exit_code:
+        record = record.model_copy(update={"directory": job.target.failed_folder})
     return config, record
 
 

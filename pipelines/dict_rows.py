@@ -295,7 +295,7 @@ def _result(_: str, context: RunContext, final: str, work: str) -> WrittenDatase
     if record is None:
         raise RecordmillError(f"{final}: the run ended without a run.json. Run it again.")
     if record.exit_code:
-        raise record.error()
+        raise record.error(final)
     return WrittenDataset(final, record.records, record.rejected)
 
 

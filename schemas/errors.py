@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+    from typing_extensions import Self
 
 
 class RecordmillError(Exception):
@@ -21,10 +23,29 @@ class RecordmillError(Exception):
     Attributes:
         exit_code: exit code of the command.
         state: state in run.json.
+        reject_reasons: number of rejected rows by reason; empty if none was read.
+        first_rejects: the first reject of each reason, as in `rejects/`: `key`, `uri`, `source`,
+            `reason` and `detail`.
+        directory: the folder with `run.json`, `rejects/` and `report.html` of the failed run; "" if
+            it ended before it wrote anything.
     """
 
     exit_code = 1
     state = "failed"
+    reject_reasons: Mapping[str, int] = MappingProxyType({})
+    first_rejects: Sequence[Mapping[str, Any]] = ()
+    directory = ""
+
+    def of_run(
+        self,
+        reject_reasons: Mapping[str, int],
+        first_rejects: Sequence[Mapping[str, Any]],
+        directory: str = "",
+    ) -> Self:
+        """Returns the error with the rejects and the folder of its run."""
+        self.reject_reasons, self.first_rejects = dict(reject_reasons), tuple(first_rejects)
+        self.directory = directory
+        return self
 
 
 class UsageError(RecordmillError):

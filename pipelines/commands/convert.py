@@ -19,6 +19,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.files import exists
 
 _NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt", "rest")
 
@@ -44,7 +45,7 @@ def run(flags: argparse.Namespace) -> int:
         return _skipped(config, flags.json)
     if flags.json:
         say_json(_document(config, record))
-    if flags.json or record.exit_code:  # otherwise, the summary has them
+    if flags.json or record.state != PUBLISHED:  # otherwise, the summary has them
         for warning in record.warnings:
             warn(f"warning: {warning}")
     if record.exit_code or record.state == "submitted":
@@ -84,7 +85,8 @@ def _dry_run(config: ConvertConfig, forecast: Forecast | None, as_json: bool) ->
 
 def _document(config: ConvertConfig, record: RunRecord) -> dict[str, Any]:
     """Returns the record of a run with the location and the counts of its dataset."""
-    document = {**record.model_dump(mode="json"), "directory": config.directory}
+    directory = record.directory or config.directory
+    document = {**record.model_dump(mode="json"), "directory": directory}
     published = record.state == PUBLISHED
     if published:
         splits = Dataset.open(config.directory).manifest.ordered_splits
@@ -97,6 +99,6 @@ def _document(config: ConvertConfig, record: RunRecord) -> dict[str, Any]:
             }
             for name, split in splits.items()
         }
-    has_report = config.report and (published or record.rows)
-    report = layout.join(config.directory, layout.REPORT)
+    report = layout.join(directory, layout.REPORT)
+    has_report = config.report and (published or exists(report))
     return {**document, "report": report if has_report else None}

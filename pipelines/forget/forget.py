@@ -107,8 +107,8 @@ def forget(
     if selection.records:
         number = version or next_version(selection.dataset.manifest.version)
         record = run(selection, removed, number, options, interrupt or Interrupt(), command)
-        _check_published(record)
         made = layout.join(layout.versions_folder(source), number)
+        _check_published(record, made)
     images = selection.forgotten_images.union(removed.images_sha256)
     found, listing = holders(layout.versions_folder(source), frozenset(keys), images)
     return Forgotten(
@@ -124,12 +124,12 @@ def forget(
     )
 
 
-def _check_published(record: RunRecord) -> None:
-    """Raises the error of a run that failed."""
+def _check_published(record: RunRecord, directory: str) -> None:
+    """Raises the error of a run that failed to publish in `directory`."""
     if record.state != PUBLISHED:
         for warning in record.warnings:  # the error does not have them
-            logging.getLogger(__name__).warning("%s", warning)
-        raise record.error()
+            logging.getLogger("recordmill").warning("%s", warning)
+        raise record.error(directory)
 
 
 @dataclass(frozen=True)

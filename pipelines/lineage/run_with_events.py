@@ -22,6 +22,7 @@ from recordmill.pipelines.run.run_record import (
 )
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.errors import Interrupted
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import file_size
@@ -74,8 +75,9 @@ def run(
         if interrupt.number is None:
             raise
         return record
-    warnings = (*record.warnings, warning) if warning else record.warnings
-    return record.model_copy(update={"warnings": warnings})
+    if not warning:
+        return record
+    return record.with_findings([Finding(kind="lineage", severity="warning", text=warning)])
 
 
 def _event(command: Literal["convert", "forget"], job: Conversion, record: RunRecord) -> RunEvent:

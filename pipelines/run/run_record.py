@@ -110,12 +110,14 @@ class RunRecord(BaseModel):
         manifest_sha256: checksum of the published manifest; "" if none was published.
         fingerprints: fingerprint of each shard's input, by file, for runs with this base version.
         group_leaks: groups that are in more than one split.
+        reject_reasons: number of rejected rows by reason.
         first_rejects: the first reject of each reason, as in rejects/.
         skipped_names: the first names of skipped inputs, by kind.
         records_per_second: mean over the whole run, with start-up and verification.
         versions: versions of Python and of the packages that determine bytes.
         command: the command line with secrets masked; () for a call of the library.
         folder: the working folder of the command; "" for a call of the library.
+        directory: the folder with the output of a failed run; not written.
         throughput: number of records written over time.
         warnings: the text of each finding that is a warning.
         findings: what the run noticed about the data; empty if it ended before.
@@ -138,12 +140,14 @@ class RunRecord(BaseModel):
     manifest_sha256: str = ""
     fingerprints: dict[str, str] = {}
     group_leaks: GroupLeakage = GroupLeakage()
+    reject_reasons: dict[str, int] = {}
     first_rejects: tuple[dict[str, Any], ...] = ()
     skipped_names: dict[str, tuple[str, ...]] = {}
     records_per_second: float
     versions: dict[str, str]
     command: tuple[str, ...] = ()
     folder: str = ""
+    directory: str = Field(default="", exclude=True)
     throughput: Throughput = Field(default_factory=Throughput)
     warnings: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -164,11 +168,12 @@ class RunRecord(BaseModel):
         """A line on the first reject of each reason, with its source location and a remedy."""
         return [reject_line(r["source"], r["reason"], r["detail"]) for r in self.first_rejects]
 
-    def error(self) -> RecordmillError:
-        """Returns the error of a failed run as an exception of the class for its exit code."""
+    def error(self, directory: str) -> RecordmillError:
+        """Returns the error of a failed run, whose folder is `directory`, by its exit code."""
         kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
         known: dict[int, type[RecordmillError]] = {kind.exit_code: kind for kind in kinds}
-        return known.get(self.exit_code, RecordmillError)(self.message)
+        error = known.get(self.exit_code, RecordmillError)(self.message)
+        return error.of_run(self.reject_reasons, self.first_rejects, directory)
 
 
 def read_record(directory: str) -> RunRecord | None:
@@ -198,6 +203,9 @@ def finished_record(
     seconds = now - context.started
     counts = info.counts if info else None
     records, skipped = counts.records if counts else 0, info.skipped if info else {}
+    reasons, rejects = (error.reject_reasons, error.first_rejects) if error else ({}, ())
+    if info:
+        reasons, rejects = info.counts.reasons, [reject.to_dict() for reject in info.rejects]
     return RunRecord(
         run_id=context.run_id,
         state=error.state if error else PUBLISHED,
@@ -207,15 +215,16 @@ def finished_record(
         started=datetime.fromtimestamp(context.started, timezone.utc),
         finished=datetime.fromtimestamp(now, timezone.utc),
         seconds=round(seconds, 3),
-        rows=counts.rows if counts else 0,
+        rows=counts.rows if counts else sum(reasons.values()),
         records=records,
-        rejected=counts.rejected if counts else 0,
+        rejected=counts.rejected if counts else sum(reasons.values()),
         shards=len(info.shards) if info else 0,
         shards_reused=info.reused if info else 0,
         shards_linked=info.linked if info else 0,
         fingerprints=dict(info.fingerprints) if info else {},
         group_leaks=info.group_leaks if info else GroupLeakage(),
-        first_rejects=tuple(r.to_dict() for r in info.rejects) if info else (),
+        reject_reasons=dict(reasons),
+        first_rejects=tuple(dict(reject) for reject in rejects),
         skipped_names={kind: found.names for kind, found in skipped.items() if found.names},
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),

@@ -12,12 +12,16 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from recordmill.pipelines.findings.compute import findings_of
+from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.pipelines.report.statistics import shape_text
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.croissant_properties import RESPONSIBLE_AI
-from recordmill.schemas.dataset_info import DatasetInfo
+from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
 from recordmill.schemas.features import Schema
+from recordmill.schemas.findings import Finding
+from recordmill.schemas.masking import masked, visible
 
 # Number of class names in the card; all of them are in a file beside it.
 _SHOWN_CLASSES = 20
@@ -52,7 +56,9 @@ def dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(cell=_cell, shape=shape_text, labels_name=layout.labels_name)
+    environment.filters.update(
+        literal=_literal, code=_code, shape=shape_text, labels_name=layout.labels_name
+    )
     resolved = info.plan.resolved
     text = environment.get_template("dataset_card.md").render(
         front_matter=yaml.safe_dump(
@@ -65,6 +71,7 @@ def dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
         features=resolved.schema.features,
         classes={feature: names for feature, names in resolved.classes.items() if names},
         shown=_SHOWN_CLASSES,
+        warnings=[found.text for found in _findings(info, config) if found.severity == "warning"],
         responsible={
             name: (value,) if isinstance(value, str) else value
             for name, value in config.croissant.items()
@@ -72,6 +79,11 @@ def dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
         },
     )
     return text.encode("utf-8")
+
+
+def _findings(info: DatasetInfo, config: ConvertConfig) -> tuple[Finding, ...]:
+    """Returns the findings that do not differ from run to run."""
+    return findings_of(Outcome(manifest_of(info, config, {})))
 
 
 def _front_matter(info: DatasetInfo, config: ConvertConfig) -> dict[str, Any]:
@@ -111,10 +123,30 @@ def _split(info: DatasetInfo, split: str) -> dict[str, Any]:
     }
 
 
-def _cell(text: str) -> str:
-    r"""Escapes a text for a cell of a table in Markdown.
+# What Markdown, or GitHub's dialect, reads as markup in a line; `_` only at the ends of words.
+# A list item, a heading or its underline begins a line; an address is a link without brackets.
+_MARKUP = re.compile(
+    r"[\\`*\[\]<>~|$&@]|(?<![^\W_])_|_(?![^\W_])|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|:(?=//)"
+    r"|(?<=www)\."
+)
 
-    >>> print(_cell("a|b"))
-    a\|b
+
+def _literal(text: str) -> str:
+    r"""Returns text that Markdown and terminals show as it is, on one line.
+
+    >>> print(_literal("a|b_c"), _literal("![x](y) <b>\x1b"), _literal("1. https://host"))
+    a\|b_c !\[x\](y) \<b\>\\x1b 1\. https\://host
     """
-    return re.sub(r"\s", " ", text).replace("|", "\\|")
+    return _MARKUP.sub(r"\\\g<0>", visible(masked(re.sub(r"\s", " ", text.strip()))))
+
+
+def _code(text: str) -> str:
+    r"""Returns a code span, whose delimiters are longer than any row of backticks in the text.
+
+    >>> print(_code("a|b"), _code("x`y"))
+    `a\|b` ``x`y``
+    """
+    shown = visible(masked(re.sub(r"\s", " ", text))).replace("|", "\\|")
+    ticks = "`" * (1 + max((len(row) for row in re.findall("`+", shown)), default=0))
+    pad = " " * (shown.startswith("`") or shown.endswith("`"))
+    return f"{ticks}{pad}{shown}{pad}{ticks}"

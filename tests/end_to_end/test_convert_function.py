@@ -19,6 +19,7 @@ import tensorflow_datasets as tfds
 
 from recordmill.pipelines import convert as conversion
 from recordmill.pipelines.api import convert, dry_run
+from recordmill.pipelines.dataset.dataset import open_dataset
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.errors import (
@@ -126,10 +127,47 @@ def test_an_existing_dataset_is_an_error_or_is_returned(table: Path, tmp_path: P
     assert again.manifest_sha256 == made.manifest_sha256
 
 
+def test_findings_are_logged_and_stay_with_the_dataset(
+    table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "1.jpg").write_bytes((tmp_path / "0.jpg").read_bytes())
+    made = convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    run = json.loads((tmp_path / "out/birds/1.0.0/run.json").read_bytes())
+    conflict = "1 image has more than one label (0.jpg = 1.jpg). Check which label is right."
+    assert run["warnings"] == [conflict]
+    assert [r.message for r in caplog.records if r.name == "recordmill"] == [conflict]
+    (found,) = (finding for finding in made.findings if finding.severity == "warning")
+    assert found.examples == (("0.jpg", "1.jpg"),)
+    assert found.figures == {"images": 1, "records": 2}
+    texts = [finding.text for finding in made.findings]
+    assert [finding["text"] for finding in run["findings"]] == texts
+    (tmp_path / "out/birds/1.0.0/run.json").unlink()
+    again = open_dataset(tmp_path / "out/birds/1.0.0").findings
+    assert [finding.text for finding in again] == texts
+
+
+def test_a_table_whose_first_images_are_all_rejected_stops_with_its_rejects(
+    table: Path, tmp_path: Path
+) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.jpg").write_bytes(b"")
+    with pytest.raises(RejectBudgetExceeded, match="stopped before the conversion") as caught:
+        convert(table, output=tmp_path / "out", name="birds", fail_fast=3, **NAMED)
+    assert caught.value.reject_reasons == {"empty_file": 3}
+    assert [r["key"] for r in caught.value.first_rejects] == ["0.jpg"]
+    assert Path(caught.value.directory, "rejects").is_dir()
+
+
 def test_rejects_above_the_budget(table: Path, tmp_path: Path) -> None:
     (tmp_path / "3.jpg").write_bytes(b"")
-    with pytest.raises(RejectBudgetExceeded, match=r"1 of 6 rows was rejected \(1 empty_file\)"):
+    with pytest.raises(
+        RejectBudgetExceeded, match=r"1 of 6 rows was rejected \(1 empty_file\)"
+    ) as caught:
         convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    error = caught.value
+    assert error.reject_reasons == {"empty_file": 1}
+    assert [(r["key"], r["source"]) for r in error.first_rejects] == [("3.jpg", f"{table}:5")]
+    assert json.loads(Path(error.directory, "run.json").read_bytes())["rejected"] == 1
     made = convert(table, output=tmp_path / "out", name="birds", max_rejects="20%", **NAMED)
     assert made.manifest.input.records == 5
 

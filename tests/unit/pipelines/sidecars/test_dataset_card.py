@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from huggingface_hub import DatasetCard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from recordmill.pipelines.sidecars.dataset_card import dataset_card
+from recordmill.pipelines.sidecars.dataset_card import _code, _literal, dataset_card
+from recordmill.schemas.masking import visible
 from recordmill.schemas.yaml_files import preset, preset_names
 from tests.unit.pipelines.sidecars.test_croissant import config_of, info_of
 
@@ -47,6 +53,10 @@ Each record is a `tf.train.Example` with these features:
 
 `label` has 2 classes, in the order of their ids in `label.labels.txt`:
 cat\\|lynx, dög
+
+## Warnings
+
+- 2 classes of 'label' without any record (cat\\|lynx, dög)
 
 ## Use
 
@@ -119,3 +129,30 @@ def test_the_hub_reads_the_front_matter(name: str) -> None:
         "tags": ["tfrecord", "croissant"],
     }
     assert card.data.to_dict() == expected | ({"task_categories": tasks} if tasks else {})
+
+
+RENDERED = MarkdownIt("gfm-like", {"linkify": False})
+NAMES = st.text(min_size=1, max_size=30) | st.from_regex(r"[!#*_`<>&|~$@\\\[\](){}=+.:/a1 -]{1,20}")
+
+
+@settings(max_examples=300)
+@given(NAMES.filter(str.strip))
+@example("![x](http://127.0.0.1:9/t.png) [click](javascript:alert(1)) <img src=x onerror=alert(1)>")
+@example("\x1b]0;title\x07\x1b[2J\u202e<script>")
+@example("<https://host/> &lt; &#60; **b** `code` ~~s~~ \\")
+@example("# heading")
+@example("===")
+@example("1) item")
+def test_names_are_literal_text_in_markdown_and_on_terminals(name: str) -> None:
+    shown = visible(re.sub(r"\s", " ", name.strip()))
+    for text in (_literal(name), f"class {_literal(name)}", f"first\n{_literal(name)}"):
+        assert visible(text.replace("\n", "")) == text.replace("\n", "")
+        (inline,) = (token for token in RENDERED.parse(text) if token.type == "inline")
+        types = {token.type for token in inline.children or ()}
+        assert types <= {"text", "text_special", "softbreak"}
+        content = "".join(token.content for token in inline.children or ())
+        assert content.removeprefix("class ").removeprefix("first") == shown
+        assert [token.tag for token in RENDERED.parse(text) if token.nesting > 0] == ["p"]
+    (inline,) = (token for token in RENDERED.parse(_code(name)) if token.type == "inline")
+    (only,) = inline.children or ()
+    assert (only.type, only.content.strip()) == ("code_inline", shown.replace("|", "\\|").strip())
