@@ -394,4 +394,5 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
         image=config.column(schema.image.column) if schema.has_image else "",
         image_root=config.image_root,
         labels=frozenset(config.column(name) for name in schema.label_columns),
+        drops_boxes=schema.boxes.invalid == "drop",
     )

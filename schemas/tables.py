@@ -125,6 +125,7 @@ class Projection:
         image_root: base of relative image paths, or None for the default of the source.
         max_image_bytes: the size in bytes of the largest image read from a compressed source.
         labels: the columns with class labels, whose names are read where the source has ids.
+        drops_boxes: whether an annotation without a valid box loses only its box.
     """
 
     columns: tuple[str, ...] | None = None
@@ -133,6 +134,7 @@ class Projection:
     image_root: str | None = None
     max_image_bytes: int = 256 * 2**20
     labels: frozenset[str] = frozenset()
+    drops_boxes: bool = False
 
     def has(self, column: str) -> bool:
         """Returns whether a column is projected."""

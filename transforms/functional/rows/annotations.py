@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from recordmill.schemas.features import Feature, Missing, Origin, Schema
@@ -14,7 +15,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import AnnotationSettings, BoxSettings
 from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.labels import class_id
-from recordmill.transforms.functional.values.boxes import PIXEL, TO_CORNERS, UNITS
+from recordmill.transforms.functional.values.boxes import PIXEL, TO_CORNERS, UNITS, Box, box_of
 from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
@@ -46,13 +47,14 @@ def read_boxes(
     used = [columns.get(name, name) for name in names]
     # Four columns with one list of numbers each, or one column with a list of four numbers per box.
     lists = [_box_items(row, column, feature) for column in used]
-    fours = _zipped(lists, used) if settings.columns else _lists_of_four(lists[0], used[0], row)
-    corners = TO_CORNERS[settings.order]
+    items: list[Any] = _zipped(lists, used) if settings.columns else lists[0]
+    corners, drops_invalid = TO_CORNERS[settings.order], settings.invalid == "drop"
     is_text = any(row.untyped(column) for column in used)
-    numbers = [_numbers(four, i, is_text) for i, four in enumerate(fours)]
+    read = partial(_four_numbers, column=None if settings.columns else used[0], is_text=is_text)
+    fours = [box_of(partial(read, i, item), drops_invalid) for i, item in enumerate(items)]
     return RowBoxes(
         units_of(row, settings, columns) or PIXEL,
-        [x for four in numbers for x in corners(*four)],
+        [x for four in fours for x in corners(*four)],
         _stated_size(row, settings, columns),
     )
 
@@ -81,18 +83,12 @@ def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]
     return list(zip(*lists, strict=True))
 
 
-def _lists_of_four(items: list[Any], column: str, row: Row) -> list[list[Any]]:
-    boxes, is_text = [], row.untyped(column)
-    for i, item in enumerate(items):
-        four = _SEPARATOR.split(item.strip()) if is_text and isinstance(item, str) else item
-        if not isinstance(four, list | tuple) or len(four) != 4:
-            detail = f"column {column!r}: box {i}: expected a list of 4 numbers, got {item!r}"
-            raise RecordError(Reason.WRONG_TYPE, detail)
-        boxes.append(list(four))
-    return boxes
-
-
-def _numbers(four: Any, index: int, is_text: bool) -> tuple[float, float, float, float]:
+def _four_numbers(index: int, item: Any, column: str | None, is_text: bool) -> Box:
+    """Returns the numbers of a box: an item of a column, or of four columns, if that is None."""
+    four = _SEPARATOR.split(item.strip()) if is_text and isinstance(item, str) else item
+    if not isinstance(four, list | tuple) or len(four) != 4:
+        detail = f"column {column!r}: box {index}: expected a list of 4 numbers, got {item!r}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
     try:
         one, two, three, four_ = (to_number(value, is_text) for value in four)
     except RecordError as error:

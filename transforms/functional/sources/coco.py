@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 
+from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
@@ -42,6 +44,7 @@ from recordmill.transforms.functional.values.boxes import (
     TO_CORNERS,
     Box,
     box_columns,
+    box_of,
     number_of,
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
@@ -85,7 +88,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         # A first pass finds the lists of the file, a second one reads their first entries.
         outline = outline_of(stream)
         images, first = _first_entries(stream, outline)
-        classes = _declared(entries_of(stream, outline, {"categories"}, is_checked=False))
+        categories = entries_of(stream, outline, {"categories"}, is_checked=False)
+        classes = _declared(file.path, categories)
     except DAMAGED_JSON as error:
         raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
     for name in ("images", "annotations", "categories"):
@@ -119,10 +123,15 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     )
 
 
-def _declared(categories: Iterator[tuple[str, Any]]) -> DeclaredClasses | None:
+def _declared(path: str, categories: Iterator[tuple[str, Any]]) -> DeclaredClasses | None:
     """Returns the classes in `categories`; None if there are none, or not all ids are integers."""
     names: dict[str, int] = {}
-    for _, entry in categories:
+    for number, (_, entry) in enumerate(categories):
+        if number == MAX_CLASSES:
+            raise UsageError(
+                f"{path}: expected at most {MAX_CLASSES:,} categories, got more. Remove those "
+                "without annotations."
+            )
         id_, name = (
             (entry.get("id"), entry.get("name")) if isinstance(entry, dict) else (None, None)
         )
@@ -340,7 +349,7 @@ def _rows(
         annotations = [a for a in image.annotations if a.id == entry.id]
         try:
             _check(entry, annotations, others, fault)
-            values = _values(entry.values, annotations, categories)
+            values = _values(entry.values, annotations, categories, projection)
             location = _location(values["image"], file, projection)
             yield Row(projection.apply(values), file.path, entry.number, image=location)
         except RecordError as error:
@@ -399,18 +408,12 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
 
 
 def _values(
-    entry: dict[str, Any], annotations: list[_Entry], categories: _Categories
+    entry: dict[str, Any],
+    annotations: list[_Entry],
+    categories: _Categories,
+    projection: Projection,
 ) -> dict[str, Any]:
-    """Returns the values of an image by column.
-
-    Args:
-        entry: the fields of the image.
-        annotations: its annotations.
-        categories: the names of each category id.
-
-    Raises:
-        RecordError: if a value is missing or invalid.
-    """
+    """Returns the values of an image by column; raises a RecordError for an invalid one."""
     name = entry.get("file_name")
     if not isinstance(name, str) or not name or has_surrogates(name):
         raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {short_repr(name)}")
@@ -422,7 +425,10 @@ def _values(
         "id": str(entry["id"]),
         "height": entry.get("height"),
         "width": entry.get("width"),
-        **box_columns([_box(number, a) for number, a in objects], PIXEL),
+        **box_columns(
+            [box_of(partial(_box, number, a), projection.drops_boxes) for number, a in objects],
+            PIXEL,
+        ),
         "labels": [_category_name(number, a, categories) for number, a in objects],
         "category_id": [a.get("category_id") for _, a in objects],
         "is_crowd": [a.get("iscrowd", 0) for _, a in objects],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
@@ -45,6 +46,7 @@ from recordmill.transforms.functional.values.boxes import (
     PIXEL,
     Box,
     box_columns,
+    box_of,
     number_of,
 )
 
@@ -160,7 +162,7 @@ def read(
             continue
         try:
             with tree.open(name) as stream:
-                values = parse(stream.read(_MAX_BYTES))
+                values = parse(stream.read(_MAX_BYTES), projection.drops_boxes)
         except RecordError as error:
             yield Reject("", "", path, error.reason, error.detail)
             continue
@@ -176,12 +178,12 @@ def read(
         yield Row(projection.apply(values), path, 0, image=image)
 
 
-def parse(data: bytes) -> dict[str, Any]:
+def parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
     """Parses one XML file to values by column.
 
     Raises:
         RecordError: malformed_row if the annotation is not valid, or bad_box if one of its boxes is
-            not.
+            not, and invalid boxes are not dropped.
     """
     try:
         root = fromstring(data)
@@ -194,7 +196,7 @@ def parse(data: bytes) -> dict[str, Any]:
         "image": _text(root, "filename", "the annotation"),
         "height": _side(root, "height"),
         "width": _side(root, "width"),
-        **box_columns([_box(number, element) for number, element in numbered], PIXEL),
+        **box_columns([box_of(partial(_box, n, e), drops_boxes) for n, e in numbered], PIXEL),
         "labels": [_text(element, "name", f"object {number}") for number, element in numbered],
     }
     for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0

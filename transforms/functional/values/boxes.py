@@ -20,6 +20,9 @@ PIXEL: Final = "pixel"
 NORMALIZED: Final = "normalized"
 UNITS = (PIXEL, NORMALIZED)
 
+# A box without coordinates, which the schema drops or rejects when the image is read.
+NO_BOX: Box = (math.nan,) * 4
+
 # The columns of boxes that sources of annotations yield.
 BOX_COLUMNS = (*BOX_SIDES, "box_units")
 
@@ -44,6 +47,16 @@ def number_of(value: Any, what: str) -> float:
         shown = repr(value)[:40]
         raise RecordError(Reason.BAD_BOX, f"{what}: expected a number, got {shown}")
     return number
+
+
+def box_of(read: Callable[[], Box], drops_invalid: bool) -> Box:
+    """Returns a box; `NO_BOX` in place of an invalid one if such boxes are dropped later."""
+    try:
+        return read()
+    except RecordError:
+        if not drops_invalid:
+            raise
+        return NO_BOX
 
 
 def _from_xywh(left: float, top: float, width: float, height: float) -> Box:

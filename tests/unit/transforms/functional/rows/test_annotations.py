@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from recordmill.schemas.config import ConvertConfig
@@ -108,6 +110,16 @@ def test_mapped_columns_are_read():
     names = {"bbox": "rects", "labels": "names"}
     values = {"rects": [[1, 2, 3, 4]], "names": ["cat"]}
     assert detection(values, names=names).boxes == ("pixel", [1.0, 2.0, 3.0, 4.0], None)
+
+
+@pytest.mark.parametrize("box", [[], None, "x", [1, 2, 3, "x"]])
+def test_invalid_boxes_of_a_table_may_be_dropped(box):
+    values = {"bbox": [[1, 2, 3, 4], box], "labels": ["cat", "dog"]}
+    corners = detection(values, invalid="drop").boxes[1]
+    assert corners[:4] == [1.0, 2.0, 3.0, 4.0]
+    assert all(map(math.isnan, corners[4:]))
+    with pytest.raises(RecordError):
+        detection(values)
 
 
 def test_units_of_the_row_take_precedence():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import random
 from dataclasses import replace
 
@@ -161,6 +162,25 @@ def test_what_makes_no_row_is_a_reject(images, annotations, reason, message):
     assert message in reject.detail
     named = ("5.jpg", "d/5.jpg") if "file_name" in images[0] else ("", "")
     assert (reject.key, reject.uri) == named
+
+
+@pytest.mark.parametrize("box", [[], None, [1, 2, 3], [1, 2, 3, "x"]])
+def test_an_annotation_without_a_valid_box_may_lose_its_box(box):
+    whole = document([image_bytes(5)], [annotation(1, 5), annotation(2, 5, bbox=box)])
+    (row,) = read(whole, Projection(drops_boxes=True))
+    assert row.values["xmin"][0] == 1.5
+    assert [math.isnan(row.values[side][1]) for side in ("xmin", "ymin", "xmax", "ymax")] == [
+        True
+    ] * 4
+    assert len(row.values["labels"]) == 2  # `transform_boxes` drops both
+
+
+def test_the_number_of_categories_is_limited(monkeypatch):
+    monkeypatch.setattr(coco, "MAX_CLASSES", 2)
+    probe(document([image_bytes(5)], [annotation(1, 5)]))
+    more = [*CATEGORIES, {"id": 8, "name": "c"}]
+    with pytest.raises(UsageError, match="expected at most 2 categories, got more"):
+        probe(document([image_bytes(5)], [annotation(1, 5)], more))
 
 
 def test_categories_are_declared_in_the_order_of_their_ids():

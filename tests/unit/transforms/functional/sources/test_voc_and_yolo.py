@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,17 @@ def test_an_xml_file_gives_its_columns():
 def test_a_image_without_objects_has_empty_lists():
     found = voc.parse(annotation())
     assert (found["labels"], found["xmin"], found["difficult"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["<object><name>cat</name></object>", OBJECT.format(difficult=0, xmin="x")],
+)
+def test_an_object_without_a_valid_box_may_lose_its_box(other):
+    found = voc.parse(annotation(OBJECT.format(difficult=0, xmin=1), other), drops_boxes=True)
+    assert found["xmin"][0] == 1.0
+    assert math.isnan(found["xmin"][1])
+    assert found["labels"] == ["cat", "cat"]
 
 
 BOMB = b"""<!DOCTYPE a [<!ENTITY x "xxxxxxxx"><!ENTITY y "&x;&x;&x;&x;">]>
