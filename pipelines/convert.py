@@ -43,6 +43,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked
 from recordmill.schemas.plan import SplitRanges
@@ -361,5 +362,8 @@ def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
 def _cleaned_up(job: Conversion, published: RunRecord) -> RunRecord:
     """Deletes what a published run has left; a failure to do so is a warning."""
     warning = job.target.clean_up_published(job.context)
-    warnings = (*published.warnings, masked(warning)) if warning else published.warnings
-    return published.model_copy(update={"warnings": warnings})
+    if not warning:
+        return published
+    hint = "the dataset is complete; delete this folder"
+    finding = Finding(kind="run_folder", severity="warning", text=masked(warning), hint=hint)
+    return published.with_findings([finding])

@@ -234,7 +234,7 @@ class Target:
             if not self.is_taken(context):
                 self.clean_up()
         except OSError as error:
-            return f"{self.run}: cannot be deleted: {error}. The dataset is complete. Delete it."
+            return f"{self.run}: cannot be deleted: {error}"
         return ""
 
     def clean_up(self) -> None:

@@ -24,12 +24,13 @@ class Store:
     Attributes:
         root: what its paths begin with: a bucket that is there.
         flags: how recordmill is reported of it.
-        env: the environment that it takes besides.
         put: writes an object, with the store's own client.
         get: reads one.
         names: the names of all objects that begin with a prefix.
         proxy: what counts and disturbs the requests.
         url_path: what the path of a request for an object begins with.
+        folder: where the server keeps its files.
+        env: the environment that it takes besides.
     """
 
     root: str
@@ -39,6 +40,7 @@ class Store:
     names: Callable[[str], list[str]]
     proxy: Proxy
     url_path: str
+    folder: Path
     env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -95,6 +97,7 @@ def s3(folder: Path, start: Callable[[Path], object]) -> Iterator[Store]:
             ],
             proxy=proxy,
             url_path="/birds/",
+            folder=folder,
         )
 
 
@@ -123,6 +126,7 @@ def gcs(folder: Path) -> Iterator[Store]:
             names=lambda prefix: [blob.name for blob in client.list_blobs("birds", prefix=prefix)],
             proxy=proxy,
             url_path="/birds/",
+            folder=folder,
             env={"STORAGE_EMULATOR_HOST": proxy.url},
         )
 
@@ -151,6 +155,7 @@ def azure(folder: Path) -> Iterator[Store]:
             names=lambda prefix: list(container.list_blob_names(name_starts_with=prefix)),
             proxy=proxy,
             url_path=f"/{AZURE_ACCOUNT}/birds/",
+            folder=folder,
         )
 
 
@@ -183,6 +188,7 @@ def hdfs(folder: Path) -> Iterator[Store]:
             names=names,
             proxy=proxy,
             url_path="/webhdfs/v1/birds/",
+            folder=folder,
         )
 
 

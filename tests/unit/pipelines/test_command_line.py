@@ -81,3 +81,14 @@ def test_events_need_no_valid_flags(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_program_without_arguments_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main([]) == 0
     assert "convert" in capsys.readouterr().out
+
+
+def test_an_error_of_a_file_system_is_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> int:
+        raise PermissionError("http://h/k?sig=hush: access denied")
+
+    monkeypatch.setattr(command_line, "_run", fails)
+    assert command_line.main(["inspect", "x"]) == 1
+    assert capsys.readouterr().err == "recordmill: http://h/k?sig=***: access denied\n"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.run.run_record import RunContext, throughput_of
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.run import run_record
+from recordmill.pipelines.run.run_record import RunContext, read_record, throughput_of
 from recordmill.schemas.masking import masked_command
 from recordmill.schemas.statistics import Timeline
 
@@ -18,3 +23,19 @@ def test_secrets_are_masked_in_the_command() -> None:
 def test_throughput_is_relative_to_the_start_of_the_run() -> None:
     series = throughput_of(Timeline(2, Timeline().counts.__class__({50: 3, 52: 4})), started=97.5)
     assert (series.begins, series.interval, series.records) == (2.5, 2, (3, 0, 4))
+
+
+@pytest.mark.parametrize("error", [PermissionError("access denied (403)"), OSError("timed out")])
+def test_only_a_missing_record_counts_as_deleted(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_record(str(tmp_path)) is None
+    (tmp_path / "run.json").write_bytes(b"{")
+    assert read_record(str(tmp_path)) is None
+
+    def fails(path: str) -> bytes:
+        raise error
+
+    monkeypatch.setattr(run_record, "load", fails)
+    with pytest.raises(type(error)):
+        read_record(str(tmp_path))

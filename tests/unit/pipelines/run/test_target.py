@@ -19,7 +19,7 @@ from recordmill.pipelines.run import lock as lock_module
 from recordmill.pipelines.run import target as target_module
 from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, finished_record, running_record
-from recordmill.pipelines.run.target import discard, swap
+from recordmill.pipelines.run.target import Target, discard, swap
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
@@ -488,3 +488,29 @@ def test_two_folders_are_swapped_atomically(tmp_path: Path) -> None:
     assert (os.listdir(tmp_path / "a"), os.listdir(tmp_path / "b")) == (["b"], ["a"])
     assert not swap(str(tmp_path / "a"), str(tmp_path / "nowhere"))
     assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_damaged_shards_lose_their_checkpoints(tmp_path: Path) -> None:
+    run = tmp_path / "birds/.1.0.0.run"
+    target = Target(str(tmp_path / "birds/1.0.0"), str(run / "dataset"), str(run))
+    for damaged, is_kept in {"schema.pbtxt": True, INDEX: False, SHARD: False}.items():
+        write(run, CHECKPOINT, b"{}")
+        target.forget_damaged({damaged}, [SHARD])
+        assert (run / CHECKPOINT).exists() == is_kept
+
+
+def test_a_run_folder_that_cannot_be_deleted_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "birds/.1.0.0.run"
+    put_run(run)
+    target = Target(str(tmp_path / "birds/1.0.0"), str(run / "dataset"), str(run))
+
+    def denied(*_: object) -> None:
+        raise PermissionError("access denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target_module, "delete_files", denied)
+        assert target.clean_up_published(CONTEXT) == f"{run}: cannot be deleted: access denied"
+    assert target.clean_up_published(CONTEXT) == ""
+    assert not run.exists()
