@@ -309,7 +309,7 @@ class Target:
         Args:
             context: identity and start time of the run.
         """
-        write_bytes(layout.join(self.work, layout.RUN), running_record(context).to_json())
+        write_checked(layout.join(self.work, layout.RUN), running_record(context).to_json())
 
     def take_over(self) -> None:
         """Marks the files of an unfinished run as those of another: if active, it will fail."""

@@ -52,8 +52,8 @@ from tests.stores.kinds import AZURE_ACCOUNT, AZURE_KEY, Store
 from tests.stores.test_conversion import contents
 
 IMAGES = 20
-FLAGS = ("--splits=train=0.8,test=0.2", "--num_shards=train=3,test=1", "--max_rejects=1")
-OTHER = ("--splits=train=0.8,test=0.2", "--num_shards=train=2,test=1", "--max_rejects=1")
+FLAGS = ("--splits=train=0.8,test=0.2", "--num_shards=train=3,test=1", "--max_rejects=1", "--index")
+OTHER = ("--splits=train=0.8,test=0.2", "--num_shards=train=2,test=1", "--max_rejects=1", "--index")
 
 # Requests of a conversion, as "METHOD /path?query".
 READS = {

@@ -90,6 +90,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     yield error
     details = getattr(error, "exception_details", None)
     inner = next(iter(details.values()), None) if isinstance(details, Mapping) else error.__cause__
+    if isinstance(error, AttributeError):
+        # Beam's own failure to find the status of a broken connection, which has no response.
+        inner = error.__context__
     if isinstance(inner, BaseException):
         yield from _causes(inner)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import obstore
 import obstore.store
 import pytest
+from apache_beam.io.aws.clients.s3.boto3_client import get_http_error_code
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -164,6 +165,21 @@ def test_client_errors_are_translated_to_actionable_messages(case: str) -> None:
     assert type(beam.translate_error(error)) is expected
     wrapped = CodedError("operation failed", exception_details={"s3://b/k": error})
     assert type(beam.translate_error(wrapped)) is expected
+
+
+def test_a_broken_connection_is_transient_where_beam_fails_to_find_its_status() -> None:
+    """`get_http_error_code` of Beam asks for the response of an error that has none."""
+
+    def fails() -> None:
+        try:
+            raise CodedError("Connection was closed", response=None)
+        except CodedError as error:
+            get_http_error_code(error)
+
+    with pytest.raises(AttributeError) as raised:
+        fails()
+    assert type(beam.translate_error(raised.value)) is TransientError
+    assert type(beam.translate_error(AttributeError("a mistake"))) is OSError
 
 
 def test_azure_connection_strings_are_parsed() -> None:
