@@ -25,6 +25,7 @@ FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     inputs.skipped_inputs,
     splits.shards_of_splits,
     inputs.encoded_images,
+    inputs.changed_values,
     splits.group_leakage,
     images.identical_images,
     images.similar_images,

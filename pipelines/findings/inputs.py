@@ -99,6 +99,22 @@ def encoded_images(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(kind="encoded", severity="info", text=text, figures={"images": number})
 
 
+def changed_values(outcome: Outcome) -> Iterator[Finding]:
+    """Yields the numbers of images whose samples were mapped to a range, or reduced to 8 bits."""
+    manifest, window = outcome.manifest, outcome.manifest.dataset_schema.image.window or (0, 0)
+    texts: dict[str, tuple[str, Severity]] = {
+        "window": ("mapped by the window {:g}:{:g}", "info"),
+        "rescaled per image": ("rescaled per image, so that equal values differ", "note"),
+        "8 bits": ("reduced to 8 bits per sample", "info"),
+    }
+    for change, (text, severity) in texts.items():
+        number = sum(n for how, n in manifest.images.items() if change in how.split(", "))
+        if number:
+            verb = "image is" if number == 1 else "images are"
+            text = f"{number:,} {verb} {text.format(*window)}"
+            yield Finding(kind="values", severity=severity, text=text, figures={"images": number})
+
+
 def base_version(outcome: Outcome) -> Iterator[Finding]:
     """Yields how the records differ from those of the base version."""
     manifest, base = outcome.manifest, outcome.manifest.base

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.pipelines.findings import inputs
-from recordmill.pipelines.findings.inputs import encoded_images, skipped
+from recordmill.pipelines.findings.inputs import changed_values, encoded_images, skipped
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
@@ -38,6 +38,24 @@ def test_images_encoded_with_loss_are_noted(
     schema = Schema(features=features, image=ImageSettings.model_validate(settings))
     manifest = Manifest.model_construct(dataset_schema=schema, images=images)
     assert [finding.line for finding in encoded_images(Outcome(manifest))] == notes
+
+
+def test_changes_to_the_meaning_of_samples_are_noted() -> None:
+    features = {"image": Feature.model_validate({"kind": "bytes", "from": "image:bytes"})}
+    schema = Schema(features=features, image=ImageSettings(window=(-1000, 3000)))
+    images = {
+        "tiff to png, window": 2,
+        "tiff to png, window, 8 bits": 1,
+        "tiff to png, rescaled per image": 1,
+        "16 bits per sample": 9,
+        "jpeg kept": 7,
+    }
+    manifest = Manifest.model_construct(dataset_schema=schema, images=images)
+    assert [finding.line for finding in changed_values(Outcome(manifest))] == [
+        "3 images are mapped by the window -1000:3000",
+        "note: 1 image is rescaled per image, so that equal values differ",
+        "1 image is reduced to 8 bits per sample",
+    ]
 
 
 def test_a_counted_kind_with_a_severity_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
