@@ -25,7 +25,6 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
-from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 from recordmill.transforms.storage.files import exists, open_binary
 
 
@@ -90,7 +89,6 @@ def with_implied_options(
             notes.append(f"splits: those of --splits; the input has {listed}")
     config = config_of({**options, **implied})
     config = _with_file_name(config, tables)
-    config = _with_box_units(config, tables)
     if suffix := missing_suffix(config, tables):
         config = config.model_copy(update={"image_suffix": suffix})
         notes.append(
@@ -126,17 +124,6 @@ def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig
     if not (lacks_image and FILE_NAME in tables.columns):
         return config
     return config.model_copy(update={"columns": {schema.image.column: FILE_NAME, **config.columns}})
-
-
-def _with_box_units(config: ConvertConfig, tables: InputTables) -> ConvertConfig:
-    """Returns the config with the units of boxes in records, unless the schema states units."""
-    schema, column = config.dataset_schema, BOX_COLUMNS[-1]
-    boxes = schema.boxes
-    is_stated = boxes.units_column is not None or "units" in boxes.model_fields_set
-    if not schema.has_boxes or is_stated or column not in tables.derived:
-        return config
-    schema = schema.model_copy(update={"boxes": boxes.model_copy(update={"units_column": column})})
-    return config.model_copy(update={"dataset_schema": schema})
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -231,6 +231,10 @@ def test_ids_without_names_do_not_become_other_classes(tmp_path: Path) -> None:
     assert ended.code == 2
     assert "'image/object/class/label'" in ended.err
     assert "have no names" in ended.err
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    ended = convert(unnamed, tmp_path / "out", "--classes", tmp_path / "names.txt")
+    assert ended.code == 2
+    assert "count from 1 by the convention" in ended.err
     only = published(unnamed, tmp_path / "out")
     assert [e["image/object/class/label"] for e in readers.examples(only, "train")] == [[2]]
 
@@ -322,3 +326,13 @@ def test_infer_proposes_the_preset_of_the_records(tmp_path: Path) -> None:
     assert f"recordmill convert --schema object_detection --input {one}" in ended.out
     assert "image: {column: image/encoded}" in ended.out
     assert "# 2 jpeg, 16x12" in ended.out
+
+
+def test_names_of_scripts_state_splits(tmp_path: Path) -> None:
+    for i, name in enumerate(("train.record", "pets_val.record-00000-of-00001", "test_0-of-1")):
+        write(tmp_path / "in" / name, example(image=jpeg(9, 9, i), label=i))
+    dataset = published(tmp_path / "in/*", tmp_path / "out")
+    assert {*readers.splits(dataset)} == {"train", "val", "test"}
+    write(tmp_path / "in/more.record", example(image=jpeg(9, 9, 9), label=1))
+    ended = convert(tmp_path / "in/*", tmp_path / "out", name="more")
+    assert "warning: the splits train, val, test of some files are not kept" in ended.out

@@ -63,6 +63,8 @@ SAMPLE_ROWS = 200
 # Limit for the splits of a dataset, whose names and counts one worker holds.
 MAX_SPLITS = 10_000
 
+_COUNTED_FROM_ONE = "image/object/class/label"
+
 # Counts rows whose split depends on all rows, until it is known.
 UNASSIGNED = ""
 
@@ -121,13 +123,26 @@ class Analyzer:
         }
         declared = {name: classes[column] for name, column in columns.items() if column in classes}
         for name, found in declared.items():
-            if found.names and found.unnamed and self.config.class_names is None:
-                raise UsageError(
-                    f"--input: the class ids in {found.unnamed!r} of some files have no names, and "
-                    f"others have names for {name!r}, so that an id may be another class. Put the "
-                    "names beside the files, as label_map.pbtxt, or set --classes."
-                )
+            if found.unnamed:
+                self._check_unnamed(name, found)
         return replace(self, declared=declared, recognized=recognized, snapshots=snapshots)
+
+    def _check_unnamed(self, feature: str, found: DeclaredClasses) -> None:
+        """Rejects class ids without names where they could become those of other classes."""
+        ids, names = found.unnamed, self.config.class_names
+        remedy = "Put the names with their ids beside the files, as label_map.pbtxt"
+        if found.names and names is None:
+            raise UsageError(
+                f"--input: the class ids in {ids!r} of some files have no names, and others have "
+                f"names for {feature!r}, so that an id may be another class. {remedy}, or set "
+                "--classes."
+            )
+        if names is not None and ids == _COUNTED_FROM_ONE:
+            raise UsageError(
+                f"--classes: counts from 0, and ids in {ids!r} count from 1 by the convention of "
+                f"the Object Detection API. {remedy}; or set --columns labels={ids} if they count "
+                "from 0."
+            )
 
 
 @dataclass

@@ -24,7 +24,7 @@ from recordmill.schemas.features import (
     Schema,
 )
 from recordmill.schemas.records import Items
-from recordmill.schemas.settings import Order
+from recordmill.schemas.settings import BoxSettings, Order
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.values.boxes import (
@@ -283,10 +283,11 @@ def canonical(schema: Schema) -> Schema:
         }
     boxes = schema.boxes
     if schema.has_boxes:
-        frame = "displayed" if schema.image.orientation == "apply" else "stored"
-        settings = {"columns": BOX_SIDES, "order": "xyxy", "frame": frame}
-        settings |= {"units_column": BOX_COLUMNS[-1], "column": "bbox", "units": "pixel"}
-        boxes = boxes.model_copy(update=settings)
+        boxes = BoxSettings(
+            frame="displayed" if schema.image.orientation == "apply" else "stored",
+            out_of_bounds=boxes.out_of_bounds,
+            invalid=boxes.invalid,
+        )
     return schema.model_copy(update={"features": features, "boxes": boxes})
 
 

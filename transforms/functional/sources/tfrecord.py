@@ -15,7 +15,15 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import IMAGES, SPLIT, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import (
+    IMAGES,
+    SPLIT,
+    SPLIT_NAMES,
+    Probe,
+    Projection,
+    SourceSplit,
+    TableFile,
+)
 from recordmill.transforms.functional.images.sniffing import is_image, sniff
 from recordmill.transforms.functional.records.framing import (
     FRAME_BYTES,
@@ -35,6 +43,11 @@ from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 
 _HEAD_RECORDS = 100
 _SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+(?:\.gz)?")
+
+# The names that scripts give: train.record, pets_val.record-00000-of-00010, train-00000-of-01024.
+_SPLIT_OF_SCRIPT = re.compile(
+    rf"(?:^|[-_./])({'|'.join(sorted(SPLIT_NAMES))})(?:\.\w+)?(?:[-_]\d+-of-\d+)?(?:\.\w+)*$"
+)
 _MAX_PATH_BYTES = 4096
 
 
@@ -92,6 +105,8 @@ def _preset_of(features: Collection[str], names: Collection[str]) -> str:
 
 def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[str, str]:
     """Returns the shape of images that are stored as uint8 pixels, without encoding."""
+    if columns.schema and columns.schema.image.format == "raw":
+        return {columns.image: f"{columns.schema.image_feature} has bytes of the format raw"}
     for values in records:
         name = first(columns.images, values)
         pixels = _first(values.get(name))
@@ -263,10 +278,10 @@ def _is_image(data: bytes | None) -> bool:
 
 
 def _split_of(path: str) -> dict[str, Items]:
-    """Returns the column `split` if the file is named as by TFDS; else no column.
+    """Returns the column `split` if the name of the file states it; else no column.
 
-    >>> _split_of("birds/1.0.0/birds-train.tfrecord-00000-of-00002")
-    {'split': ['train']}
+    >>> _split_of("birds/1.0.0/birds-train.tfrecord-00000-of-00002"), _split_of("pets_val.record")
+    ({'split': ['train']}, {'split': ['val']})
     """
-    match = _SPLIT.search(path)
-    return {"split": Items([match[1]])} if match else {}
+    match = _SPLIT.search(path) or _SPLIT_OF_SCRIPT.search(path.rpartition("/")[2])
+    return {SPLIT: Items([match[1]])} if match else {}
