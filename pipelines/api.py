@@ -80,7 +80,7 @@ def convert(
             "--no_wait_until_finish: convert() waits for the job, because it returns the dataset. "
             "Remove the option, or submit the job with the command recordmill convert."
         )
-    with _one_at_a_time, applied():
+    with _exclusively():
         config, record = run({"input": _paths(input), **options}, beam, show=progress)
     if record is not None:
         log = logging.getLogger("recordmill")
@@ -110,7 +110,7 @@ def dry_run(
         DatasetExists: if the dataset is already published.
         RecordmillError: if an input cannot be read to its end.
     """
-    with _one_at_a_time, applied():
+    with _exclusively():
         config, forecast = forecast_of({"input": _paths(input), **options}, _beam(beam_options))
     if forecast is None:
         raise DatasetExists(
@@ -155,7 +155,7 @@ def forget(
         raise UsageError("--no_wait_until_finish: forget() waits for the job. Remove the option.")
     if not chosen:
         raise UsageError("keys: is empty; expected the keys of records. Add some.")
-    with _one_at_a_time, applied():
+    with _exclusively():
         use_options(beam)
         done = removal.forget(
             os.fspath(directory), chosen, beam, version=version, allow_missing=allow_missing
@@ -165,6 +165,16 @@ def forget(
         logging.getLogger("recordmill").warning("%s", warning)
     removal.raise_problems(problems)
     return done
+
+
+@contextmanager
+def _exclusively() -> Iterator[None]:
+    """Runs one conversion at a time; the traceback of a usage error is without those of threads."""
+    with _one_at_a_time, applied():
+        try:
+            yield
+        except UsageError as error:
+            raise error from None  # the message says it all
 
 
 def _with_signature(function: Callable[..., Any]) -> None:

@@ -141,6 +141,7 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         )
         lines = "".join(f"\n  {line}" for line in first)
         verb = "was" if counts.rejected == 1 else "were"
+        new = " new" if config.append else ""
         why = f"--max_rejects allows {config.max_rejects.describe(over)}"
         remedy = "Fix them, or raise --max_rejects."
         rejects = layout.join(target.failed_folder, layout.REJECTS)
@@ -150,8 +151,8 @@ def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) 
         if not counts.records:
             why, remedy = "and no record is left", "Fix them."
         raise RejectBudgetExceeded(
-            f"not published: {counts.rejected} of {counts.rows} rows {verb} rejected ({reasons}), "
-            f"{why}:{lines}\nEach is in {rejects} with its reason{report}. {remedy}"
+            f"not published: {counts.rejected} of {new_rows}{new} rows {verb} rejected "
+            f"({reasons}), {why}:{lines}\nEach is in {rejects} with its reason{report}. {remedy}"
         )
     if target.work != target.final:
         target.check_final()  # checked again: files may have been added since the start

@@ -4,6 +4,7 @@ The names below are the public API. Each is imported when it is first used: `imp
 loads neither Beam nor TensorFlow.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,11 @@ _ORIGINS = {
 }
 
 
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Returns False for what Beam logs as it is imported without its extra [gcp]."""
+    return not record.getMessage().startswith("apitools not found")
+
+
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -84,6 +90,7 @@ if not TYPE_CHECKING:  # type checkers report names that are not above
             found: Any = _version()
         elif name in _ORIGINS:
             module, _, original = _ORIGINS[name].rpartition(".")
+            logging.getLogger().addFilter(_is_of_use)
             try:
                 found = getattr(import_module(f"recordmill.{module}"), original)
             except ModuleNotFoundError as error:
@@ -92,6 +99,8 @@ if not TYPE_CHECKING:  # type checkers report names that are not above
                     "Install recordmill in place of recordmill-reader.",
                     name=error.name,
                 ) from error
+            finally:
+                logging.getLogger().removeFilter(_is_of_use)
         else:
             raise AttributeError(f"module 'recordmill' has no attribute {name!r}")
         globals()[name] = found  # the next use finds it without a call

@@ -83,7 +83,7 @@ def missed_shares(outcome: Outcome) -> Iterator[Finding]:
 
 
 def stratification(outcome: Outcome) -> Iterator[Finding]:
-    """Yields how close stratified splits come to the share of each class."""
+    """Yields the largest difference of stratified splits from the share of a class."""
     manifest, shares = outcome.manifest, outcome.manifest.shares
     is_stratified = manifest.config.get("split_method") == "stratified"
     if not is_stratified or not shares or outcome.is_sample:
@@ -101,8 +101,8 @@ def stratification(outcome: Outcome) -> Iterator[Finding]:
             for name, share in shares.items()
             for label in total
         ]
-        if differences:
-            most, label, name = max(differences)
+        most, label, name = max(differences, default=(0, 0, ""))
+        if most >= 1:  # rounding alone stays below one record
             expected, class_name = (
                 shares[name].asked * total[label],
                 manifest.resolved.class_name(feature, label),
@@ -110,7 +110,7 @@ def stratification(outcome: Outcome) -> Iterator[Finding]:
             yield Finding(
                 kind="stratification",
                 severity="note",
-                text=f"the classes of {feature!r} are within {most:.1f} records of their shares "
+                text=f"the classes of {feature!r} miss their shares by up to {most:.1f} records "
                 f"({class_name} in {name}: {counts[name].get(label, 0):,}, share {expected:,.1f})",
                 splits=(name,),
                 feature=feature,

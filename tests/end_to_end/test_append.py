@@ -249,7 +249,8 @@ def test_rejects_are_those_of_the_new_rows_and_the_budget_is_of_them(
     day = table(days, "broken.csv", range(30, 34))
     (days / "30.jpg").write_bytes(b"no image")
     asked = ("--version", "1.3.0", "--base", base, "--append", *FLAGS)
-    assert convert(day, tmp_path, *asked, "--max_rejects", "20%").code == 4
+    ended = convert(day, tmp_path, *asked, "--max_rejects", "20%")
+    assert (ended.code, "1 of 4 new rows was rejected" in ended.err) == (4, True), ended.err
     ended = convert(day, tmp_path, *asked, "--max_rejects", "25%")
     assert ended.code == 0, ended.err
     (days / "30.jpg").write_bytes(jpeg(16, 12, seed=30))

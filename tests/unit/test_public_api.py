@@ -56,3 +56,19 @@ def test_what_type_checkers_see_is_what_is_there() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'recordmill' has no attribute 'nothing'"):
         _ = recordmill.nothing
+
+
+CONVERT = """
+import recordmill
+try:
+    recordmill.convert("missing.csv", output="out", name="x")
+except recordmill.UsageError as error:
+    print(error.__suppress_context__, error.__cause__)
+"""
+
+
+def test_a_usage_error_has_no_chain_and_importing_beam_logs_nothing(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CONVERT], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert (ended.stdout, ended.stderr) == ("True None\n", "")

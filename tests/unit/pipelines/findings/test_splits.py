@@ -85,12 +85,15 @@ def test_the_largest_difference_from_the_share_of_a_class_is_noted() -> None:
             "train": Share(asked=0.75, actual=0.75),
             "none": Share(asked=0.0, actual=0),
         },
-        splits={"test": entry(classes={0: 2, 1: 5}), "train": entry(classes={0: 7, 1: 15})},
+        splits={"test": entry(classes={0: 4, 1: 5}), "train": entry(classes={0: 5, 1: 15})},
     )
     assert list(lines(stratification(Outcome(manifest)))) == [
-        "note: the classes of 'label' are within 0.2 records of their shares "
-        "(a in train: 7, share 6.8)"
+        "note: the classes of 'label' miss their shares by up to 1.8 records "
+        "(a in train: 5, share 6.8)"
     ]
+    splits = {"test": entry(classes={0: 2, 1: 5}), "train": entry(classes={0: 7, 1: 15})}
+    rounded = manifest.model_copy(update={"splits": splits})
+    assert list(lines(stratification(Outcome(rounded)))) == []
     other = manifest.model_copy(update={"config": {"split_method": "exact"}})
     assert list(lines(stratification(Outcome(other)))) == []
 
