@@ -9,6 +9,8 @@ from typing import Any
 
 from recordmill.pipelines.report.histograms import Histogram, histogram_of_values, number_text
 from recordmill.schemas.features import BOX_SIDES, Origin, Schema
+from recordmill.transforms.functional.rendering.drawing import BOX_KEYS, BOX_LABEL_KEY
+from recordmill.transforms.functional.rendering.infer_features import MASK_KEY
 from recordmill.transforms.functional.values.boxes import TO_CORNERS
 
 # Cells per side of the map of centers.
@@ -94,6 +96,25 @@ def _boxes(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Box]
             sides[order] = values
     if len(sides) == len(BOX_SIDES):
         yield from zip(*(sides[side] for side in BOX_SIDES), strict=True)
+
+
+def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Adds the boxes, labels and mask of a record under the keys by which they are drawn."""
+    found: dict[str, list[Any]] = {}
+    if schema.has_boxes:
+        boxes = list(_boxes(schema, features))
+        found = {key: [box[side] for box in boxes] for side, key in enumerate(BOX_KEYS)}
+    if (label := box_label_of(schema)) is not None:
+        found[BOX_LABEL_KEY] = features.get(label, [])
+    if schema.mask_feature is not None:
+        found[MASK_KEY] = features.get(schema.mask_feature, [])
+    others = {name: values for name, values in features.items() if name != schema.mask_feature}
+    return {**others, **found}
+
+
+def box_label_of(schema: Schema) -> str | None:
+    """Returns the Example key of the classes of boxes, or None."""
+    return next((name for name, f in schema.features.items() if f.per_box and f.classes), None)
 
 
 def _centers(boxes: Sequence[Box]) -> Iterator[Cell]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, islice
 
+from recordmill.pipelines.report.boxes import box_label_of, with_drawn_keys
 from recordmill.pipelines.report.statistics import (
     SAMPLED_CLASSES,
     ClassRow,
@@ -16,19 +17,17 @@ from recordmill.pipelines.report.statistics import (
     most_and_least_frequent,
 )
 from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
-    BOX_KEYS,
-    BOX_LABEL_KEY,
     draw_record,
     error_detail,
     is_cheap_to_draw,
     to_jpeg,
 )
-from recordmill.transforms.functional.rendering.infer_features import MASK_KEY
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.sandbox import run_in_subprocess
@@ -121,11 +120,11 @@ def thumbnails(
     schema = dataset.manifest.dataset_schema
     if not schema.image_feature:
         return {}
-    names = dataset.manifest.classes.get(BOX_LABEL_KEY, ())
+    names = dataset.manifest.classes.get(box_label_of(schema) or "", ())
     # In file order, because gzipped shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     # Records with the same image are drawn once, unless boxes or masks make them look different.
-    alike = schema.encoded_image and schema.features.keys().isdisjoint({*BOX_KEYS, MASK_KEY})
+    alike = schema.encoded_image and not (schema.has_boxes or schema.mask_feature)
     images = {at: at.sha256 if alike and at.sha256 else at for at in ordered}
     firsts: dict[str | RecordLocation, RecordLocation] = {}
     for at, image in images.items():
@@ -133,17 +132,17 @@ def thumbnails(
     with ThreadPoolExecutor(_THREADS) as executor:
         reads = _reads(dataset, list(firsts.values()))
         # Reads overlap with drawing.
-        results = map_ahead(lambda read: _draw(read(), names), reads, executor, _THREADS)
+        results = map_ahead(lambda read: _draw(read(), schema, names), reads, executor, _THREADS)
         drawn = dict(zip(firsts, results, strict=True))
     return {at: budget.admit(drawn[image]) for at, image in images.items()}
 
 
-def _draw(record: bytes | str, class_names: tuple[str, ...]) -> Thumbnail:
+def _draw(record: bytes | str, schema: Schema, class_names: tuple[str, ...]) -> Thumbnail:
     """Returns the thumbnail of a serialized record; an error text replaces the image."""
     if isinstance(record, str):
         return Thumbnail(error=record)
     try:
-        features = read_first_frame(record)
+        features = with_drawn_keys(schema, read_first_frame(record))
         # The sandbox handles decoders that crash, hang or need too much memory.
         if is_cheap_to_draw(features):
             image = draw_record(features, THUMBNAIL_SIDE, class_names)

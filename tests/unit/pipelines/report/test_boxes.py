@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.report.boxes import GRID, Cell, box_statistics
+from recordmill.pipelines.report.boxes import GRID, Cell, box_statistics, with_drawn_keys
 from recordmill.schemas.features import Schema
 from recordmill.schemas.yaml_files import preset
 
@@ -59,3 +59,30 @@ def test_every_order_gives_the_same_statistics(order: str, values: list[float]) 
 def test_without_boxes_there_are_no_statistics() -> None:
     assert box_statistics(preset("object_detection"), [record()]) is None
     assert box_statistics(preset("image_classification"), [{"image": [b"x"]}]) is None
+
+
+def test_boxes_and_masks_of_any_schema_have_the_keys_that_are_drawn() -> None:
+    schema = Schema.model_validate(
+        {
+            "features": {
+                "image": {"kind": "bytes", "from": "image:bytes"},
+                "box": {"kind": "float", "from": "box:yxyx", "shape": [None, 4]},
+                "what": {
+                    **{"kind": "int64", "from": "column:labels", "shape": []},
+                    **{"classes": True, "per_box": True},
+                },
+                "depth": {"kind": "bytes", "from": "mask:depth"},
+            }
+        }
+    )
+    values = {"image": [b"i"], "box": [0.1, 0.2, 0.3, 0.4], "what": [7], "depth": [b"m"]}
+    drawn = with_drawn_keys(schema, values)
+    assert {side: drawn[f"image/object/bbox/{side}"] for side in SIDES} == {
+        **{"xmin": [0.2], "xmax": [0.4]},
+        **{"ymin": [0.1], "ymax": [0.3]},
+    }
+    assert drawn["image/object/class/label"] == [7]
+    assert drawn["image/segmentation/class/encoded"] == [b"m"]
+    assert "depth" not in drawn  # is not mistaken for the image
+    plain = record((0.0, 0.0, 0.5, 0.5))
+    assert with_drawn_keys(preset("object_detection"), plain).items() >= plain.items()

@@ -60,7 +60,7 @@ def test_identical_images_are_drawn_once_unless_they_have_boxes_or_masks(
     made = dataset(tmp_path, {"train": [[(0, "a"), (0, "b"), (1, "a")]]})
     manifest = made.manifest.model_copy(update={"dataset_schema": preset(schema)})
     monkeypatch.setattr(Dataset, "record", lambda _, shard, number, span: str(number))
-    monkeypatch.setattr(samples, "_draw", lambda record, names: Thumbnail(url=record))
+    monkeypatch.setattr(samples, "_draw", lambda record, schema, names: Thumbnail(url=record))
     budget = ThumbnailBudget(2)
     shown = thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
     assert [one.url for one in shown.values()] == [*map(str, drawn[:2]), ""]
