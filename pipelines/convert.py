@@ -47,6 +47,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked
 from recordmill.schemas.plan import SplitRanges
+from recordmill.schemas.tables import SPLIT
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import (
@@ -120,7 +121,8 @@ def prepare(
     binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding, base)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
-    analyzer = replace(analyzer, findings=both.findings)
+    stated = tables.splits if config.split_column == SPLIT else ()
+    analyzer = replace(analyzer, findings=both.findings, stated_splits=stated)
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)

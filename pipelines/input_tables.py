@@ -6,7 +6,7 @@ import os
 import posixpath
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -58,6 +58,7 @@ class InputTables:
         structs: the columns of structs, whose fields are columns of their own.
         classes: the classes that the files declare, by column.
         splits: the splits that the files state in the column `SPLIT`.
+        unsplit: a file that states no split, although others do; "" if there is none.
         preset: the preset whose features the columns have; "" for the default.
         recognized: what inputs were recognized as.
         findings: what was noticed in them.
@@ -75,6 +76,7 @@ class InputTables:
     structs: frozenset[str] = frozenset()
     classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
+    unsplit: str = ""
     preset: str = ""
     recognized: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -207,7 +209,8 @@ def _merged(
         embedded=frozenset().union(*(probe.embedded for probe in probes)),
         structs=frozenset().union(*(probe.structs for probe in probes)),
         classes=classes,
-        splits=tuple(splits) if SPLIT in columns else (),
+        splits=tuple(splits),
+        unsplit=next((file.path for file, p in probed if splits and _lacks_split(file, p)), ""),
         preset=presets.pop() if len(presets) == 1 else "",
         schemas=_distinct([probe.schema for probe in probes if probe.schema]),
         raw={name: what for probe in probes for name, what in probe.raw.items()},
@@ -216,7 +219,6 @@ def _merged(
             *findings,
             *chain(*(probe.findings for probe in probes)),
             *_merge_findings(probed, classes),
-            *_split_findings(splits, columns),
         ),
     )
 
@@ -268,6 +270,13 @@ def _key_prefixes(metadata: Sequence[Metadata]) -> dict[Metadata, str]:
     return {found: f"{name}/" for found, name in zip(datasets, names, strict=True)}
 
 
+def _lacks_split(file: TableFile, probe: Probe) -> bool:
+    """Returns whether rows have no split; annotated folders have the column in any case."""
+    if SPLIT in probe.columns:
+        return FORMATS[file.format].is_folder and not probe.splits
+    return bool(probe.columns)
+
+
 def _merged_classes(
     flag: str, probed: Sequence[tuple[TableFile, Probe]]
 ) -> dict[str, DeclaredClasses]:
@@ -309,14 +318,6 @@ def _merge_findings(
     for where, change in changes:
         text = f"{masked_url(where)}: class ids are remapped by name: {change}"
         yield Finding(kind="remapped_classes", severity="note", text=text)
-
-
-def _split_findings(splits: Collection[str], columns: Collection[str]) -> Iterator[Finding]:
-    """Yields a warning if the splits of some files are lost, because others state none."""
-    if splits and SPLIT not in columns:
-        listed = ", ".join(sorted(splits, key=layout.split_rank))
-        text = f"the splits {listed} of some files are not kept, because others state no split"
-        yield Finding(kind="lost_splits", severity="warning", text=text)
 
 
 def _changed_ids(before: DeclaredClasses, after: DeclaredClasses) -> str:

@@ -82,6 +82,11 @@ def with_implied_options(
         notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
     if tables.splits and options.get("split_column") is None:
         listed = ", ".join(sorted(tables.splits, key=split_rank))
+        if tables.unsplit and options.get("splits") is None:
+            raise UsageError(
+                f"--input {tables.unsplit}: expected a split, because other inputs state {listed}. "
+                "Convert it separately, or set --split_column none to ignore all of these."
+            )
         if options.get("splits") is None:
             implied["split_column"] = SPLIT
             notes.append(f"splits: {listed}, as in the input; --splits sets others")

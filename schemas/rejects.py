@@ -161,7 +161,7 @@ class Reason(str, Enum):
     UNKNOWN_SPLIT = (
         "unknown_split",
         "The split of the row is not one of the requested splits.",
-        "Fix the value, or add the split to --splits.",
+        "Fix the value, or add the split to --splits; with =0, only its own rows are in it.",
     )
     DUPLICATE_KEY = (
         "duplicate_key",

@@ -10,10 +10,11 @@ from recordmill.schemas import layout
 from recordmill.schemas.findings import Finding, Severity, counted, some
 from recordmill.schemas.records import UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.transforms.functional.rows.sampling import OUTSIDE
+from recordmill.transforms.functional.sources.tree import NO_SPLIT
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
-SEVERITIES: dict[str, Severity] = {}
+SEVERITIES: dict[str, Severity] = {NO_SPLIT: "warning"}
 
 
 def source_findings(outcome: Outcome) -> Iterator[Finding]:

@@ -85,6 +85,7 @@ class Analyzer:
         declared: the classes that the source declares, by feature.
         recognized: what the input was recognized as, for the manifest.
         findings: what was noticed before rows were read, for the manifest.
+        stated_splits: the splits that the source states, from its folders, files or lists.
         snapshots: the snapshots of lakehouse tables, for the manifest.
     """
 
@@ -96,6 +97,7 @@ class Analyzer:
     declared: Mapping[str, DeclaredClasses] = field(default_factory=dict)
     recognized: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    stated_splits: tuple[str, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
 
     @cached_property

@@ -289,6 +289,12 @@ def _unknown_split(binding: Binding, value: Any, expected: str) -> RecordError:
 
 
 def _group(row: Row, binding: Binding) -> str:
-    return (
-        "" if binding.group_column is None else text_cell(row, binding.group_column, numbers=True)
-    )
+    if binding.group_column is None:
+        return ""
+    try:
+        return text_cell(row, binding.group_column, numbers=True)
+    except RecordError as error:
+        if error.reason is not Reason.MISSING_VALUE:
+            raise
+        detail = f"--group_column {binding.group_column}: empty; a row alone needs its own value"
+        raise RecordError(error.reason, f"{detail}, such as its key") from None

@@ -67,7 +67,7 @@ def build_plan(
     rows = rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     notes = _integral_floats(analysis, with_classes.classes)
-    source = _source(analyzer, notes, findings)
+    source = _source(analyzer, notes, (*findings, *_empty_splits(analysis, analyzer)))
     if config.records_per_shard is not None:
         found: dict[str, list[int]] = {split: [] for split in splits}
         for split, start in shard_starts:
@@ -151,6 +151,15 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
         written = sorted(label for label in labels.found if isinstance(label, str))
         if written and not classes.get(name):
             yield f"labels of {name!r} such as {written[0]} are read as integers"
+
+
+def _empty_splits(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:
+    """Yields each split that the source states without having a row for it."""
+    if analyzer.config.sample is None and not analyzer.config.append:
+        for split in analyzer.stated_splits:
+            if not analysis.splits[split]:
+                text = f"the input states the split {split!r}, but has no row for it"
+                yield Finding(kind="empty_split", severity="warning", text=text, splits=(split,))
 
 
 def _source(analyzer: Analyzer, notes: Iterable[str], findings: Iterable[Finding]) -> SourceEntry:

@@ -147,10 +147,14 @@ def coco_layout(tree: Tree) -> Layout | None:
     kind = next((kind for kind in _KINDS if kind in by_kind), None)
     if kind is None:
         return None
-    files = _with_key_prefixes([coco_file(tree, name) for name in by_kind[kind]])
-    others = sorted(name for other in by_kind if other != kind for name in by_kind[other])
+    found = {name: coco_file(tree, name) for name in by_kind[kind]}
+    if any(file.partition for file in found.values()):
+        # Beside train.json and val.json, all.json has the same images, or those of no split.
+        found = {name: file for name, file in found.items() if file.partition}
+    files = _with_key_prefixes(list(found.values()))
+    others = sorted(n for names in by_kind.values() for n in names if n not in found)
     unread = f"; not read: {', '.join(others)}" if others else ""
-    return Layout(files, f"COCO ({', '.join(by_kind[kind])}{unread})")
+    return Layout(files, f"COCO ({', '.join(found)}{unread})")
 
 
 def coco_file(tree: Tree, name: str) -> TableFile:

@@ -143,6 +143,12 @@ def test_keys_of_several_coco_files_begin_with_the_folder_of_their_images(
     assert [file.key_prefix for file in layout.files] == prefixes
 
 
+def test_a_coco_file_without_a_split_is_not_read_beside_those_of_splits(tmp_path: Path) -> None:
+    layout = found(tmp_path, *(f"annotations/{name}.json" for name in ("all", "train", "val")))
+    assert [Path(file.path).stem for file in layout.files] == ["train", "val"]
+    assert layout.text.endswith("; not read: annotations/all.json)")
+
+
 def test_other_json_files_are_not_coco(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"images": 3}')
     (file,) = found(tmp_path, "cat/1.jpg").files

@@ -1,0 +1,54 @@
+"""Splits that an input states: no row is added to another split, and none is empty unnoticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import recordmill
+from tests.end_to_end import readers
+from tests.end_to_end.command import convert, published
+from tests.images import jpeg
+
+BOX = "0 0.5 0.5 0.25 0.25\n"
+
+
+def put(root: Path, **images: str) -> Path:
+    """Writes images by folder, with labels of YOLO in the same folders below labels/."""
+    for number, (image, split) in enumerate(images.items()):
+        for folder, suffix in (("images", "jpg"), ("labels", "txt")):
+            path = root / folder / split / f"{image}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg(seed=number) if suffix == "jpg" else BOX.encode())
+    return root
+
+
+def test_only_images_that_a_split_names_are_converted(tmp_path: Path) -> None:
+    root = put(tmp_path / "in", a="one", b="two", c="three")
+    yaml = "train: .\\images\\one\nval: images/two\ntest: images/none\nnames: [cat]\n"
+    (root / "data.yaml").write_text(yaml)
+    dataset = published(root, tmp_path / "out")
+    found = {split: len(readers.keys(dataset, split)) for split in ("train", "val")}
+    assert found == {"train": 1, "val": 1}
+    shown = {f.kind: f for f in recordmill.open(dataset).findings if f.severity == "warning"}
+    assert shown["empty_split"].splits == ("test",)
+    assert any("images that no split of the source names" in f.text for f in shown.values())
+    everything = published(root, tmp_path / "all", "--split_column", "none")
+    assert len(readers.keys(everything, "train")) == 3
+
+
+def test_an_input_without_splits_beside_one_with_splits_is_an_error(tmp_path: Path) -> None:
+    root = put(tmp_path / "in", a="train", b="val")
+    (root / "classes.txt").write_text("cat\n")
+    other = put(tmp_path / "other", c="x", d="y")
+    (other / "classes.txt").write_text("cat\n")
+    ended = convert(root, tmp_path / "out", "--input", other)
+    assert (ended.code, "/other: expected a split, because" in ended.err) == (2, True)
+    ended = convert(root, tmp_path / "out", "--input", other, "--split_column", "none")
+    assert ended.code == 0, ended.err
+
+
+def test_an_empty_group_is_a_message_that_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(jpeg())
+    (tmp_path / "a.csv").write_text("image,label,patient\n1.jpg,cat,\n")
+    ended = convert(tmp_path / "a.csv", tmp_path / "out", "--group_column", "patient")
+    assert "--group_column patient: empty; a row alone needs its own value" in ended.err
