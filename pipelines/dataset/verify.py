@@ -178,7 +178,8 @@ def _check_lines(dataset: Dataset) -> Iterator[Problem]:
         try:
             problems = list(checks[folder](dataset)) if folder in checks else []
             digest = dataset.manifest.lines.get(folder)
-            if digest or folder == layout.REJECTS:  # this one exists even if it is empty
+            # Only the list of rejects exists even if it is empty.
+            if folder == layout.REJECTS or digest not in (None, digest_of_lines(())):
                 open_stored(dataset.path(layout.lines_name(folder))).close()
             lines = read_lines(dataset.directory, folder)
             if digest and not problems and digest_of_lines(lines) != digest:
