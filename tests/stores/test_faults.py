@@ -225,7 +225,7 @@ def _rest() -> Iterator[tuple[str, Scenario]]:
     for place in ("image", "table", "shard"):
         yield (
             f"read_{place}_denied",
-            Scenario((Rule(READS[place], DENIED, 2, ALWAYS),), (1, 2, 3, 4)),
+            Scenario((Rule(READS[place], DENIED, 1 + (place != "image"), ALWAYS),), (1, 2, 3, 4)),
         )
     rule = Rule(READS["run_json"], DENIED, 2, ALWAYS)
     yield "read_run_json_denied", Scenario((rule,), (1,), "convert", True, "denied")
