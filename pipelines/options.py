@@ -26,6 +26,7 @@ from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
+from recordmill.transforms.storage.local_files import NotRegularError
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
@@ -251,6 +252,8 @@ def _read_at_most(path: str, size: int) -> bytes | None:
             return stream.read(size + 1)
     except IsADirectoryError as error:
         raise ValueError("is a folder") from error
+    except NotRegularError as error:
+        raise ValueError(error.args[0]) from error
     except OSError as error:
         raise ValueError(error.strerror or error) from error
 

@@ -39,7 +39,7 @@ _ASSIGNED = re.compile(rf"(?i)\b((?:{_NAME})=)(?!\*\*\*)[^\s,;&'\"]+")
 _MASKED = re.compile(r"\*\*\*(?::\d+)?")
 
 # Fields of documents with prose, which may begin with an address without being one.
-_PROSE = ("detail", "message")
+_PROSE = ("detail", "message", "text", "hint")
 
 # The group keeps the separators in the result of split(), so that join() restores the query.
 _QUERY_SEPARATOR = re.compile(r"([&;])")

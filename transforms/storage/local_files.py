@@ -34,7 +34,10 @@ _RANGE_BUFFER_BYTES = 256 * 2**10
 
 
 class NotRegularError(OSError):
-    """A path that leads to a FIFO, a socket or a device."""
+    """A path that leads to a FIFO, a socket or a device; its argument says which."""
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; expected a regular file"
 
 
 @dataclass(frozen=True)
@@ -267,4 +270,4 @@ def _check_kind(state: os.stat_result, path: str) -> None:
     if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if kind != stat.S_IFREG:
-        raise NotRegularError(f"is {_KINDS.get(kind, 'special')}; expected a regular file")
+        raise NotRegularError(f"is {_KINDS.get(kind, 'special')}")

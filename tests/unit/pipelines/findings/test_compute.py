@@ -16,14 +16,16 @@ from tests.unit.pipelines.report.index_only import dataset
 
 def test_what_was_noticed_before_rows_were_read_is_among_the_findings(tmp_path: Path) -> None:
     noticed = Finding(
-        kind="units", severity="warning", text="boxes of https://host/a?sig=abc are normalized"
+        kind="units",
+        severity="warning",
+        text="https://host/a?sig=abc: boxes of row #1 are normalized",
     )
     source = SourceEntry(recognized=("a: read as b",), findings=(noticed,))
     manifest = dataset(tmp_path, {"train": [[(0, 1)]]}).manifest
     found = findings_of(Outcome(manifest.model_copy(update={"source": source})))
     assert [finding.line for finding in found[:2]] == [
         "a: read as b",
-        "warning: boxes of https://host/a?sig=*** are normalized",
+        "warning: https://host/a?sig=***: boxes of row #1 are normalized",
     ]
 
 
