@@ -13,10 +13,8 @@ import posixpath
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
-from xml.etree.ElementTree import Element, ParseError
-
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import BOX_SIDES
@@ -71,6 +69,8 @@ _LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
 _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
 _MAX_BYTES = 64 * 2**20
+# The maximum nesting of elements, as of JSON.
+_MAX_DEPTH = 64
 
 
 def is_voc(tree: Tree) -> bool:
@@ -186,8 +186,8 @@ def parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
             not, and invalid boxes are not dropped.
     """
     try:
-        root = fromstring(data)
-    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
+        root = _parsed(data)
+    except (expat.ExpatError, ValueError, LookupError) as error:
         raise RecordError(Reason.MALFORMED_ROW, f"is not a valid XML file: {error}") from error
     # Direct children only: person layouts nest <part> elements with boxes in an <object>.
     objects = [child for child in root if child.tag == "object"]
@@ -202,6 +202,34 @@ def parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
     for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0
         values[flag] = [int((e.findtext(flag) or "0").strip() == "1") for e in objects]
     return values
+
+
+def _parsed(data: bytes) -> Element:
+    """Returns the root of an XML document that has no document type, and thus no entities."""
+    parser, builder, depth = expat.ParserCreate(), TreeBuilder(), 0
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested too deeply: more than {_MAX_DEPTH} levels of elements")
+        builder.start(name, attributes)
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(name)
+
+    def stop(*_: object) -> None:
+        # Entities can expand without end, or name files: nothing of VOC needs them.
+        raise ValueError("it has a document type (DOCTYPE). Remove it")
+
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = stop
+    parser.Parse(data, True)
+    return builder.close()
 
 
 def _text(element: Element, tag: str, what: str) -> str:

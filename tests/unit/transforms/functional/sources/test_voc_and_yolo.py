@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -77,6 +78,9 @@ OUTSIDE = b"""<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>
         (annotation(filename=""), Reason.MALFORMED_ROW),
         (BOMB, Reason.MALFORMED_ROW),
         (OUTSIDE, Reason.MALFORMED_ROW),
+        (b"<!DOCTYPE annotation>" + annotation(), Reason.MALFORMED_ROW),
+        (b"<a>" * 100_000, Reason.MALFORMED_ROW),
+        (b"<a>" * 65 + b"</a>" * 65, Reason.MALFORMED_ROW),
         (b'<?xml version="1.0" encoding="nonsense"?><a/>', Reason.MALFORMED_ROW),
         (annotation("<object><name>cat</name></object>"), Reason.BAD_BOX),
         (annotation(OBJECT.format(difficult=0, xmin="x")), Reason.BAD_BOX),
@@ -89,6 +93,14 @@ def test_what_is_no_annotation_is_a_reject(data, reason):
         voc.parse(data)
     assert raised.value.reason is reason
     assert raised.value.detail
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_text_is_read_as_by_another_parser(text):
+    found = ElementTree.Element("annotation")
+    ElementTree.SubElement(found, "filename").text = text
+    data = ElementTree.tostring(found, "utf-16")
+    assert voc._parsed(data)[0].text == ElementTree.fromstring(data)[0].text  # noqa: S314
 
 
 CLASSES = Classes({0: "cat", 3: "dog"})
