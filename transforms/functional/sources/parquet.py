@@ -10,6 +10,7 @@ is a Python object and the interpreter is exiting, releasing the reference abort
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from recordmill.transforms.functional.sources.nested_columns import (
     select,
     selected,
 )
+from recordmill.transforms.functional.sources.parquet_footer import check_nested_values
 
 _BUFFER_BYTES = 2**20
 
@@ -103,6 +105,8 @@ def table_batches(
     kept = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     paths = [plain.schema.column(i) for i in range(len(plain.schema))]
     texts = [column.path for column in paths if column.physical_type == "BYTE_ARRAY"]
+    for group in range(plain.metadata.num_row_groups):
+        check_nested_values(io.BytesIO(data), group, _nested(plain, columns))
     size, limit = 0, max(_TEXT_BYTES, _TEXT_BYTES_PER_BYTE * len(data))
     for batch in read_batches(open_parquet(data, texts), _TABLE_ROWS, columns):
         size += sum(_text_bytes(column) for column in batch.columns)
@@ -248,12 +252,32 @@ def read(
     """
     table = _opened(stream, split.file)
     schema = table.schema_arrow
+    try:
+        columns = projection.columns and (*projection.columns, projection.image)
+        check_nested_values(stream, split.row_group or 0, _nested(open_parquet(stream), columns))
+    except ValueError as error:
+        group = split.row_group or 0
+        end = split.first + table.metadata.row_group(group).num_rows
+        detail = f"row group {group} is not read: {error}"
+        yield from _damaged_rows(split.first, end, split.file.path, frozenset(), detail)
+        return
     if projection.image in schema.names and batches.is_embedded(
         schema.field(projection.image).type
     ):
         yield from _read_images(table, split, projection)
     else:
         yield from _read_values(table, split, projection.columns)
+
+
+def _nested(parquet: pq.ParquetFile, columns: Sequence[str] | None) -> frozenset[str]:
+    """Returns the paths of columns with lists, in a table or below some of its columns."""
+    leaves = (parquet.schema.column(i) for i in range(len(parquet.schema)))
+    paths = [leaf.path for leaf in leaves if leaf.max_repetition_level]
+    return frozenset(
+        path
+        for path in paths
+        if columns is None or any(f"{path}.".startswith(f"{name}.") for name in columns)
+    )
 
 
 def first_rows(metadata: Any) -> list[int]:
