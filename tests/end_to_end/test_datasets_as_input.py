@@ -336,3 +336,20 @@ def test_names_of_scripts_state_splits(tmp_path: Path) -> None:
     write(tmp_path / "in/more.record", example(image=jpeg(9, 9, 9), label=1))
     ended = convert(tmp_path / "in/*", tmp_path / "out", name="more")
     assert "warning: the splits train, val, test of some files are not kept" in ended.out
+
+
+def test_unlabeled_records_stay_unlabeled(tmp_path: Path) -> None:
+    schema = {
+        "features": {
+            "image": {"kind": "bytes", "from": "image:bytes"},
+            "label": {"kind": "int64", "from": "column:label", "classes": True, "default": -1},
+        }
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps(schema))
+    for i in (1, 2):
+        (tmp_path / f"{i}.jpg").write_bytes(jpeg(9, 9, i))
+    (tmp_path / "t.csv").write_text("image,label\n1.jpg,cat\n2.jpg,\n")
+    first = published(tmp_path / "t.csv", tmp_path / "a", "--schema", tmp_path / "s.yaml")
+    again = published(first, tmp_path / "b")
+    assert readers.records(again, "train") == readers.records(first, "train")
+    assert sorted(e["label"] for e in readers.examples(again, "train")) == [[-1], [0]]

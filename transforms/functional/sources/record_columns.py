@@ -169,6 +169,8 @@ class RecordColumns:
         """Returns labels with names in place of ids, where they are known."""
         ids, texts = record.get(labels.ids, Items()), record.get(labels.text, Items())
         if names := self.classes.get(labels.ids):
+            unlabeled = self.schema.features[labels.ids].default if self.schema else None
+            ids = type(ids)(id_ for id_ in ids if unlabeled is None or id_ != unlabeled)
             for id_ in ids:
                 if id_ not in names:
                     raise ValueError(
@@ -278,7 +280,7 @@ def canonical(schema: Schema) -> Schema:
     known = next((preset(n) for n in _PRESETS if n == schema.name), None)
     if known and known.features.keys() == features.keys():
         features = {
-            name: known.features[name].model_copy(update={"label_offset": one.label_offset})
+            name: one.model_copy(update={"sources": known.features[name].sources})
             for name, one in features.items()
         }
     boxes = schema.boxes
