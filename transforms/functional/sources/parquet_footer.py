@@ -1,7 +1,8 @@
 """Reads from the footer of a Parquet file how many values its nested columns have.
 
-A list may have a billion equal items in a few hundred bytes, and a row is read at once. pyarrow's
-metadata of a column has their number, too, but aborts the process if the column is damaged.
+A list may have a billion equal items in a few hundred bytes, and a row is read as a whole. The
+metadata that pyarrow has of a column states their number, too, but aborts the process if the column
+is damaged.
 
 The footer is a struct in Thrift's compact protocol; its fields are those of `FileMetaData` in
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
