@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +20,6 @@ from recordmill.pipelines import dry_run as trial
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
-from recordmill.pipelines.forget import forget as removal
 from recordmill.pipelines.graph import Conversion
 from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.options import beam_options as parsed_beam_options
@@ -28,6 +28,7 @@ from recordmill.pipelines.run.progress import poll_workers
 from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
+from recordmill.pipelines.versions import forget as removal
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.option import DeclaredOption, options_of
@@ -158,7 +159,12 @@ def forget(
     with _exclusively():
         use_options(beam)
         done = removal.forget(
-            os.fspath(directory), chosen, beam, version=version, allow_missing=allow_missing
+            os.fspath(directory),
+            chosen,
+            beam,
+            partial(run_with_events, "forget"),
+            version=version,
+            allow_missing=allow_missing,
         )
         problems = removal.purge(done).problems if purge else done.problems
     for warning in done.warnings:

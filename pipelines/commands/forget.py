@@ -8,6 +8,7 @@ import io
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +17,12 @@ from recordmill.pipelines.commands.versions import outcome
 from recordmill.pipelines.console.printing import say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
-from recordmill.pipelines.forget import forget
-from recordmill.pipelines.forget.holders import Holder
-from recordmill.pipelines.forget.selection import SimilarRecord
+from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
+from recordmill.pipelines.versions import forget
+from recordmill.pipelines.versions.holders import Holder
+from recordmill.pipelines.versions.selection import SimilarRecord
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.sources.parquet import read_table
@@ -52,6 +54,7 @@ def run(flags: argparse.Namespace) -> int:
             flags.directory,
             read_keys(flags.keys, flags.column),
             beam,
+            partial(run_with_events, "forget"),
             version=flags.version,
             allow_missing=flags.allow_missing,
             interrupt=flags.interrupt,

@@ -1,1 +1,1 @@
-"""The versions of a dataset: their list, and the deletion of some."""
+"""The versions of a dataset: their list, base versions, removal of records, and deletion."""

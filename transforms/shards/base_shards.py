@@ -1,18 +1,13 @@
-"""Reuses a base version: looks up the shards of its keys, and links its unchanged shards.
+"""Looks up the shards of the keys of a base version.
 
 Each process reads the keys of the base's records once and keeps 20 bytes per key. The keys decide
-the shards of rows, so an index is used only if its checksum is the one in the base's manifest. An
-unchanged shard is published under its new name, as a hard link where the file system allows it.
+the shards of rows, so an index is used only if its checksum is the one in the base's manifest.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import shutil
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,18 +15,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas import layout
-from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.transforms.functional.rows.placement import BaseShard, BaseShardLookup, not_in_base
-from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.drafts import Draft
-from recordmill.transforms.storage.files import file_size, is_local, open_binary
-from recordmill.transforms.storage.shard_files import Digests, ShardFiles, digests, local_copy
-from recordmill.transforms.storage.stores import objects
-from recordmill.transforms.storage.stores.objects import Version
 
 # Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21.
 _DIGEST_BYTES = 16
@@ -111,111 +98,3 @@ def _digests_of(dataset: Dataset, shard: ShardEntry) -> bytes:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8")).digest()[:_DIGEST_BYTES]
-
-
-def link_shard(
-    base: Base,
-    entry: ShardEntry,
-    files: ShardFiles,
-    fingerprint: Fingerprint,
-    replaced: Sequence[Version | None],
-) -> WrittenShard | None:
-    """Publishes a shard of the base version and its index under their new names.
-
-    Args:
-        base: the base version.
-        entry: the shard's entry in the base's manifest.
-        files: the files of the new version.
-        fingerprint: the fingerprint of the shard to write.
-        replaced: the versions of the files that an earlier run left; None for a missing file.
-
-    Returns:
-        The shard; None if a file of it does not match its checksum in the manifest.
-    """
-    sources = [layout.join(base.directory, name) for name in (entry.file, entry.index_file)]
-    shard_digests, index_digests = map(_digests, sources)
-    if shard_digests is None or shard_digests.sha256 != entry.sha256:
-        return None
-    if index_digests is None or index_digests.sha256 != entry.index_sha256:
-        return None
-    for source, name, version in zip(sources, (files.file, files.records), replaced, strict=True):
-        publish_link(source, files.directory, name, version)
-    return linked_shard(entry, files, fingerprint.digest, index_digests.crc32c)
-
-
-def linked_shard(
-    entry: ShardEntry, files: ShardFiles, fingerprint: str, index_crc32c: int = 0
-) -> WrittenShard:
-    """Returns a shard that is linked, as its writer reports it.
-
-    Args:
-        entry: the shard in the base version.
-        files: its files in the new version.
-        fingerprint: the fingerprint of its input.
-        index_crc32c: the checksum of its index; 0 if the index was not read.
-    """
-    return WrittenShard(
-        split=files.split,
-        index=files.index,
-        records=entry.records,
-        payload=entry.payload,
-        crc32c=entry.crc32c,
-        index_crc32c=index_crc32c,
-        classes={},  # the manifest has those of the whole split
-        frames=entry.frames,
-        images=entry.images,
-        linked=True,
-        fingerprint=fingerprint,
-    )
-
-
-def _digests(path: str) -> Digests | None:
-    try:
-        with local_copy(path) as copy:
-            return digests(copy)
-    except OSError:
-        return None
-
-
-def publish_link(
-    source: str,
-    directory: str,
-    name: str,
-    replaced: Version | None,
-    size: int | None = None,
-) -> None:
-    """Gives a file of the base version its name in a new version, without reading it if possible.
-
-    It becomes a hard link, or a copy that the object store makes; elsewhere, it is copied.
-
-    Args:
-        source: the file of the base version.
-        directory: the folder of the new version.
-        name: the name in that folder.
-        replaced: the version of the file that an earlier run left; None if there is none.
-        size: the expected bytes; None to accept any.
-
-    Raises:
-        UsageError: if it is missing, or has another size.
-    """
-    found = file_size(source)
-    if found is None or size not in (None, found):
-        what = "is missing" if found is None else f"expected {size:,} bytes, got {found:,}"
-        raise UsageError(f"--base {source}: {what}. Restore it from a backup.")
-    target = layout.join(directory, name)
-    copied = objects.copy(source, target)
-    # A server that ignores the header of a copy, as fake-gcs-server does, writes an empty object.
-    if copied and file_size(target) == found:
-        return
-    draft = Draft(directory, name)
-    _link(source, draft)
-    draft.commit({} if copied else replaced)
-
-
-def _link(source: str, draft: Draft) -> None:
-    if is_local(source) and is_local(draft.path):
-        with contextlib.suppress(OSError):  # another file system, or one without hard links
-            os.link(source, draft.path)
-            return
-    with open_binary(source) as stream, draft.open() as copy:
-        shutil.copyfileobj(stream, copy)

@@ -21,7 +21,7 @@ from recordmill.transforms.functional.records.framing import FrameError, read_fr
 from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.records.merge import Merged, merge_records
 from recordmill.transforms.functional.rows.placement import order_of
-from recordmill.transforms.shards.base_shards import linked_shard, publish_link
+from recordmill.transforms.shards.links import link_shard
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, MeasuredShard, ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
@@ -124,17 +124,9 @@ class KeptShard:
             UsageError: if the shard does not have its size in the manifest.
         """
         entry = self.entry
-        for name, target, size, version in zip(
-            (entry.file, entry.index_file),
-            (files.file, files.records),
-            (entry.bytes, None),
-            replaced,
-            strict=True,
-        ):
-            source = layout.join(self.base.directory, name)
-            publish_link(source, files.directory, target, version, size)
+        fingerprint = self.base.fingerprints.get(entry.file, "")
         return replace(
-            linked_shard(entry, files, self.base.fingerprints.get(entry.file, "")),
+            link_shard(self.base, entry, files, fingerprint, replaced),
             copied=CopiedCounts(entry.records, entry.converted),
             entry=entry.model_copy(update={"file": files.file, "index_file": files.records}),
         )

@@ -19,11 +19,11 @@ from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
-from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.shards.build_examples import Check, Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.shards.kept_shard import KeptShard
+from recordmill.transforms.shards.links import link_shard, unchanged_index
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import VersionTags, exists
 from recordmill.transforms.storage.local_files import ImageRootGuard
@@ -122,7 +122,11 @@ class ShardTask:
             return None
         split, index = fingerprint.split, fingerprint.index
         entry = self.base.reusable_shard(split, index, fingerprint.digest)
-        return link_shard(self.base, entry, files, fingerprint, replaced) if entry else None
+        found = unchanged_index(self.base, entry) if entry else None
+        if entry is None or found is None:
+            return None
+        linked = link_shard(self.base, entry, files, fingerprint.digest, replaced)
+        return replace(linked, index_crc32c=found.crc32c)
 
     def _finished(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.forget.selection import (
+from recordmill.pipelines.versions.selection import (
     Selection,
     SimilarRecord,
     check_keys,
@@ -16,7 +16,7 @@ from recordmill.pipelines.forget.selection import (
 )
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.removal import digest_of_key
-from tests.unit.pipelines.forget.birds import Birds, dataset
+from tests.unit.pipelines.versions.birds import Birds, dataset
 
 PHASH = "0" * 64
 NEAR = "0" * 62 + "ff"

@@ -7,23 +7,22 @@ keys are linked, and the others are rewritten from the records in the base's sha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 from pydantic import ValidationError
 
-from recordmill.pipelines.base_version import base_of
 from recordmill.pipelines.engines.runners import runner_name
-from recordmill.pipelines.forget.selection import Selection
 from recordmill.pipelines.graph import Conversion, RowsOfShards, publish_rows
 from recordmill.pipelines.input_tables import InputTables
-from recordmill.pipelines.lineage.run_with_events import run as run_with_events
 from recordmill.pipelines.run.lock import lock_target
 from recordmill.pipelines.run.run_record import RunContext, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
+from recordmill.pipelines.versions.base import base_of
+from recordmill.pipelines.versions.selection import Selection
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -41,6 +40,20 @@ from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.read_assigned import AssignedInput
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import exists
+
+
+class RunJob(Protocol):
+    """Runs a job with other stages than those of a conversion, and returns its record."""
+
+    def __call__(
+        self,
+        job: Conversion,
+        options: PipelineOptions,
+        interrupt: Interrupt,
+        *,
+        stages: Callable[[beam.Pipeline, Conversion], object],
+    ) -> RunRecord:
+        """Returns the record of the job, after it has ended."""
 
 
 def next_version(version: str) -> str:
@@ -112,6 +125,7 @@ def run(
     version: str,
     options: PipelineOptions,
     interrupt: Interrupt,
+    run_job: RunJob,
     command: Sequence[str] = (),
 ) -> RunRecord:
     """Writes, verifies and publishes a version without the selected records.
@@ -122,6 +136,7 @@ def run(
         version: the new version.
         options: pipeline options of Beam.
         interrupt: records whether the process received a signal.
+        run_job: runs a job, as convert does.
         command: the command line, for run.json.
 
     Returns:
@@ -149,7 +164,7 @@ def run(
     def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
         return publish_rows(_only_removals(root, base, selection), job, removed)
 
-    return run_with_events("forget", job, options, interrupt, stages=build)
+    return run_job(job, options, interrupt, stages=build)
 
 
 def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> RowsOfShards:

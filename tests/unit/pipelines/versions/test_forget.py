@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.forget.forget import Forgotten, links_message, purge
-from recordmill.pipelines.forget.holders import Holder
+from recordmill.pipelines.versions.forget import Forgotten, links_message, purge
+from recordmill.pipelines.versions.holders import Holder
 from recordmill.pipelines.versions.listing import Version
 from recordmill.schemas.manifest import Manifest
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.forget.new_version import config_without, next_version
+from recordmill.pipelines.versions.new_version import config_without, next_version
 from recordmill.schemas.errors import UsageError
-from tests.unit.pipelines.forget.birds import dataset
+from tests.unit.pipelines.versions.birds import dataset
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.forget.holders import Holder, delete_unfinished, holders
-from recordmill.pipelines.forget.new_version import next_version, run
-from recordmill.pipelines.forget.selection import (
+from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
+from recordmill.pipelines.run.startup import Interrupt
+from recordmill.pipelines.versions.deletion import delete_versions
+from recordmill.pipelines.versions.holders import Holder, delete_unfinished, holders
+from recordmill.pipelines.versions.listing import Listing
+from recordmill.pipelines.versions.new_version import RunJob, next_version, run
+from recordmill.pipelines.versions.selection import (
     SimilarRecord,
     check_keys,
     removed_records,
     select,
     similar_records,
 )
-from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
-from recordmill.pipelines.run.startup import Interrupt
-from recordmill.pipelines.versions.deletion import delete_versions
-from recordmill.pipelines.versions.listing import Listing
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError, VerificationFailed
 
@@ -76,6 +76,7 @@ def forget(
     directory: str,
     keys: Collection[str],
     options: PipelineOptions,
+    run_job: RunJob,
     *,
     version: str | None = None,
     allow_missing: bool = False,
@@ -88,6 +89,7 @@ def forget(
         directory: the folder of the newest version, or that of all versions, DIR/NAME.
         keys: the keys of the records.
         options: pipeline options of Beam.
+        run_job: runs a job, as convert does.
         version: the new version; None for the next number.
         allow_missing: whether to ignore keys that no record has.
         interrupt: records whether the process received a signal.
@@ -106,7 +108,9 @@ def forget(
     record = None
     if selection.records:
         number = version or next_version(selection.dataset.manifest.version)
-        record = run(selection, removed, number, options, interrupt or Interrupt(), command)
+        record = run(
+            selection, removed, number, options, interrupt or Interrupt(), run_job, command
+        )
         made = layout.join(layout.versions_folder(source), number)
         _check_published(record, made)
     images = selection.forgotten_images.union(removed.images_sha256)
