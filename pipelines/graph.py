@@ -34,7 +34,6 @@ from recordmill.transforms.duplicates import (
     FindGroupLeaks,
 )
 from recordmill.transforms.elements import AssignedRows
-from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
 from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.rows.row_batch import RowBatch
@@ -53,6 +52,7 @@ from recordmill.transforms.read_rows import (
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.sample_rows import FindSample, SampleRows
 from recordmill.transforms.similar_rows import DropSimilar, FindClusters, KeepTogether
+from recordmill.transforms.verification.removal import Removed
 from recordmill.transforms.verify_shards import FindRemovedRecords, IndexShards, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
 

@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from recordmill.pipelines.dataset.channels import channel_statistics
-from recordmill.pipelines.dataset.removal import false_statements
 from recordmill.pipelines.dataset.verify import raise_problems
 from recordmill.pipelines.findings.compute import findings_of
 from recordmill.pipelines.findings.outcome import Outcome
@@ -41,6 +40,7 @@ from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, read_lines
 from recordmill.transforms.storage.files import exists, write_bytes, write_checked
 from recordmill.transforms.storage.published import commit_marker
+from recordmill.transforms.verification.removal import false_statements
 
 _SHOWN_PROBLEMS = 5
 

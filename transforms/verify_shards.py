@@ -27,13 +27,12 @@ from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.elements import displayed
 from recordmill.transforms.functional.reconcile import tally_of, without_tally
 from recordmill.transforms.functional.records.index import index_lines
-from recordmill.transforms.functional.records.removal import Removed
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import write_checked
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
-from recordmill.transforms.verification.removed_records import find_removed
+from recordmill.transforms.verification.removal import Removed, find_removed
 from recordmill.transforms.workers.cores import num_cores
 from recordmill.transforms.workers.progress import advance
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from recordmill.pipelines.dataset.removal import check_certificate
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
@@ -30,6 +29,7 @@ from recordmill.transforms.storage.files import all_files_below
 from recordmill.transforms.storage.published import current_folder, newest_version
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
+from recordmill.transforms.verification.removal import check_certificate
 from recordmill.transforms.verification.verify_shard import first_mismatched_record
 from recordmill.transforms.workers.cores import num_cores
 
