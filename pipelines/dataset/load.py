@@ -76,8 +76,7 @@ def load(
         resize: "stretch", "crop" or "pad" (with black bars) images of another shape.
         antialias: averages all pixels when images shrink, which doubles the cost of resizing.
         channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
-        dtype: the type of their pixels: "uint8", which reduces 16 bits to the high byte, with a
-            warning; or "uint16", in which those of 8 bits are multiplied by 257.
+        dtype: "uint8", or "uint16" for all bits of 16-bit images; 8 bits are multiplied by 257.
         features: the features to return; all by default.
         as_supervised: returns pairs of image and label, or mask, as Keras expects them.
         seed: makes the shuffled order the same in each run, at some cost in speed.
@@ -93,12 +92,10 @@ def load(
     """
     shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
     records = _Order(shuffle, seed, shuffle_buffer, parallel_shards).apply(shards).repeat(epochs)
-    chosen = _Selection(shards.manifest.dataset_schema, features, as_supervised, channels)
-    check_pixel_type(dtype)
-    if decode and shards.manifest.dataset_schema.image_feature in chosen.names_in_order:
+    chosen = _Selection(shards.manifest.dataset_schema, features, as_supervised, channels, dtype)
+    if decode and chosen.has_image:
         warn_of_lost_bits(shards.manifest.images, dtype, "load")
-    decoder = chosen.decoder(size, dtype) if decode else None
-    examples = _Examples(shards.manifest, chosen, decoder)
+    examples = _Examples(shards.manifest, chosen, chosen.decoder(size) if decode else None)
     return examples.of(records, shards.first_record(), batch_size, drop_remainder)
 
 
@@ -220,9 +217,11 @@ class _Selection:
     names: Sequence[str] | None
     as_supervised: bool
     channels: int
+    dtype: PixelType
 
     def __post_init__(self) -> None:
         check_choice(self.schema, self.names, self.channels)
+        check_pixel_type(self.dtype)
         if self.as_supervised and self.names is not None:
             raise UsageError("as_supervised returns image and label. Leave features out.")
         if self.as_supervised and self.schema.supervised is None:
@@ -238,7 +237,12 @@ class _Selection:
             return self.schema.supervised
         return tuple(self.schema.features if self.names is None else self.names)
 
-    def decoder(self, resize: Resize | None, dtype: PixelType) -> ImageDecoder | None:
+    @property
+    def has_image(self) -> bool:
+        """Whether the image is among the features."""
+        return self.schema.image_feature in self.names_in_order
+
+    def decoder(self, resize: Resize | None) -> ImageDecoder | None:
         """Returns the decoder of the image and its mask, if either is among the features.
 
         Raises:
@@ -255,8 +259,8 @@ class _Selection:
         if not {self.schema.image_feature, self.schema.mask_feature} & set(self.names_in_order):
             return None
         if self.schema.sequence is not None:
-            return FrameDecoder.of(self.schema, self.channels, resize, dtype)
-        return ImageDecoder.of(self.schema, self.channels, resize, dtype)
+            return FrameDecoder.of(self.schema, self.channels, resize, self.dtype)
+        return ImageDecoder.of(self.schema, self.channels, resize, self.dtype)
 
     def of(self, example: dict[str, Any]) -> Any:
         """Returns the selected features of an example."""

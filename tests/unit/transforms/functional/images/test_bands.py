@@ -138,7 +138,7 @@ def test_alpha_can_be_dropped_and_color_changed() -> None:
     assert on_red.shape == (5, 7, 3)
 
 
-def test_resizing_weighs_color_with_alpha() -> None:
+def test_resizing_multiplies_color_by_alpha() -> None:
     array = np.zeros((4, 4, 4), np.uint16)
     array[:, :2] = (40_000, 300, 7, 65_535)
     array[:, 2:] = (65_535, 65_535, 65_535, 0)
