@@ -32,12 +32,8 @@ from recordmill.transforms.verification.verifier_process import (
 def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda: None) -> int:
     """Runs a command, and prints a message without a traceback if it fails.
 
-    Args:
-        argv: the command and its flags; None for those of the process.
-        loaded: a callback, called when all code is loaded.
-
-    Returns:
-        The exit code.
+    Returns the exit code. `argv` is the command and its flags; None for those of the process.
+    `loaded` is a callback, called when all code is loaded.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     limit_allocator_caches()

@@ -64,12 +64,7 @@ from recordmill.transforms.workers.spill_files import spilling_to
 
 
 class Inputs(NamedTuple):
-    """What a conversion reads.
-
-    Attributes:
-        tables: the probed input.
-        base: the base version, or None.
-    """
+    """What a conversion reads."""
 
     tables: InputTables
     base: Base | None
@@ -78,8 +73,7 @@ class Inputs(NamedTuple):
 def open_inputs(config: ConvertConfig) -> Inputs:
     """Opens the base version, and probes the input, except for the rows that stay from the base.
 
-    Raises:
-        UsageError: if the base version is not published, or the input is not a table.
+    Raises UsageError if the base version is not published, or the input is not a table.
     """
     base = open_base(config)
     snapshots = base.kept_snapshots if base else ()
@@ -95,19 +89,10 @@ def prepare(
 ) -> Conversion | None:
     """Probes the input, resolves the schema, and locks the dataset.
 
-    Args:
-        config: the options.
-        options: pipeline options of Beam.
-        command: the command line, for run.json.
-        dry_run: whether to leave the output folder unchanged.
-        inputs: the opened input, or None to open it.
-
-    Returns:
-        The conversion; None if the dataset is already published and is kept.
-
-    Raises:
-        UsageError: if the input is not a table, or lacks a column.
-        DatasetExists: if the dataset is already published, or another run is writing it.
+    Returns the conversion; None if the dataset is already published and is kept. `dry_run`: whether
+    to leave the output folder unchanged. `inputs` is the opened input, or None to open it. Raises
+    UsageError if the input is not a table, or lacks a column. Raises DatasetExists if the dataset
+    is already published, or another run is writing it.
     """
     tables, base = inputs or open_inputs(config)
     labels = probe_labels(config)
@@ -132,13 +117,7 @@ def prepare(
 def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:
     """Returns the schema with the columns of the input and its labels.
 
-    Args:
-        tables: the probed input.
-        labels: the probed tables that are joined to it, or None.
-        config: the options.
-
-    Raises:
-        UsageError: if a column is missing, or has a type that is not supported.
+    Raises UsageError if a column is missing, or has a type that is not supported.
     """
     if labels is not None and config.join_columns is not None:
         check_join_columns(tables, labels, config.join_columns)
@@ -160,14 +139,8 @@ def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertC
 def _resolve(tables: InputTables, config: ConvertConfig, where: str) -> Schema:
     """Returns the schema with the columns of the input.
 
-    Args:
-        tables: the probed input, joined to its labels.
-        config: the options.
-        where: the name of the table in messages.
-
-    Raises:
-        UsageError: if a column is missing; if the input is a folder whose metadata lacks it, the
-            folders may be the classes.
+    Raises UsageError if a column is missing; if the input is a folder whose metadata lacks it, the
+    folders may be the classes.
     """
     try:
         return resolve_sources(config.dataset_schema, tables.columns, config, where)
@@ -183,14 +156,7 @@ def make_analyzer(
 ) -> Analyzer:
     """Returns the analyzer of the rows.
 
-    Args:
-        config: the options.
-        schema: the resolved schema.
-        binding: the column mapping.
-        base: the base version, or None.
-
-    Raises:
-        UsageError: if the base version is damaged, or is incompatible with the options.
+    Raises UsageError if the base version is damaged, or is incompatible with the options.
     """
     splits = SplitRanges.from_weights(config.weights)
     if base:
@@ -202,13 +168,8 @@ def make_analyzer(
 def _check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:
     """Rejects a join that could drop single frames from a sequence.
 
-    Args:
-        schema: the resolved schema.
-        columns: the columns of the input, without those of the joined tables.
-        config: the options.
-
-    Raises:
-        UsageError: if the input has the sequence column, and is joined on another column.
+    `columns` are the columns of the input, without those of the joined tables. Raises UsageError if
+    the input has the sequence column, and is joined on another column.
     """
     if schema.sequence is None:
         return
@@ -230,20 +191,10 @@ def run(
     """Runs a conversion to its end, or submits it to a service.
 
     Failures are recorded in run.json and in the returned record instead of being raised, so that
-    the caller reports them in the same way.
-
-    Args:
-        job: the conversion.
-        options: pipeline options of Beam.
-        interrupt: records whether the process received a signal.
-        submission: called with the web page of a job that was submitted to a service.
-        stages: adds other stages than those of a conversion to a pipeline.
-
-    Returns:
-        The run record.
-
-    Raises:
-        KeyboardInterrupt: if the host program raised it; run.json is written before.
+    the caller reports them in the same way. Returns the run record. `interrupt`: records whether
+    the process received a signal. `submission`: called with the web page of a job that was
+    submitted to a service. `stages`: adds other stages than those of a conversion to a pipeline.
+    Raises KeyboardInterrupt if the host program raised it; run.json is written before.
     """
     allow_children()
     try:
@@ -314,8 +265,7 @@ def _run(
 def _check_first_rows(job: Conversion) -> None:
     """Stops a run whose first rows are all rejected for their images, and lists these rejects.
 
-    Raises:
-        RejectBudgetExceeded: if they are.
+    Raises RejectBudgetExceeded if they are.
     """
     schema, files = job.analyzer.schema, job.tables.files
     is_table = all(file.format in TABLES for file in files)
@@ -332,8 +282,7 @@ def _check_first_rows(job: Conversion) -> None:
 def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
     """Stops the child processes of an interrupted run, and returns its error.
 
-    Returns:
-        The error with the number of shards to resume from; None if no signal arrived.
+    Returns the error with the number of shards to resume from; None if no signal arrived.
     """
     if interrupt.number is None:
         return None

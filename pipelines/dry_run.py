@@ -60,12 +60,8 @@ _found: dict[str, Forecast] = {}
 def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     """Returns the forecast of a conversion, without writing anything.
 
-    Args:
-        job: the conversion.
-        options: pipeline options of Beam; their runner is not used.
-
-    Raises:
-        RecordmillError: if the dry run fails.
+    `options`: pipeline options of Beam; their runner is not used. Raises RecordmillError if the dry
+    run fails.
     """
     run = uuid.uuid4().hex
     try:
@@ -95,13 +91,8 @@ def _of_base(base: Base | None, forecast: Forecast) -> BaseForecast | None:
 def check(forecast: Forecast, config: ConvertConfig) -> None:
     """Fails as the run would if the forecast already exceeds the reject budget.
 
-    Args:
-        forecast: the forecast of the conversion.
-        config: its options.
-
-    Raises:
-        UsageError: if the input has no rows, and no base version keeps its records.
-        RejectBudgetExceeded: if too many rows would be rejected, or rows are lost.
+    Raises UsageError if the input has no rows, and no base version keeps its records. Raises
+    RejectBudgetExceeded if too many rows would be rejected, or rows are lost.
     """
     if not forecast.rows and forecast.base is None:
         raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
@@ -183,13 +174,7 @@ def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -
 
 
 def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig) -> None:
-    """Prints the shards, rejects, time and memory of a forecast.
-
-    Args:
-        terminal: where to print.
-        forecast: the forecast of a conversion.
-        config: its options.
-    """
+    """Prints the shards, rejects, time and memory of a forecast."""
     document = as_json(forecast, config)
     heads = ("split", "records", "shards", "MiB", "MiB per shard")
     rows = []
@@ -204,12 +189,7 @@ def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig)
 
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
-    """Returns a forecast as a JSON document, in which sizes, times and memory are estimates.
-
-    Args:
-        forecast: the forecast of a conversion.
-        config: its options.
-    """
+    """Returns a forecast as a JSON document, in which sizes, times and memory are estimates."""
     sample, rows = forecast.sample, sum(shard.converted for shard in forecast.shards)
     passes = 1 + bool(_notes(config))
     largest = max((shard.converted for shard in forecast.shards), default=0)

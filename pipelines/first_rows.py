@@ -39,14 +39,9 @@ def first_rejects(
 ) -> list[Reject]:
     """Returns the rejects of the first rows if these are all rejected for their image.
 
-    Args:
-        files: the tables, in order.
-        projection: the columns to read.
-        binding: the column mapping.
-        config: the options: the number of rows, decoding, and the image root guard.
-
-    Returns:
-        One reject per row; none if there are fewer rows, or an image can be stored.
+    Returns one reject per row; none if there are fewer rows, or an image can be stored. `files` are
+    the tables, in order. `config` is the options: the number of rows, decoding, and the image root
+    guard.
     """
     guard = ImageRootGuard(config.guard)
 
@@ -68,9 +63,7 @@ def first_rejects(
 def first_rows_error(rejects: Sequence[Reject], folder: str) -> RejectBudgetExceeded:
     """Returns the error for rows that are all rejected, with the first reject of each reason.
 
-    Args:
-        rejects: the rejects, in the order of the rows.
-        folder: the folder with the list of all rejects.
+    `rejects` are the rejects, in the order of the rows.
     """
     reasons = Counter(reject.reason for reject in rejects)
     counts = ", ".join(f"{count:,} {reason.value}" for reason, count in reasons.items())

@@ -61,22 +61,12 @@ _ARCHIVES = ("tar", "tfrecord")
 
 @dataclass(frozen=True)
 class Conversion:
-    """A conversion with everything that its graph is built from.
-
-    Attributes:
-        config: the options.
-        tables: the probed input.
-        labels: the probed tables that are joined to the input, or None.
-        analyzer: computes the plan from the rows; holds the resolved schema and the columns.
-        context: identity and start time of the run.
-        target: the folders of the run.
-        lock: the lock of the dataset.
-    """
+    """A conversion with everything that its graph is built from."""
 
     config: ConvertConfig
     tables: InputTables
     labels: InputTables | None
-    analyzer: Analyzer
+    analyzer: Analyzer  # computes the plan from the rows; holds the resolved schema and the columns
     context: RunContext
     target: Target
     lock: Lock
@@ -93,43 +83,29 @@ class Conversion:
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
     """Adds all stages of a conversion to a pipeline.
 
-    Args:
-        root: the pipeline.
-        job: the conversion.
-
-    Returns:
-        One element: the final state of the run, as in run.json.
+    Returns one element: the final state of the run, as in run.json.
     """
     return write_dataset(read_rows(root, job, staging=job.target.work), job)
 
 
 class Reading(NamedTuple):
-    """The rows of a conversion.
+    """The rows of a conversion."""
 
-    Attributes:
-        read: the rows, the rejects and the skipped inputs; or the splits of the tables, to be read
-            where rows are assigned.
-        analyzed: the same rows for the analyze pass, which may come from a separate read; or their
-            analyses, if they were analyzed there.
-        unmatched: labels and images that lack each other, by the folder of their list.
-        all_rows: the rows with those outside of the sample; None if there is no sample.
-        staging: the folder for embedded images of tables that are still to be read.
-    """
-
+    # The rows, the rejects and the skipped inputs; or the splits of the tables, to be read where
+    # rows are assigned.
     read: ReadOutcome | SourceSplits
+    # The same rows for the analyze pass, which may come from a separate read; or their analyses, if
+    # they were analyzed there.
     analyzed: PCollection[RowBatch] | PCollection[Analysis]
+    # Labels and images that lack each other, by the folder of their list.
     unmatched: Mapping[str, PCollection[Unmatched]]
+    # The rows with those outside of the sample; None if there is no sample.
     all_rows: PCollection[RowBatch] | None = None
-    staging: str = ""
+    staging: str = ""  # the folder for embedded images of tables that are still to be read
 
 
 def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
-    """Adds all stages after reading; returns one element, the final state of the run.
-
-    Args:
-        reading: the rows.
-        job: the conversion.
-    """
+    """Adds all stages after reading; returns one element, the final state of the run."""
     reading = _keep_together(reading, job)
     plan, assigned = assign_rows(reading, job)
     distinct = _drop_duplicates(assigned.rows, plan, job)
@@ -139,18 +115,12 @@ def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
 
 
 class RowsOfShards(NamedTuple):
-    """The rows that shards are written from, and the counts of the stages before.
+    """The rows that shards are written from, and the counts of the stages before."""
 
-    Attributes:
-        plan: the classes, and the number of shards; one element.
-        assigned: the rejects, the skipped inputs, and the counts of all rows.
-        distinct: the rows by shard, and those that were dropped.
-        lists: the lists that are published besides that of rejects, by folder.
-    """
-
-    plan: PCollection[Plan]
+    plan: PCollection[Plan]  # the classes, and the number of shards; one element
     assigned: AssignedInput
     distinct: Deduplicated
+    # The lists that are published besides that of rejects, by folder.
     lists: Mapping[str, PCollection[Any]]
 
 
@@ -159,13 +129,8 @@ def publish_rows(
 ) -> PCollection[str]:
     """Adds the stages from the writing of shards to the commit marker.
 
-    Args:
-        rows: the rows, and the counts of the stages before.
-        job: the conversion.
-        removed: the records that the version does not have any more; None for a conversion.
-
-    Returns:
-        One element: the final state of the run, as in run.json.
+    Returns one element: the final state of the run, as in run.json. `removed` is the records that
+    the version does not have any more; None for a conversion.
     """
     config, work, base = job.config, job.target.work, job.analyzer.base
     plan, assigned, distinct = rows.plan, rows.assigned, rows.distinct
@@ -207,12 +172,7 @@ def publish_rows(
 def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], AssignedInput]:
     """Adds the stages from the rows to the only shuffle of a plain run.
 
-    Args:
-        reading: the rows.
-        job: the conversion.
-
-    Returns:
-        The plan, one element, and the rows in their shards.
+    Returns the plan, one element, and the rows in their shards.
     """
     read, analyzer, config = reading.read, job.analyzer, job.config
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
@@ -279,10 +239,7 @@ def _written(lists: Mapping[str, PCollection[Any]], directory: str) -> Iterator[
 def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
     """Adds the reading of the rows, for the conversion and for its analyze pass.
 
-    Args:
-        root: the pipeline.
-        job: the conversion.
-        staging: the folder for embedded images; "" to read no image bytes.
+    `staging` is the folder for embedded images; "" to read no image bytes.
     """
     listed = root | "ListTables" >> ListSources(job.tables.files)
     if job.labels is not None:
@@ -316,13 +273,9 @@ def _read_tables(listed: SourceSplits, job: Conversion, staging: str) -> Reading
 def _read_joined(
     listed: SourceSplits, labels: InputTables, job: Conversion, staging: str
 ) -> Reading:
-    """Reads the tables and their labels; which rows are in a sample is known once they are joined.
+    """Reads the tables and their labels.
 
-    Args:
-        listed: the tables.
-        labels: the tables of labels.
-        job: the conversion.
-        staging: the folder for embedded images.
+    Which rows are in a sample is known once they are joined.
     """
     projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_columns
     read = listed | "ReadTables" >> ReadRows(projection, staging)
@@ -383,12 +336,7 @@ def groups_may_span_splits(config: ConvertConfig) -> bool:
 
 
 def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
-    """Returns the projection of the columns that a conversion needs.
-
-    Args:
-        schema: the resolved schema.
-        config: the options.
-    """
+    """Returns the projection of the columns that a conversion needs."""
     return Projection(
         columns=needed_columns(schema, config),
         image=config.column(schema.image.column) if schema.has_image else "",

@@ -35,10 +35,6 @@ def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:
     """Returns the suffix of the files that the first rows of a table name; "" if there is none.
 
     No path may have a suffix of images or be that of a file, and all files must have one suffix.
-
-    Args:
-        config: the options.
-        tables: the probed input.
     """
     if config.image_suffix is not None:
         return ""
@@ -51,12 +47,7 @@ def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:
 
 
 def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
-    """Returns whether a file of the first rows exists in another Unicode form than in the table.
-
-    Args:
-        config: the options.
-        tables: the probed input.
-    """
+    """Returns whether a file of the first rows exists in another Unicode form than in the table."""
     if not (tables.has_rows and is_local(tables.files[0].path)):
         return False
     suffix = config.image_suffix or ""
@@ -68,11 +59,7 @@ def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
 
 
 def suffixes_of(address: str) -> list[str]:
-    """Returns the suffixes with which files exist; "" stands for the file without a suffix.
-
-    Args:
-        address: the address of an image, as written.
-    """
+    """Returns the suffixes with which files exist; "" stands for the file without a suffix."""
     if has_image_suffix(address) or is_web(address):
         return [""]
     form = existing_form if is_local(address) else str

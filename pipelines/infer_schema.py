@@ -40,13 +40,9 @@ _SAMPLED_IMAGES = 20
 def infer_schema(table: str, image_root: str | None = None, input_format: str = "auto") -> str:
     """Returns a schema file for a table, with comments that explain it.
 
-    Args:
-        table: a table, or a file pattern.
-        image_root: base of relative image paths; None for the table's folder.
-        input_format: as in `recordmill convert`.
-
-    Raises:
-        UsageError: if it is not a table, has no rows, or has no column with a supported type.
+    `table` is a table, or a file pattern. `image_root`: base of relative image paths; None for the
+    table's folder. `input_format`: as in `recordmill convert`. Raises UsageError if it is not a
+    table, has no rows, or has no column with a supported type.
     """
     config = _config(table, image_root, input_format)
     tables = probe_tables(config)

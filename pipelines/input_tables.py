@@ -45,44 +45,30 @@ _SHOWN_IDS = 3
 
 @dataclass(frozen=True)
 class InputTables:
-    """The probed input files of a run.
+    """The probed input files of a run."""
 
-    Attributes:
-        files: the files in the order of the inputs; those of a pattern are sorted. A lakehouse
-            table without rows has none.
-        columns: the columns that all files have; for JSONL, those of the first rows. Without rows,
-            there may be none.
-        has_rows: whether any file has a row.
-        unsupported: types of the columns that cannot become features, by column.
-        embedded: the columns that may contain image bytes.
-        structs: the columns of structs, whose fields are columns of their own.
-        classes: the classes that the files declare, by column.
-        splits: the splits that the files state in the column `SPLIT`.
-        unsplit: a file that states no split, although others do; "" if there is none.
-        preset: the preset whose features the columns have; "" for the default.
-        recognized: what inputs were recognized as.
-        findings: what was noticed in them.
-        snapshots: the snapshots of lakehouse tables.
-        schemas: the schemas of the datasets among the files.
-        raw: the columns of unencoded pixels, with their shape.
-        derived: the columns that have values of other columns, under the names of a schema.
-    """
-
+    # The files in the order of the inputs; those of a pattern are sorted. A lakehouse table without
+    # rows has none.
     files: tuple[TableFile, ...]
+    # The columns that all files have; for JSONL, those of the first rows. Without rows, there may
+    # be none.
     columns: tuple[str, ...]
     has_rows: bool
-    unsupported: Mapping[str, str]
-    embedded: frozenset[str] = frozenset()
+    unsupported: Mapping[str, str]  # types of the columns that cannot become features, by column
+    embedded: frozenset[str] = frozenset()  # the columns that may contain image bytes
+    # The columns of structs, whose fields are columns of their own.
     structs: frozenset[str] = frozenset()
     classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
-    splits: tuple[str, ...] = ()
-    unsplit: str = ""
-    preset: str = ""
+    splits: tuple[str, ...] = ()  # the splits that the files state in the column `SPLIT`
+    unsplit: str = ""  # a file that states no split, although others do; "" if there is none
+    preset: str = ""  # the preset whose features the columns have; "" for the default
     recognized: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what was noticed in them
     snapshots: tuple[TableSnapshot, ...] = ()
     schemas: tuple[Schema, ...] = ()
+    # The columns of unencoded pixels, with their shape.
     raw: Mapping[str, str] = field(default_factory=dict)
+    # The columns that have values of other columns, under the names of a schema.
     derived: frozenset[str] = frozenset()
 
     @property
@@ -99,12 +85,8 @@ def probe_tables(
 ) -> InputTables:
     """Lists and probes the files of `--input`.
 
-    Args:
-        config: the options.
-        since: the snapshots of lakehouse tables whose rows are not read, by the id of the table.
-
-    Raises:
-        UsageError: if there is no file, or a file cannot be read in its format.
+    `since` is the snapshots of lakehouse tables whose rows are not read, by the id of the table.
+    Raises UsageError if there is no file, or a file cannot be read in its format.
     """
     if config.image_root is not None:
         _check_root(config.image_root)
@@ -138,9 +120,8 @@ def _check_root(root: str) -> None:
 def probe_labels(config: ConvertConfig) -> InputTables | None:
     """Lists and probes the files of `--labels`; returns None if the option is not set.
 
-    Raises:
-        UsageError: if there is no file, if a file cannot be read in its format, or for a lakehouse
-            table without rows.
+    Raises UsageError if there is no file, if a file cannot be read in its format, or for a
+    lakehouse table without rows.
     """
     if config.labels is None:
         return None
@@ -293,7 +274,6 @@ def _merged_classes(
 
 
 def _dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
-    """Yields a line for each dataset among the files."""
     for found in dict.fromkeys(file.metadata for file in files if file.metadata):
         if (dataset := described(found)).shards:
             yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
@@ -416,13 +396,7 @@ def check_join_columns(
 ) -> None:
     """Checks that the input and its labels have the columns that they are joined on.
 
-    Args:
-        tables: the input.
-        labels: the tables that are joined to it.
-        join_columns: the columns of both that they are joined on.
-
-    Raises:
-        UsageError: if a side lacks its column.
+    Raises UsageError if a side lacks its column.
     """
     of_input, of_labels = join_columns
     remedies = (f"COLUMN={of_labels}", f"{of_input}=COLUMN")
@@ -436,12 +410,7 @@ def check_join_columns(
 
 
 def with_labels(tables: InputTables, labels: InputTables | None) -> InputTables:
-    """Returns the input with the columns that its rows have after the join.
-
-    Args:
-        tables: the input.
-        labels: the tables that are joined to it, or None.
-    """
+    """Returns the input with the columns that its rows have after the join."""
     if labels is None:
         return tables
     return replace(

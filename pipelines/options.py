@@ -32,11 +32,8 @@ from recordmill.transforms.storage.local_files import NotRegularError
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
     """Returns the config for option values.
 
-    Args:
-        options: option values by name, either as text, as on the command line, or typed.
-
-    Raises:
-        UsageError: for an unknown option, or a value that is not valid.
+    `options`: option values by name, either as text, as on the command line, or typed. Raises
+    UsageError: for an unknown option, or a value that is not valid.
     """
     values = dict(options)
     known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
@@ -64,14 +61,8 @@ def with_implied_options(
 
     A source that states splits brings its own, and one with boxes or captions its preset. Image
     paths without a suffix have that of their files, and those of ImageFolder are in `file_name`,
-    unless options say otherwise.
-
-    Args:
-        options: option values by name, as for `config_of`.
-        tables: the probed input.
-
-    Raises:
-        UsageError: for a value that is not valid.
+    unless options say otherwise. `options`: option values by name, as for `config_of`. Raises
+    UsageError: for a value that is not valid.
     """
     implied, notes = dict[str, Any](), list[str]()
     if tables.schemas and options.get("schema") is None:
@@ -111,8 +102,7 @@ def with_implied_options(
 def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
     """Returns the schema of all datasets in the input.
 
-    Raises:
-        UsageError: if they have several.
+    Raises UsageError if they have several.
     """
     if len(schemas) > 1:
         names = ", ".join(dict.fromkeys(schema.name for schema in schemas))
@@ -147,13 +137,8 @@ _BLOCKS: dict[str, type[BaseModel]] = {
 def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> Schema:
     """Returns a schema in which some settings of a block are replaced.
 
-    Args:
-        schema: the schema.
-        block: "image", "boxes" or "masks".
-        overrides: values by setting; numbers can be text.
-
-    Raises:
-        UsageError: for an unknown setting, or one that conflicts with another.
+    `block`: "image", "boxes" or "masks". `overrides`: values by setting; numbers can be text.
+    Raises UsageError: for an unknown setting, or one that conflicts with another.
     """
     if not overrides:
         return schema
@@ -201,9 +186,8 @@ def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
 def beam_options(rest: Sequence[str]) -> PipelineOptions:
     """Returns the pipeline options for the flags that are not recordmill's own.
 
-    Raises:
-        UsageError: for a flag that is unknown to Beam, which Beam would silently ignore; or if
-            the runner lacks a required option.
+    Raises UsageError: for a flag that is unknown to Beam, which Beam would silently ignore; or if
+    the runner lacks a required option.
     """
     parser = Parser(prog="recordmill convert", allow_abbrev=False, add_help=False)
     for known in PipelineOptions.__subclasses__():
@@ -224,11 +208,8 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
 def load_schema(name: str) -> Schema:
     """Returns the schema of a preset or of a YAML file.
 
-    Args:
-        name: the name of a preset, or the path of a file.
-
-    Raises:
-        UsageError: if neither exists, or the file is not a valid schema.
+    `name` is the name of a preset, or the path of a file. Raises UsageError if neither exists, or
+    the file is not a valid schema.
     """
     try:
         # parse_schema() limits characters, of which UTF-8 has up to four bytes.
@@ -242,8 +223,7 @@ def load_schema(name: str) -> Schema:
 def _read_at_most(path: str, size: int) -> bytes | None:
     """Returns the first `size` + 1 bytes of a file; None if it does not exist.
 
-    Raises:
-        ValueError: if it cannot be read.
+    Raises ValueError if it cannot be read.
     """
     try:
         if not exists(path):
@@ -296,8 +276,7 @@ def _croissant_properties(path: str) -> Properties:
 def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
     """Validates option values, and returns the model.
 
-    Raises:
-        UsageError: for the first value that is not valid.
+    Raises UsageError: for the first value that is not valid.
     """
     try:
         return model.model_validate(values)

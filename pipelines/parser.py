@@ -69,9 +69,7 @@ class Parser(argparse.ArgumentParser):
     def unknown(self, argument: str, flags: Sequence[str] = ()) -> UsageError:
         """Returns the error for an unknown argument.
 
-        Args:
-            argument: the argument.
-            flags: known flags, one of which may be suggested; by default, those of the parser.
+        `flags`: known flags, one of which may be suggested; by default, those of the parser.
         """
         flag = argument.partition("=")[0]
         if not flag.startswith("-"):
@@ -106,14 +104,7 @@ class _Join(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Adds a value to those before it.
-
-        Args:
-            parser: the parser of the flag.
-            namespace: receives the values, as the text of one mapping.
-            values: the value.
-            option_string: the flag.
-        """
+        """Adds a value to those before it."""
         before = getattr(namespace, self.dest, None)
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
@@ -315,21 +306,13 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
 
 
 class Command(NamedTuple):
-    """A command.
-
-    Attributes:
-        text: its description in the help.
-        add_flags: adds its own flags to a parser.
-        reads_stores: whether it has the flags of object stores.
-        runs_pipeline: whether its other flags are Beam's.
-        common: the options in its short help; None if it has one help.
-    """
+    """A command."""
 
     text: str
     add_flags: Callable[[argparse.ArgumentParser], None]
-    reads_stores: bool = True
-    runs_pipeline: bool = False
-    common: frozenset[str] | None = None
+    reads_stores: bool = True  # whether it has the flags of object stores
+    runs_pipeline: bool = False  # whether its other flags are Beam's
+    common: frozenset[str] | None = None  # the options in its short help; None if it has one help
 
 
 # The commands by name; `recordmill.pipelines.commands` has a module of the same name for each.
@@ -364,8 +347,7 @@ COMMANDS = {
 def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
     """Returns the parser of the whole program.
 
-    Args:
-        with_flags: the commands that get their flags; adding the flags of stores loads Beam.
+    `with_flags` are the commands that get their flags; adding the flags of stores loads Beam.
     """
     parser = Parser(
         prog="recordmill",
@@ -387,12 +369,7 @@ def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
 
 
 def command_parser(parser: argparse.ArgumentParser, command: str) -> Parser:
-    """Returns the parser of a command.
-
-    Args:
-        parser: the parser of the whole program.
-        command: the name of the command.
-    """
+    """Returns the parser of a command."""
     # argparse has no public access to the parsers of subcommands.
     choices = [action.choices for action in parser._actions if action.dest == "command"]
     return cast("dict[str, Parser]", choices[0])[command]

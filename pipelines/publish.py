@@ -57,21 +57,11 @@ def publish(
 ) -> str:
     """Publishes a dataset if it passes all checks, and writes run.json in either case.
 
-    Args:
-        info: the written dataset with its verification.
-        config: the options.
-        target: the folders of the run.
-        context: identity and start time of the run.
-        _: the files of rejects and dropped rows; a side input, so that they are written first.
-        indexes: sha256 of each file in idx/, by name.
-        base: the base version; None if there is none.
-        removed: the records that were removed from it; None for a conversion.
-
-    Returns:
-        The state in run.json: "published" or "failed".
-
-    Raises:
-        RecordmillError: if the files of the run were deleted, or taken over by another run.
+    Returns the state in run.json: "published" or "failed". `_` is the files of rejects and dropped
+    rows; a side input, so that they are written first. `indexes`: sha256 of each file in idx/, by
+    name. `base` is the base version; None if there is none. `removed` is the records that were
+    removed from it; None for a conversion. Raises RecordmillError if the files of the run were
+    deleted, or taken over by another run.
     """
     if state := _state_of_earlier_attempt(target, context):
         return state
@@ -111,15 +101,9 @@ def _state_of_earlier_attempt(target: Target, context: RunContext) -> str | None
 def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     """Checks that a dataset is verified, and within the reject budget.
 
-    Args:
-        info: the written dataset with its verification.
-        config: the options.
-        target: the folders of the run.
-
-    Raises:
-        VerificationFailed: if a shard differs from what was written, or row counts do not match.
-        RejectBudgetExceeded: if too many rows were rejected, rows are lost, or no record is left.
-        UsageError: if the input has no rows, or the dataset's folder contains foreign files.
+    Raises VerificationFailed if a shard differs from what was written, or row counts do not match.
+    Raises RejectBudgetExceeded if too many rows were rejected, rows are lost, or no record is left.
+    Raises UsageError if the input has no rows, or the dataset's folder contains foreign files.
     """
     if info.problems:
         raise _damaged(info.problems)
@@ -180,14 +164,7 @@ def report(
 ) -> RunRecord:
     """Writes report.html, unless the option is off.
 
-    Args:
-        info: the written dataset.
-        config: the options.
-        written: the dataset, in the folder that it was written to.
-        record: the record of the run.
-
-    Returns:
-        The record with the findings, also on parts of the report that could not be rendered.
+    Returns the record with the findings, also on parts of the report that could not be rendered.
     """
     outcome = Outcome(written.manifest, record.skipped_names, info.linked)
     record = record.with_findings(findings_of(outcome))
@@ -200,12 +177,7 @@ def report(
 
 
 def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
-    """Returns the files that describe the shards: content by file name.
-
-    Args:
-        info: the written dataset.
-        config: the options.
-    """
+    """Returns the files that describe the shards: content by file name."""
     resolved = info.plan.resolved
     files = {layout.SCHEMA: tensorflow_metadata.schema_text(resolved).encode("utf-8")}
     for feature, names in resolved.classes.items():

@@ -86,12 +86,8 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     ) -> beam_fn_api_pb2.StartWorkerResponse:
         """Starts a worker process.
 
-        Args:
-            request: the worker's id and its endpoints.
-            context: the context of the call; unused.
-
-        Returns:
-            A response whose `error` is empty if the process was started.
+        Returns a response whose `error` is empty if the process was started. `context` is the
+        context of the call; unused.
         """
         endpoints = ("logging", "artifact", "provision", "control")
         urls = [f"--{n}_endpoint={getattr(request, f'{n}_endpoint').url}" for n in endpoints]
@@ -111,9 +107,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     ) -> beam_fn_api_pb2.StopWorkerResponse:
         """Ends a worker process.
 
-        Args:
-            request: the worker's id.
-            context: the context of the call; unused.
+        `context` is the context of the call; unused.
         """
         with self._lock:
             worker = self._workers.pop(request.worker_id, None)
@@ -132,12 +126,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 def serve(host: str, port: int) -> None:
     """Serves workers until SIGTERM or SIGINT, and then ends all of them.
 
-    Args:
-        host: the address to listen on.
-        port: the port to listen on.
-
-    Raises:
-        RuntimeError: if the port is in use.
+    Raises RuntimeError if the port is in use.
     """
     # Forked workers share the memory of Beam and TensorFlow, which are imported once.
     _FORKING.set_forkserver_preload(["recordmill.pipelines.worker_imports"])
@@ -188,9 +177,7 @@ def worker_environment(
 ) -> dict[str, str]:
     """Returns the environment variables that Beam's worker reads.
 
-    Args:
-        flags: the flags of this process, with the worker's id and endpoints.
-        info: the engine's answer, whose endpoints override those of the flags.
+    `info` is the engine's answer, whose endpoints override those of the flags.
     """
 
     def endpoint(given: endpoints_pb2.ApiServiceDescriptor, flag: str) -> str:

@@ -55,15 +55,10 @@ NAMES = (*_DATASET, *RESPONSIBLE_AI)
 def parse_properties(text: str | bytes, where: str) -> Properties:
     """Parses a YAML file of properties.
 
-    Args:
-        text: the YAML document: a mapping of names to texts, dates, or lists of these.
-        where: the name of the document in messages, such as its path.
-
-    Returns:
-        The text, or the texts, of each property.
-
-    Raises:
-        UsageError: if the text is not YAML, or has an unknown property, or no text for one.
+    Returns the text, or the texts, of each property. `text` is the YAML document: a mapping of
+    names to texts, dates, or lists of these. `where` is the name of the document in messages, such
+    as its path. Raises UsageError if the text is not YAML, or has an unknown property, or no text
+    for one.
     """
     _, document = load_yaml(text, where)
     if not isinstance(document, dict):

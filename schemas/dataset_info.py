@@ -43,53 +43,36 @@ _CHANGED_SHARE, _DEVIATIONS = 0.5, 3
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenShard(ShardCounts):
-    """A shard, as reported by its writer.
+    """A shard, as reported by its writer."""
 
-    Attributes:
-        payload: bytes of all serialized examples, without framing.
-        crc32c: checksum of the uncompressed stream of framed records.
-        index_crc32c: checksum of its index file.
-        images: number of images by treatment.
-        shapes: image statistics.
-        timeline: number of records written over time.
-        reused: whether an earlier run has finished it.
-        linked: whether it was taken from the base version without reading it.
-        fingerprint: fingerprint of its input; "" if unknown.
-        copied: its records that are from the base version, if that keeps its records.
-        unchanged: number of rows that are not written, because the base version has a record with
-            their key.
-        entry: its manifest entry, if it is the whole shard of a base version that keeps its
-            records: it was verified with that version.
-    """
-
-    payload: int
-    crc32c: int
+    payload: int  # bytes of all serialized examples, without framing
+    crc32c: int  # checksum of the uncompressed stream of framed records
     index_crc32c: int
     images: Mapping[str, int] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
+    # Number of records written over time.
     timeline: Timeline = field(default_factory=Timeline, compare=False)
-    reused: bool = field(default=False, compare=False)
+    reused: bool = field(default=False, compare=False)  # whether an earlier run has finished it
+    # Whether it was taken from the base version without reading it.
     linked: bool = field(default=False, compare=False)
-    fingerprint: str = field(default="", compare=False)
+    fingerprint: str = field(default="", compare=False)  # fingerprint of its input; "" if unknown
+    # Its records that are from the base version, if that keeps its records.
     copied: CopiedCounts = field(default_factory=CopiedCounts)
+    # Number of rows that are not written, because the base version has a record with their key.
     unchanged: int = 0
+    # Its manifest entry, if it is the whole shard of a base version that keeps its records: it was
+    # verified with that version.
     entry: ShardEntry | None = None
 
 
 class ImageFault(BaseModel):
-    """A rejected reference, in a checkpoint.
-
-    Attributes:
-        position: its number among the shard's references, from 0.
-        reason: the rejection reason.
-        detail: what is wrong, and what was expected.
-    """
+    """A rejected reference, in a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    position: int
+    position: int  # its number among the shard's references, from 0
     reason: Reason
-    detail: str
+    detail: str  # what is wrong, and what was expected
 
     @property
     def is_transient(self) -> bool:
@@ -98,22 +81,14 @@ class ImageFault(BaseModel):
 
 
 class Checkpoint(BaseModel):
-    """The checkpoint of a finished shard.
-
-    Attributes:
-        fingerprint: fingerprint of the shard's input.
-        shard: the shard.
-        sizes: the sizes of its two files in bytes: records and index.
-        versions: the versions of both files in an object store.
-        faults: the rejected references.
-    """
+    """The checkpoint of a finished shard."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     fingerprint: str
     shard: WrittenShard
-    sizes: tuple[int, int]
-    versions: tuple[dict[str, str], dict[str, str]]
+    sizes: tuple[int, int]  # the sizes of its two files in bytes: records and index
+    versions: tuple[dict[str, str], dict[str, str]]  # the versions of both files in an object store
     faults: tuple[ImageFault, ...]
 
     def rejects(self, refs: Sequence[ImageRef]) -> Iterator[Reject]:
@@ -125,19 +100,12 @@ class Checkpoint(BaseModel):
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem that verification found in a dataset.
+    """A problem that verification found in a dataset."""
 
-    Attributes:
-        file: path of the file, relative to the dataset's folder.
-        message: what is wrong, and what was expected.
-        record: the number of the damaged record within its shard from 0, or None.
-        offset: the first byte of the record in the uncompressed shard.
-    """
-
-    file: str
-    message: str
-    record: int | None = None
-    offset: int | None = None
+    file: str  # path of the file, relative to the dataset's folder
+    message: str  # what is wrong, and what was expected
+    record: int | None = None  # the number of the damaged record within its shard from 0, or None
+    offset: int | None = None  # the first byte of the record in the uncompressed shard
 
     def __str__(self) -> str:
         location = "" if self.record is None else f" record {self.record} at byte {self.offset}:"
@@ -147,69 +115,44 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ShardVerification:
-    """The verification of a shard, which TensorFlow has re-read.
-
-    Attributes:
-        split: the shard's split.
-        index: its number within the split.
-        entry: its manifest entry, with counts and digests of the files as read.
-        index_crc32c: checksum of its index file.
-        problems: the problems found.
-        classes: number of occurrences by feature and class id.
-        fingerprint: fingerprint of the shard's input; "" if unknown.
-    """
+    """The verification of a shard, which TensorFlow has re-read."""
 
     split: str
     index: int
-    entry: ShardEntry
+    entry: ShardEntry  # its manifest entry, with counts and digests of the files as read
     index_crc32c: int
     problems: tuple[Problem, ...] = ()
+    # Number of occurrences by feature and class id.
     classes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    # Fingerprint of the shard's input; "" if unknown.
     fingerprint: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A written dataset with its verification, which is published unless there are problems.
-
-    Attributes:
-        plan: the plan of the conversion.
-        counts: row counts of the dataset.
-        splits: row counts by split.
-        shards: the verification of each shard, in order.
-        images: number of images by treatment.
-        problems: the problems that prevent publishing.
-        classes: number of occurrences by split, feature and class id.
-        content: statistics of duplicate images.
-        group_leaks: groups that are in more than one split.
-        findings: similar images, and images of low quality.
-        shapes: image statistics.
-        timeline: number of records written over time.
-        reused: number of shards that an earlier run has finished.
-        linked: number of shards taken from the base version without reading them.
-        copied: the records of a base version that keeps its records, by split; empty without one.
-        fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
-        rejects: the first reject of each reason, in the order of the tables.
-        skipped: skipped inputs by kind.
-    """
+    """A written dataset with its verification, which is published unless there are problems."""
 
     plan: Plan
     counts: RowCounts
     splits: Mapping[str, SplitCounts]
-    shards: tuple[ShardVerification, ...]
+    shards: tuple[ShardVerification, ...]  # the verification of each shard, in order
     images: Mapping[str, int]
     problems: tuple[Problem, ...]
+    # Number of occurrences by split, feature and class id.
     classes: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     content: DuplicateStats = field(default_factory=DuplicateStats)
     group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
     findings: ImageFindings = field(default_factory=ImageFindings)
     shapes: ImageTally = field(default_factory=ImageTally)
+    # Number of records written over time.
     timeline: Timeline = field(default_factory=Timeline, compare=False)
-    reused: int = 0
-    linked: int = 0
+    reused: int = 0  # number of shards that an earlier run has finished
+    linked: int = 0  # number of shards taken from the base version without reading them
+    # The records of a base version that keeps its records, by split; empty without one.
     copied: Mapping[str, CopiedCounts] = field(default_factory=dict)
+    # Fingerprint of each shard's input, by file; a shard may lack one.
     fingerprints: Mapping[str, str] = field(default_factory=dict, compare=False)
-    rejects: tuple[Reject, ...] = ()
+    rejects: tuple[Reject, ...] = ()  # the first reject of each reason, in the order of the tables
     skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
 
 
@@ -222,12 +165,9 @@ def manifest_of(
 ) -> Manifest:
     """Returns the manifest of a verified dataset.
 
-    Args:
-        info: the written dataset.
-        config: the options.
-        sidecars: sha256 of each file beside the shards, by name.
-        base: the comparison with the base version, if there is one.
-        lines: digests of the lines in rejects/ and dropped/, by folder.
+    `sidecars`: sha256 of each file beside the shards, by name. `base` is the comparison with the
+    base version, if there is one. `lines`: digests of the lines in rejects/ and dropped/, by
+    folder.
     """
     near, quality = info.findings.near_duplicates, info.findings.quality
     of_run = fields_that_affect(type(config), Affects.RUN)
@@ -280,12 +220,9 @@ def base_entry(
 ) -> BaseEntry:
     """Returns the manifest entry that compares a new dataset with its base version.
 
-    Args:
-        base: the base version.
-        info: the new dataset. Unless the base version keeps its records, its first shards hold
-            the rows of the base, later ones the new rows.
-        config: the options.
-        removed_keys: sha256 of each key that this version removes.
+    `info` is the new dataset. Unless the base version keeps its records, its first shards hold the
+    rows of the base, later ones the new rows. `removed_keys`: sha256 of each key that this version
+    removes.
     """
     kept, new, unchanged = dict[str, int](), dict[str, int](), 0
     for shard in info.shards:
@@ -337,9 +274,7 @@ def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[
 def class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
     """Returns how the sizes of classes differ.
 
-    Args:
-        old: the number of occurrences of each class in the base version.
-        new: the number of occurrences of each class.
+    `old` is the number of occurrences of each class in the base version.
 
     >>> class_drift(Counter(a=50, b=50), Counter(a=90, b=10)).changed_examples
     (('a', 0.5, 0.9), ('b', 0.5, 0.1))

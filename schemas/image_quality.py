@@ -10,18 +10,11 @@ IssueName = Literal[
 
 
 class Issue(NamedTuple):
-    """A quality issue.
+    """A quality issue."""
 
-    Attributes:
-        measure: the column of `records/`, or "aspect" or "side", which follow from the size.
-        limit: the limit.
-        above: whether values above the limit are an issue; otherwise those below.
-        text: a description of the image, for messages.
-    """
-
-    measure: str
+    measure: str  # the column of `records/`, or "aspect" or "side", which follow from the size
     limit: float
-    above: bool
+    above: bool  # whether values above the limit are an issue; otherwise those below
     text: str
 
     @property

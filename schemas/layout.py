@@ -84,8 +84,7 @@ def is_below(name: str) -> bool:
 def check_utf8(text: str) -> None:
     """Rejects a path or flag that Beam, Arrow and JSON cannot represent.
 
-    Raises:
-        UsageError: if its bytes are not valid UTF-8.
+    Raises UsageError if its bytes are not valid UTF-8.
     """
     try:
         text.encode()
@@ -106,9 +105,7 @@ def split_rank(split: str) -> tuple[int, str]:
 def join(folder: str, *names: str) -> str:
     """Returns a path below a folder, which is local or in an object store.
 
-    Args:
-        folder: a path or URL.
-        *names: the names of subfolders or a file.
+    `folder` is a path or URL. `names` are the names of subfolders or a file.
 
     >>> join("s3://bucket/out/", "birds", "1.0.0")
     's3://bucket/out/birds/1.0.0'
@@ -128,10 +125,6 @@ def versions_folder(directory: str) -> str:
 def run_folder(parent: str, version: str) -> str:
     """Returns the run's own folder, beside that of the dataset.
 
-    Args:
-        parent: the folder of all versions.
-        version: the version of the dataset.
-
     >>> run_folder("out/birds", "1.0.0")
     'out/birds/.1.0.0.run'
     """
@@ -144,12 +137,7 @@ def replaced_folder(run: str) -> str:
 
 
 def shard_stem(name: str, split: str) -> str:
-    """Returns the prefix of a split's shard names, as TFDS expects it.
-
-    Args:
-        name: the name of the dataset.
-        split: the name of the split.
-    """
+    """Returns the prefix of a split's shard names, as TFDS expects it."""
     return f"{name}-{split}.tfrecord"
 
 
@@ -161,12 +149,7 @@ def shard_suffix(compression: str) -> str:
 def shard_name(name: str, split: str, index: int, count: int, compression: str = "none") -> str:
     """Returns the file name of a shard.
 
-    Args:
-        name: the name of the dataset.
-        split: the name of the split.
-        index: the number of the shard within the split, from 0.
-        count: the number of shards in the split.
-        compression: "none" or "gzip".
+    `index` is the number of the shard within the split, from 0. `compression`: "none" or "gzip".
 
     >>> shard_name("birds", "train", 3, 16)
     'birds-train.tfrecord-00003-of-00016'
@@ -177,20 +160,13 @@ def shard_name(name: str, split: str, index: int, count: int, compression: str =
 def records_name(split: str, index: int, count: int) -> str:
     """Returns the path of a shard's index, relative to the dataset's folder.
 
-    Args:
-        split: the name of the split.
-        index: the number of the shard within the split, from 0.
-        count: the number of shards in the split.
+    `index` is the number of the shard within the split, from 0.
     """
     return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
 
 
 def files_of_shard(name: str, shard: str) -> tuple[str, str]:
     """Returns the paths of a shard and its index, relative to the dataset's folder.
-
-    Args:
-        name: the dataset's name.
-        shard: the shard's file name.
 
     >>> files_of_shard("birds", "birds-train.tfrecord-00003-of-00016.gz")[1]
     'records/records-train-00003-of-00016.parquet'
@@ -258,9 +234,7 @@ _PROGRESS = re.compile(r"[0-9a-f-]{36}\.json")
 def first_foreign(names: Iterable[str], owned: Owned) -> str | None:
     """Returns the first file, by name, that was not written by a run; None if there is none.
 
-    Args:
-        names: the paths of the files, relative to their folder.
-        owned: returns whether a file was written by a run.
+    `names` are the paths of the files, relative to their folder.
     """
     return min((name for name in names if not owned(name)), default=None)
 
@@ -273,9 +247,7 @@ def owned_in_published(files: Collection[str]) -> Owned:
 def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
     """Returns the check for files of a run that did not publish.
 
-    Args:
-        dataset: the name of the dataset.
-        named: the files in the manifest, if the run wrote one.
+    `named` is the files in the manifest, if the run wrote one.
     """
     numbered = r"[^/]+-\d{5,}-of-\d{5,}"
     shard = _shard_pattern(dataset)
@@ -298,11 +270,7 @@ def is_temporary(name: str) -> bool:
 
 
 def owned_in_run(parts: dict[str, Owned]) -> Owned:
-    """Returns the check for files in the run's own folder.
-
-    Args:
-        parts: the check for each subfolder, by name.
-    """
+    """Returns the check for files in the run's own folder."""
 
     def owned(name: str) -> bool:
         folder, _, below = name.partition("/")
@@ -312,11 +280,7 @@ def owned_in_run(parts: dict[str, Owned]) -> Owned:
 
 
 def owned_in_checkpoints(dataset: str) -> Owned:
-    """Returns the check for checkpoints of finished shards.
-
-    Args:
-        dataset: the name of the dataset.
-    """
+    """Returns the check for checkpoints of finished shards."""
     ours = re.compile(rf"{_shard_pattern(dataset)}\.json")
     return lambda name: bool(ours.fullmatch(_UNFINISHED.sub("", name)))
 

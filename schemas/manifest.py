@@ -71,15 +71,11 @@ def _entry_of(*values: Any) -> ShardEntry:
 
 
 class SplitEntry(SplitCounts):
-    """A published split.
+    """A published split."""
 
-    Attributes:
-        classes: number of occurrences by feature and class id.
-        shards: its shards, in order.
-    """
-
+    # Number of occurrences by feature and class id.
     classes: dict[str, dict[int, Count]] = Field(default_factory=dict)
-    shards: tuple[ShardEntry, ...]
+    shards: tuple[ShardEntry, ...]  # its shards, in order
 
     @model_validator(mode="after")
     def _sum_classes(self) -> SplitEntry:
@@ -92,52 +88,36 @@ class SplitEntry(SplitCounts):
 
 
 class ClassDrift(BaseModel):
-    """How the classes of a feature differ from those of the base version.
-
-    Attributes:
-        added: number of classes that occur, and do not in the base version.
-        gone: number of classes that occur in the base version only.
-        changed: number of other classes whose share of all labels differs by more than half of it,
-            and by more than three standard deviations.
-        added_examples: the most frequent of the added classes.
-        gone_examples: the most frequent of those that are gone.
-        changed_examples: (class, share in the base version, share) of the largest changes.
-    """
+    """How the classes of a feature differ from those of the base version."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    added: Count = 0
-    gone: Count = 0
+    added: Count = 0  # number of classes that occur, and do not in the base version
+    gone: Count = 0  # number of classes that occur in the base version only
+    # Number of other classes whose share of all labels differs by more than half of it, and by more
+    # than three standard deviations.
     changed: Count = 0
     added_examples: tuple[str, ...] = ()
     gone_examples: tuple[str, ...] = ()
+    # (class, share in the base version, share) of the largest changes.
     changed_examples: tuple[tuple[str, float, float], ...] = ()
 
 
 class BaseEntry(BaseModel):
-    """A comparison of a dataset with its base version.
-
-    Attributes:
-        version: the base version.
-        manifest_sha256: checksum of its manifest.
-        kept: number of records from the base version, by split.
-        new: number of other records, by split.
-        gone: number of records of the base version that were removed, by its split.
-        shards_unchanged: number of shards that are byte-identical to those of the base version.
-        classes: how classes differ, by feature; without features whose classes do not.
-        removed_keys_sha256: sha256 of each key that was removed from this version or an earlier
-            one, sorted; not written if there are none.
-    """
+    """A comparison of a dataset with its base version."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
     manifest_sha256: str
-    kept: dict[str, Count]
-    new: dict[str, Count]
-    gone: dict[str, Count]
-    shards_unchanged: Count
+    kept: dict[str, Count]  # number of records from the base version, by split
+    new: dict[str, Count]  # number of other records, by split
+    gone: dict[str, Count]  # number of records of the base version that were removed, by its split
+    shards_unchanged: Count  # number of shards that are byte-identical to those of the base version
+    # How classes differ, by feature; without features whose classes do not.
     classes: dict[str, ClassDrift] = {}
+    # sha256 of each key that was removed from this version or an earlier one, sorted; not written
+    # if there are none.
     removed_keys_sha256: tuple[str, ...] = ()
 
     @model_serializer(mode="wrap")
@@ -149,16 +129,11 @@ class BaseEntry(BaseModel):
 
 
 class Share(BaseModel):
-    """The part of all records that is in a split.
-
-    Attributes:
-        asked: the part by the weights in `--splits`.
-        actual: the part of the published records.
-    """
+    """The part of all records that is in a split."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    asked: float
+    asked: float  # the part by the weights in `--splits`
     actual: float
 
 
@@ -167,55 +142,40 @@ _OPTIONAL = ("channels", "group_leaks", "near_duplicates", "quality", "shares", 
 
 
 class Manifest(BaseModel):
-    """The content of manifest.json.
-
-    Attributes:
-        format_version: version of the order and encoding of records; later versions are rejected.
-        name: the name of the dataset.
-        version: the version of the dataset.
-        fingerprint: digest of all options that affect the content.
-        config: the options.
-        dataset_schema: the resolved schema.
-        classes: class names in the order of their ids, by feature.
-        input: row counts of the dataset.
-        images: number of images by treatment.
-        content: statistics of duplicate images.
-        channels: mean and standard deviation of the color channels, in a sample of the first split
-            that has records; not written if there are no images.
-        group_leaks: groups that are in more than one split; not written if there are none.
-        shares: the asked and actual share of each split that `--splits` gives a weight above 0; not
-            written without weights, or if rows can state their splits.
-        near_duplicates: statistics of similar images; not written if none were compared.
-        quality: statistics of the quality of images; not written if none were measured.
-        splits: row counts and shards by split.
-        sidecars: sha256 of each other file.
-        lines: digests of the lines in rejects/ and dropped/, independent of their order; empty in
-            datasets of earlier releases.
-        base: comparison with the base version, if there is one.
-        source: what the input was recognized as, and its class ids; not written if empty.
-    """
+    """The content of manifest.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # Version of the order and encoding of records; later versions are rejected.
     format_version: Annotated[int, Field(ge=1, le=FORMAT_VERSION)]
     name: str
     version: str
-    fingerprint: str
+    fingerprint: str  # digest of all options that affect the content
     config: dict[str, Any]
     dataset_schema: Schema
-    classes: dict[str, tuple[str, ...]]
+    classes: dict[str, tuple[str, ...]]  # class names in the order of their ids, by feature
     input: RowCounts
     images: dict[str, Count]
     content: DuplicateStats
+    # Mean and standard deviation of the color channels, in a sample of the first split that has
+    # records; not written if there are no images.
     channels: ChannelStatistics | None = None
+    # Groups that are in more than one split; not written if there are none.
     group_leaks: GroupLeakage | None = None
+    # Statistics of similar images; not written if none were compared.
     near_duplicates: NearDuplicates | None = None
+    # Statistics of the quality of images; not written if none were measured.
     quality: ImageQuality | None = None
+    # The asked and actual share of each split that `--splits` gives a weight above 0; not written
+    # without weights, or if rows can state their splits.
     shares: dict[str, Share] | None = None
     splits: dict[str, SplitEntry]
-    sidecars: dict[File, str]
+    sidecars: dict[File, str]  # sha256 of each other file
+    # Digests of the lines in rejects/ and dropped/, independent of their order; empty in datasets
+    # of earlier releases.
     lines: dict[str, str] = {}
-    base: BaseEntry | None = None
+    base: BaseEntry | None = None  # comparison with the base version, if there is one
+    # What the input was recognized as, and its class ids; not written if empty.
     source: SourceEntry | None = None
 
     @model_validator(mode="after")
@@ -280,22 +240,16 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Base:
-    """The base version of a new dataset: `--base DIR/NAME/1.0.0`.
-
-    Attributes:
-        directory: its folder.
-        manifest_sha256: sha256 of its manifest.
-        manifest: its manifest.
-        fingerprints: fingerprint of each shard's input, by file; a shard may lack one.
-        keeps_records: whether its records stay although the input lacks their rows: `--append`.
-        on_conflict: what to do with a row whose record differs from that with its key.
-    """
+    """The base version of a new dataset: `--base DIR/NAME/1.0.0`."""
 
     directory: str
-    manifest_sha256: str
+    manifest_sha256: str  # sha256 of its manifest
     manifest: Manifest
+    # Fingerprint of each shard's input, by file; a shard may lack one.
     fingerprints: Mapping[str, str]
+    # Whether its records stay although the input lacks their rows: `--append`.
     keeps_records: bool = False
+    # What to do with a row whose record differs from that with its key.
     on_conflict: OnConflict = "fail"
 
     @property
@@ -324,22 +278,14 @@ class Base:
         return 0 if self.keeps_records else len(self.shards(split))
 
     def kept_shard(self, split: str, index: int) -> ShardEntry | None:
-        """Returns the shard whose records stay in a new shard; None if the input has all rows.
-
-        Args:
-            split: the split of the new shard.
-            index: its number within the split.
-        """
+        """Returns the shard whose records stay in a new shard; None if the input has all rows."""
         shards = self.shards(split) if self.keeps_records else ()
         return shards[index] if index < len(shards) else None
 
     def reusable_shard(self, split: str, index: int, fingerprint: str) -> ShardEntry | None:
-        """Returns the shard of the base version that can be reused; None if its bytes would differ.
+        """Returns the shard of the base version that can be reused.
 
-        Args:
-            split: the split of the new shard.
-            index: its number within the split.
-            fingerprint: the fingerprint of its input.
+        None if its bytes would differ.
         """
         shards = self.shards(split)
         if index >= len(shards):

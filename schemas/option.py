@@ -40,36 +40,21 @@ class Affects(Flag):
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of an option.
-
-    Attributes:
-        group: the heading that the option is listed under.
-        affects: what the option can change.
-        metavar: a placeholder for its value, such as "DIR".
-        help: a description.
-        default: a description of the default, if the field's default does not show it.
-        expected: a description of valid values, for error messages.
-    """
+    """The declaration of an option."""
 
     group: str
     affects: Affects
-    metavar: str
+    metavar: str  # a placeholder for its value, such as "DIR"
     help: str
-    default: str = ""
-    expected: str = ""
+    default: str = ""  # a description of the default, if the field's default does not show it
+    expected: str = ""  # a description of valid values, for error messages
 
 
 @dataclass(frozen=True)
 class DeclaredOption:
-    """An option with its name and its field.
+    """An option with its name and its field."""
 
-    Attributes:
-        name: the keyword, and the flag without dashes.
-        field: the field with type and default.
-        option: the documentation.
-    """
-
-    name: str
+    name: str  # the keyword, and the flag without dashes
     field: FieldInfo
     option: Option
 

@@ -27,8 +27,7 @@ _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 class ClassIds(dict[str, int]):
     """Class ids by name.
 
-    Attributes:
-        by_id: whether integers in labels are always ids, as the source declares.
+    `by_id`: whether integers in labels are always ids, as the source declares.
     """
 
     by_id = False
@@ -42,16 +41,12 @@ class ClassIds(dict[str, int]):
 
 @dataclass(frozen=True)
 class ResolvedSchema:
-    """A schema whose sources, kinds and class names are resolved.
-
-    Attributes:
-        schema: a schema in which each feature has one source.
-        classes: class names in the order of their ids, by feature; () if labels are integers.
-        by_id: the features for which the source declares that integers in labels are ids.
-    """
+    """A schema whose sources, kinds and class names are resolved."""
 
     schema: Schema
+    # Class names in the order of their ids, by feature; () if labels are integers.
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The features for which the source declares that integers in labels are ids.
     by_id: frozenset[str] = frozenset()
 
     @cached_property
@@ -78,51 +73,35 @@ class ResolvedSchema:
         return next((f for f in self.schema.class_features if features[f].column == column), None)
 
     def class_name(self, feature: str, label: int) -> str:
-        """Returns the class name of a label, or its number if classes have no names.
-
-        Args:
-            feature: the feature with the label.
-            label: a class id.
-        """
+        """Returns the class name of a label, or its number if classes have no names."""
         names = self.classes.get(feature)
         return names[label] if names else str(label)
 
 
 class TableSnapshot(BaseModel):
-    """The snapshot of a lakehouse table that was converted.
-
-    Attributes:
-        input: the address of the table, as it was given.
-        pinned: its address with the snapshot, which reads the same rows again.
-        table: the id of the table, which is not that of another one in its place.
-        id: the version of a Delta table, or the id of an Iceberg snapshot.
-    """
+    """The snapshot of a lakehouse table that was converted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: str
-    pinned: str
-    table: str
-    id: int
+    pinned: str  # its address with the snapshot, which reads the same rows again
+    table: str  # the id of the table, which is not that of another one in its place
+    id: int  # the version of a Delta table, or the id of an Iceberg snapshot
 
 
 class SourceEntry(BaseModel):
-    """What the input was recognized as, and the classes that it declares.
-
-    Attributes:
-        recognized: descriptions of inputs whose layout was recognized, and of their splits.
-        snapshots: the snapshots of lakehouse tables; not written if there are none.
-        class_ids: (name, id in the source) of each declared class, by feature.
-        conflicts: how the sources differ in their class ids, by feature.
-        findings: what was noticed before rows were read; not written if empty.
-    """
+    """What the input was recognized as, and the classes that it declares."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # Descriptions of inputs whose layout was recognized, and of their splits.
     recognized: tuple[str, ...] = ()
+    # The snapshots of lakehouse tables; not written if there are none.
     snapshots: tuple[TableSnapshot, ...] = ()
+    # (name, id in the source) of each declared class, by feature.
     class_ids: dict[str, dict[str, int]] = {}
-    conflicts: dict[str, str] = {}
+    conflicts: dict[str, str] = {}  # how the sources differ in their class ids, by feature
+    # What was noticed before rows were read; not written if empty.
     findings: tuple[Finding, ...] = ()
 
     @model_serializer(mode="wrap")
@@ -136,20 +115,14 @@ class SourceEntry(BaseModel):
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """Splits as consecutive ranges of a 64-bit hash.
+    """Splits as consecutive ranges of a 64-bit hash."""
 
-    Attributes:
-        names: the splits, in the order of the configuration.
-        bounds: the exclusive end of each range; the last is 2^64.
-        strata: the bounds for rows with certain labels, if splits are stratified.
-        groups: 1 + the number of the split of each group, by the first bits of its hash, if groups
-            are distributed by their rows.
-        group_bits: number of these bits.
-    """
-
-    names: tuple[str, ...]
-    bounds: tuple[int, ...]
+    names: tuple[str, ...]  # the splits, in the order of the configuration
+    bounds: tuple[int, ...]  # the exclusive end of each range; the last is 2^64
+    # The bounds for rows with certain labels, if splits are stratified.
     strata: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
+    # 1 + the number of the split of each group, by the first bits of its hash, if groups are
+    # distributed by their rows.
     groups: Mapping[int, int] = field(default_factory=dict)
     group_bits: int = 64
 
@@ -165,27 +138,20 @@ class SplitRanges:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a conversion.
-
-    Attributes:
-        resolved: the resolved schema.
-        shards: number of shards by split.
-        rows: number of rows read by the analyze pass.
-        starts: the hash position at which each shard except the first begins, by split; only with
-            `records_per_shard`, otherwise shards are equal ranges.
-        source: what the input was recognized as, and the classes that it declares.
-        ranges: the ranges of the splits, for rows without a split of their own; None for those of
-            the weights.
-        kept: number of records of a base version that stay without a row.
-    """
+    """The plan of a conversion."""
 
     resolved: ResolvedSchema
     shards: Mapping[str, int]
-    rows: int
+    rows: int  # number of rows read by the analyze pass
+    # The hash position at which each shard except the first begins, by split; only with
+    # `records_per_shard`, otherwise shards are equal ranges.
     starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # What the input was recognized as, and the classes that it declares.
     source: SourceEntry = field(default_factory=SourceEntry)
+    # The ranges of the splits, for rows without a split of their own; None for those of the
+    # weights.
     ranges: SplitRanges | None = None
-    kept: int = 0
+    kept: int = 0  # number of records of a base version that stay without a row
 
     @property
     def most_records(self) -> int:
@@ -195,23 +161,14 @@ class Plan:
 
 @dataclass
 class RejectSum:
-    """The rejects with one reason.
-
-    Attributes:
-        count: number of rejects.
-        examples: the first rejects in the order of the tables.
-    """
+    """The rejects with one reason."""
 
     count: int = 0
+    # The first rejects in the order of the tables.
     examples: list[Reject] = field(default_factory=list)
 
     def add(self, other: RejectSum, shown: int) -> RejectSum:
-        """Returns the sum of both.
-
-        Args:
-            other: rejects with the same reason.
-            shown: maximum number of examples.
-        """
+        """Returns the sum of both."""
         # In the order of the tables, so that the examples do not depend on the order of the sum.
         examples = sorted(self.examples + other.examples, key=_source_order)[:shown]
         return RejectSum(self.count + other.count, examples)
@@ -219,18 +176,10 @@ class RejectSum:
 
 @dataclass(frozen=True)
 class SampleEstimate:
-    """Measurements of a sample of rows, from which a dry run built records.
+    """Measurements of a sample of rows, from which a dry run built records."""
 
-    Attributes:
-        rows: number of rows in the sample; 0 if images are staged, so that none can be read.
-        size: bytes of all records in the sample; without a sample, the estimated mean.
-        seconds: time to build the records.
-        rejects: the rows that were rejected.
-        images: number of images by treatment.
-    """
-
-    rows: int
-    size: int
+    rows: int  # number of rows in the sample; 0 if images are staged, so that none can be read
+    size: int  # bytes of all records in the sample; without a sample, the estimated mean
     seconds: float
     rejects: tuple[Reject, ...]
     images: Counter[str]
@@ -243,43 +192,28 @@ class SampleEstimate:
 
 @dataclass(frozen=True)
 class BaseForecast:
-    """What a conversion with `--append` would do with its base version.
-
-    Attributes:
-        version: the base version.
-        records: number of its records, all of which stay.
-        linked: number of its shards that no new row is assigned to.
-        rewritten: number of its other shards.
-    """
+    """What a conversion with `--append` would do with its base version."""
 
     version: str
     records: int
-    linked: int
+    linked: int  # number of its shards that no new row is assigned to
     rewritten: int
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The forecast of a conversion.
-
-    Attributes:
-        plan: classes and number of shards.
-        shards: counts of the shards that are not empty, in the order of their names.
-        rejects: rejects that are certain without reading images, by reason.
-        sample: measurements of a sample of rows.
-        remote_images: number of images in object stores, each of which takes one GET request.
-        gzipped_tables: large gzipped text tables, each of which a single core reads.
-        skipped: skipped inputs by kind.
-        base: with `--append`, what happens to the base version; the rest is about new rows.
-    """
+    """The forecast of a conversion."""
 
     plan: Plan
+    # Counts of the shards that are not empty, in the order of their names.
     shards: tuple[ShardCounts, ...]
-    rejects: Mapping[str, RejectSum]
+    rejects: Mapping[str, RejectSum]  # rejects that are certain without reading images, by reason
     sample: SampleEstimate
-    remote_images: int = 0
+    remote_images: int = 0  # number of images in object stores, each of which takes one GET request
+    # Large gzipped text tables, each of which a single core reads.
     gzipped_tables: tuple[str, ...] = ()
     skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
+    # With `--append`, what happens to the base version; the rest is about new rows.
     base: BaseForecast | None = None
 
     @property

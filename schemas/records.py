@@ -31,18 +31,12 @@ _NUMBER_BYTES, _FIELD_BYTES = 10, 24
 
 
 class Location(NamedTuple):
-    """The location of an image: a file, or a byte range of a file.
+    """The location of an image: a file, or a byte range of a file."""
 
-    Attributes:
-        uri: the path or URL of the file.
-        start: first byte of the image, or None for the whole file.
-        stop: the byte after its last.
-        staged: digest of the image, if the run has copied it to a staging file; b"" otherwise.
-    """
-
-    uri: str
-    start: int | None = None
+    uri: str  # the path or URL of the file
+    start: int | None = None  # first byte of the image, or None for the whole file
     stop: int | None = None
+    # Digest of the image, if the run has copied it to a staging file; b"" otherwise.
     staged: bytes = b""
 
 
@@ -54,14 +48,10 @@ class Items(list[Any]):
 
 
 class Cluster(NamedTuple):
-    """Rows with similar images, which are kept in one split.
-
-    Attributes:
-        name: their name, which replaces that of a group.
-        split: their split, if that of a row is fixed: by a column, or by the base version; or "".
-    """
+    """Rows with similar images, which are kept in one split."""
 
     name: str = ""
+    # Their split, if that of a row is fixed: by a column, or by the base version; or "".
     split: str = ""
 
 
@@ -72,25 +62,20 @@ class Row(NamedTuple):
     """One row of a table, before it is bound to a schema.
 
     It is a tuple, because a frozen dataclass takes three times as long to create.
-
-    Attributes:
-        values: values by table column; a missing value is absent or None.
-        file: the table; for sources without tables, the file of the image or its annotation.
-        line: the first line of the row from 1, or in Parquet its number; 0 if the file is the row;
-            a negative number that only distinguishes rows if there is no file.
-        is_text: whether values are untyped text, as in CSV; or the columns with such values.
-        image: the location of the image, if the source determines it; None if a column does.
-        cluster: the rows with which it is kept together.
-        key: the key of the record that the row was read from; "" if it has none, so that a path in
-            the row is not a key; None for other sources.
     """
 
-    values: Mapping[str, Any]
-    file: str
+    values: Mapping[str, Any]  # values by table column; a missing value is absent or None
+    file: str  # the table; for sources without tables, the file of the image or its annotation
+    # The first line of the row from 1, or in Parquet its number; 0 if the file is the row; a
+    # negative number that only distinguishes rows if there is no file.
     line: int
+    # Whether values are untyped text, as in CSV; or the columns with such values.
     is_text: bool | frozenset[str] = False
+    # The location of the image, if the source determines it; None if a column does.
     image: Location | None = None
     cluster: Cluster = NO_CLUSTER
+    # The key of the record that the row was read from; "" if it has none, so that a path in the row
+    # is not a key; None for other sources.
     key: str | None = None
 
     def untyped(self, column: str) -> bool:
@@ -109,37 +94,24 @@ class Row(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """A row with embedded image bytes, which are staged on the worker that reads them.
+    """A row with embedded image bytes, which are staged on the worker that reads them."""
 
-    Attributes:
-        row: the row, without the location of an image.
-        data: the encoded image.
-    """
-
-    row: Row
+    row: Row  # the row, without the location of an image
     data: bytes
 
 
 class SkippedInput(NamedTuple):
-    """Inputs in a source that are not rows, such as files of other types.
-
-    Attributes:
-        kind: their kind, as in the row counts.
-        number: their number; negative to correct an earlier count.
-        names: the first of their names, sorted; () for kinds that have no names.
-    """
+    """Inputs in a source that are not rows, such as files of other types."""
 
     kind: str
-    number: int = 1
-    names: tuple[str, ...] = ()
+    number: int = 1  # their number; negative to correct an earlier count
+    names: tuple[str, ...] = ()  # the first of their names, sorted; () for kinds that have no names
 
     @classmethod
     def named(cls, kind: str, names: Iterable[str]) -> SkippedInput:
         """Returns skipped inputs with names.
 
-        Args:
-            kind: their kind.
-            names: all of their names; none for an input without a part that could be named.
+        `names` is all of their names; none for an input without a part that could be named.
 
         >>> SkippedInput.named("files", ["b", "a"]), SkippedInput.named("files", []).number
         (SkippedInput(kind='files', number=2, names=('a', 'b')), 0)
@@ -151,9 +123,6 @@ class SkippedInput(NamedTuple):
 def sum_skipped(parts: Iterable[SkippedInput]) -> SkippedInput:
     """Returns the sum of skipped inputs of one kind.
 
-    Args:
-        parts: at least one.
-
     >>> sum_skipped([SkippedInput("files", 2, ("b", "c")), SkippedInput("files", 1, ("a",))])
     SkippedInput(kind='files', number=3, names=('a', 'b', 'c'))
     """
@@ -164,15 +133,9 @@ def sum_skipped(parts: Iterable[SkippedInput]) -> SkippedInput:
 
 
 class Unmatched(NamedTuple):
-    """A label without an image, or an image without a label.
+    """A label without an image, or an image without a label."""
 
-    Attributes:
-        key: the value of the column that the tables are joined on; "" if there is no join.
-        uri: the file of the image, or "".
-        source: the source location of the row, or "".
-    """
-
-    key: str
+    key: str  # the value of the column that the tables are joined on; "" if there is no join
     uri: str
     source: str
 
@@ -184,9 +147,7 @@ class Unmatched(NamedTuple):
 def source_of(file: str, line: int) -> str:
     """Returns the source location of a row, for messages.
 
-    Args:
-        file: the table.
-        line: the line of the row; 0 or less if it has none.
+    `line` is the line of the row; 0 or less if it has none.
 
     >>> source_of("labels.csv", 17), source_of("cats/1.jpg", 0)
     ('labels.csv:17', 'cats/1.jpg')
@@ -217,17 +178,11 @@ class RowOutlines(NamedTuple):
 
 
 class FrameLocation(NamedTuple):
-    """The sequence of a frame, and the frame's order in it.
-
-    Attributes:
-        sequence: the key of the sequence.
-        order: the value of the order column.
-        reason: the rejection reason if the row cannot be bound, which breaks its sequence; or "".
-        detail: the detail of that rejection.
-    """
+    """The sequence of a frame, and the frame's order in it."""
 
     sequence: str
-    order: str
+    order: str  # the value of the order column
+    # The rejection reason if the row cannot be bound, which breaks its sequence; or "".
     reason: str = ""
     detail: str = ""
 
@@ -236,40 +191,27 @@ class ImageRef(NamedTuple):
     """A row that is bound to the schema, with a reference to its image; the shuffle moves these.
 
     It is a tuple, because all references of a shard are in memory. They sort by key and source.
-
-    Attributes:
-        key: the row's identity.
-        file: the table of the row; "" for a removal, and for rows that are dicts.
-        line: the line of the row; 0 for a removal, negative for rows that are dicts.
-        uri: the file of the image; "" if the schema needs no image.
-        start: first byte of the image within the file, or None for the whole file.
-        stop: the byte after its last.
-        values: the value of each feature of the schema; None for a value from the image.
-        split: the row's own split, or "".
-        group: rows with the same group are in the same split; "" if the key is the group.
-        boxes: the fields of `RowBoxes`, or None for schemas without boxes.
-        mask_uri: the file of the mask, or "".
-        outlines: the fields of `RowOutlines`, from which a mask is drawn, or None.
-        frame: the fields of `FrameLocation`, or None if records are not sequences.
-        staged: as in `Location`.
-        cluster: the name of the rows with which it is kept in one split, or "".
     """
 
     key: str
-    file: str
-    line: int
-    uri: str
-    start: int | None
+    file: str  # the table of the row; "" for a removal, and for rows that are dicts
+    line: int  # the line of the row; 0 for a removal, negative for rows that are dicts
+    uri: str  # the file of the image; "" if the schema needs no image
+    start: int | None  # first byte of the image within the file, or None for the whole file
     stop: int | None
+    # The value of each feature of the schema; None for a value from the image.
     values: tuple[FeatureValue, ...]
     split: str = ""
-    group: str = ""
+    group: str = ""  # rows with the same group are in the same split; "" if the key is the group
+    # The fields of `RowBoxes`, or None for schemas without boxes.
     boxes: tuple[str, list[float], tuple[float, float] | None] | None = None
     mask_uri: str = ""
+    # The fields of `RowOutlines`, from which a mask is drawn, or None.
     outlines: tuple[str, list[tuple[int, Any]], tuple[float, float] | None] | None = None
+    # The fields of `FrameLocation`, or None if records are not sequences.
     frame: tuple[str, str, str, str] | None = None
-    staged: bytes = b""
-    cluster: str = ""
+    staged: bytes = b""  # as in `Location`
+    cluster: str = ""  # the name of the rows with which it is kept in one split, or ""
 
     @classmethod
     def removal(cls, key: str) -> ImageRef:
@@ -298,81 +240,47 @@ class ImageRef(NamedTuple):
 
 
 class StoredImage(NamedTuple):
-    """An image as stored in a record.
-
-    Attributes:
-        data: the encoded image.
-        format: "jpeg", "png" or "raw".
-        height: the height in pixels.
-        width: the width in pixels.
-        channels: 1, 2, 3 or 4.
-        sha256: hex digest of `data`.
-        source_format: the format of the source file.
-        mode: the mode of the source image in Pillow.
-        bit_depth: bits per sample in the source file.
-        frames: number of frames or pages in the source file; the first is stored.
-        orientation: EXIF orientation of the source file, 1 to 8.
-        transcoded: 1 if the image was transcoded, 0 if its bytes are those of the source file.
-        treatment: a description of the changes, by which images are counted.
-        source_size: width and height in the source file, before EXIF orientation is applied.
-        thumbnail: the pixels by which it is measured.
-    """
+    """An image as stored in a record."""
 
     data: bytes
-    format: str
-    height: int
-    width: int
-    channels: int
-    sha256: str
+    format: str  # "jpeg", "png" or "raw"
+    height: int  # the height in pixels
+    width: int  # the width in pixels
+    channels: int  # 1, 2, 3 or 4
+    sha256: str  # hex digest of `data`
     source_format: str = ""
     mode: str = ""
-    bit_depth: int = 8
-    frames: int = 1
-    orientation: int = 1
+    bit_depth: int = 8  # bits per sample in the source file
+    frames: int = 1  # number of frames or pages in the source file; the first is stored
+    orientation: int = 1  # EXIF orientation of the source file, 1 to 8
+    # 1 if the image was transcoded, 0 if its bytes are those of the source file.
     transcoded: int = 0
     treatment: str = ""
+    # Width and height in the source file, before EXIF orientation is applied.
     source_size: tuple[int, int] = (0, 0)
-    thumbnail: Thumbnail = b""
+    thumbnail: Thumbnail = b""  # the pixels by which it is measured
 
 
 class ImageShape(NamedTuple):
-    """The properties of a stored image that statistics are computed from.
-
-    Attributes:
-        format: the stored format.
-        width: the width in pixels.
-        height: the height in pixels.
-        channels: 1 to 4.
-        bytes: size of the encoded image.
-        thumbnail: the pixels by which it is measured.
-    """
+    """The properties of a stored image that statistics are computed from."""
 
     format: str
-    width: int
-    height: int
-    channels: int
+    width: int  # the width in pixels
+    height: int  # the height in pixels
+    channels: int  # 1 to 4
     bytes: int
-    thumbnail: Thumbnail = b""
+    thumbnail: Thumbnail = b""  # the pixels by which it is measured
 
 
 class BuiltFrame(NamedTuple):
-    """A frame whose sequence is not complete yet.
-
-    Attributes:
-        ref: the reference of the row.
-        values: the value of each feature of the schema, with those from the image.
-        image_sha256: hex digest of the stored image, or "" if there is none.
-        treatment: the changes to the image, or "" if there is none.
-        remarks: the changes to the boxes.
-        shape: properties of the stored image; None if there is none.
-    """
+    """A frame whose sequence is not complete yet."""
 
     ref: ImageRef
     values: tuple[FeatureValue, ...]
-    image_sha256: str = ""
-    treatment: str = ""
+    image_sha256: str = ""  # hex digest of the stored image, or "" if there is none
+    treatment: str = ""  # the changes to the image, or "" if there is none
     remarks: tuple[str, ...] = ()
-    shape: ImageShape | None = None
+    shape: ImageShape | None = None  # properties of the stored image; None if there is none
 
     @property
     def size(self) -> int:
@@ -388,25 +296,17 @@ def _size_of(value: FeatureValue) -> int:
 
 
 class SerializedExample(NamedTuple):
-    """A serialized `tf.train.Example` or `SequenceExample`, with metadata for counts.
+    """A serialized `tf.train.Example` or `SequenceExample`, with metadata for counts."""
 
-    Attributes:
-        ref: the reference of the row; for a sequence, of its first frame.
-        data: the serialized message.
-        image_sha256: hex digest of the stored image, or ""; for a sequence, the digest
-            of the digests of its images.
-        treatment: the changes to the image, or "" if there is none.
-        remarks: the changes to the boxes.
-        shape: properties of the stored image; None if there is none.
-        frames: the frames of a sequence, without their values; () otherwise.
-    """
-
-    ref: ImageRef
+    ref: ImageRef  # the reference of the row; for a sequence, of its first frame
     data: bytes
+    # Hex digest of the stored image, or ""; for a sequence, the digest of the digests of its
+    # images.
     image_sha256: str = ""
-    treatment: str = ""
+    treatment: str = ""  # the changes to the image, or "" if there is none
     remarks: tuple[str, ...] = ()
-    shape: ImageShape | None = None
+    shape: ImageShape | None = None  # properties of the stored image; None if there is none
+    # The frames of a sequence, without their values; () otherwise.
     frames: tuple[BuiltFrame, ...] = ()
 
     @property
@@ -421,19 +321,12 @@ class SerializedExample(NamedTuple):
 
 
 class CopiedRecord(NamedTuple):
-    """A record of the base version, which a rewritten shard copies without decoding it.
-
-    Attributes:
-        key: its key.
-        data: the serialized message.
-        row: its row in the index of the base's shard, by column.
-        is_removed: whether the rewritten shard leaves it out.
-    """
+    """A record of the base version, which a rewritten shard copies without decoding it."""
 
     key: str
     data: bytes
-    row: Mapping[str, Any]
-    is_removed: bool = False
+    row: Mapping[str, Any]  # its row in the index of the base's shard, by column
+    is_removed: bool = False  # whether the rewritten shard leaves it out
 
     @property
     def rows(self) -> int:
@@ -442,10 +335,6 @@ class CopiedRecord(NamedTuple):
 
 
 class Unchanged(NamedTuple):
-    """Rows that are not written, because the base version has a record with their key.
+    """Rows that are not written, because the base version has a record with their key."""
 
-    Attributes:
-        rows: their number; several if they are the frames of one sequence.
-    """
-
-    rows: int
+    rows: int  # their number; several if they are the frames of one sequence

@@ -231,9 +231,7 @@ def _bounded_location(text: str) -> str:
 class RecordError(Exception):
     """A row cannot become a record; raised by pure functions, and converted to a `Reject`.
 
-    Attributes:
-        reason: the rejection reason.
-        detail: a message: what is wrong, and what was expected.
+    `detail` is a message: what is wrong, and what was expected.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -249,26 +247,15 @@ class RecordError(Exception):
 
 @dataclass(frozen=True)
 class Reject:
-    """A rejected row, without its image.
+    """A rejected row, without its image."""
 
-    Attributes:
-        key: the row's key, or "" if the row is too damaged to have a key.
-        uri: the file of its image, or "".
-        source: the source location of the row, as in "labels.csv:17".
-        reason: the rejection reason.
-        detail: a message: what is wrong, and what was expected.
-        split: the split that the row was assigned to, or "". It is not written to rejects/.
-        start: first byte of the image within the file, or None for the whole file.
-        stop: the byte after its last.
-    """
-
-    key: str
+    key: str  # the row's key, or "" if the row is too damaged to have a key
     uri: str
-    source: str
+    source: str  # the source location of the row, as in "labels.csv:17"
     reason: Reason
-    detail: str
-    split: str = ""
-    start: int | None = None
+    detail: str  # a message: what is wrong, and what was expected
+    split: str = ""  # the split that the row was assigned to, or "". It is not written to rejects/
+    start: int | None = None  # first byte of the image within the file, or None for the whole file
     stop: int | None = None
 
     def __post_init__(self) -> None:
@@ -281,11 +268,7 @@ class Reject:
     def of(cls, ref: ImageRef, reason: Reason, detail: str, split: str = "") -> Reject:
         """Returns the reject of a bound row.
 
-        Args:
-            ref: the reference of the row.
-            reason: the rejection reason.
-            detail: what is wrong, and what was expected.
-            split: the split that the row was assigned to, or "".
+        `detail`: what is wrong, and what was expected.
         """
         start, stop = (None, None) if ref.staged else (ref.start, ref.stop)
         return cls(ref.key, ref.shown_uri, ref.source, reason, detail, split, start, stop)
@@ -294,22 +277,13 @@ class Reject:
     def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
         """Returns the reject of a row that is too damaged to have a key.
 
-        Args:
-            file: the table.
-            line: the line of the row.
-            detail: what is wrong, and what was expected.
+        `detail`: what is wrong, and what was expected.
         """
         return cls("", "", source_of(file, line), Reason.MALFORMED_ROW, detail)
 
     @classmethod
     def of_lost_rows(cls, file: str, line: int, detail: str) -> Reject:
-        """Returns the reject that represents an unknown number of rows.
-
-        Args:
-            file: the table.
-            line: the line at which the damage begins.
-            detail: what is wrong.
-        """
+        """Returns the reject that represents an unknown number of rows."""
         return cls("", "", source_of(file, line), Reason.LOST_ROWS, detail)
 
     def to_json(self) -> str:
@@ -334,10 +308,7 @@ class Reject:
 def reject_line(source: str, reason: str, detail: str) -> str:
     """Returns the line on a reject in the terminal: where, what, and a remedy.
 
-    Args:
-        source: the source location, without secrets.
-        reason: the rejection reason.
-        detail: the detail of the reject.
+    `source` is the source location, without secrets.
 
     >>> reject_line("t.csv:2", "missing_file", "a.jpg: No such file or directory")
     't.csv:2: missing_file: a.jpg: No such file or directory. Check the path and --image_root.'
@@ -361,8 +332,7 @@ class RejectLimit(BaseModel):
     def parse(cls, text: str) -> RejectLimit:
         """Parses a limit such as "3" or "0.5%".
 
-        Raises:
-            ValueError: if the text is not a limit.
+        Raises ValueError if the text is not a limit.
         """
         match = re.fullmatch(r"([0-9]+)|([0-9]+(?:\.[0-9]+)?)%", text.strip())
         if not match or (match[2] and Decimal(match[2]) > 100):
@@ -370,12 +340,7 @@ class RejectLimit(BaseModel):
         return cls(amount=Decimal(match[1] or match[2]), percent=bool(match[2]))
 
     def allows(self, rejected: int, rows: int) -> bool:
-        """Returns whether a number of rejects is within the limit.
-
-        Args:
-            rejected: number of rejects.
-            rows: number of all rows.
-        """
+        """Returns whether a number of rejects is within the limit."""
         return rejected <= (self.amount * rows / 100 if self.percent else self.amount)
 
     def __str__(self) -> str:
@@ -389,10 +354,6 @@ class RejectBudget(BaseModel):
     is unknown, exceed any budget, and do not count towards other limits. So do changed records,
     unless `--on_conflict` says which record to keep.
 
-    Attributes:
-        total: the limit for all rejects; None if only reasons have limits.
-        reasons: additional limits by reason.
-
     >>> RejectBudget.parse("5%").exceeded({"truncated": 5}, rows=100)
     ()
     >>> RejectBudget.parse("10,truncated=2").exceeded({"truncated": 5}, rows=100)
@@ -403,6 +364,7 @@ class RejectBudget(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    # The limit for all rejects; None if only reasons have limits.
     total: RejectLimit | None = RejectLimit()
     reasons: dict[Reason, RejectLimit] = {}
 
@@ -410,8 +372,7 @@ class RejectBudget(BaseModel):
     def parse(cls, text: str) -> RejectBudget:
         """Parses a budget such as "10", "0.5%" or "10,truncated=5,read_error=1%".
 
-        Raises:
-            ValueError: if the text is not a budget.
+        Raises ValueError if the text is not a budget.
         """
         total: RejectLimit | None = None
         reasons: dict[Reason, RejectLimit] = {}
@@ -428,12 +389,7 @@ class RejectBudget(BaseModel):
         return cls(total=total, reasons=reasons)
 
     def exceeded(self, rejects: Mapping[str, int], rows: int) -> tuple[str, ...]:
-        """Returns the reasons over their limits, sorted, after "all rejects" for the total.
-
-        Args:
-            rejects: number of rejects by reason.
-            rows: number of all rows.
-        """
+        """Returns the reasons over their limits, sorted, after "all rejects" for the total."""
         limits = {reason.value: limit for reason, limit in self.reasons.items()}
         counted = {name: count for name, count in rejects.items() if name != Reason.LOST_ROWS.value}
         lost = sum(rejects.values()) - sum(counted.values())
@@ -460,8 +416,7 @@ class RejectBudget(BaseModel):
 def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
     """Returns the message for lost rows.
 
-    Args:
-        lost: source location and detail of each reject for lost rows.
+    `lost`: source location and detail of each reject for lost rows.
     """
     ordered = sorted(lost)
     shown = "\n  ".join(f"{source}: {detail}" for source, detail in ordered[:_SHOWN_LOST])

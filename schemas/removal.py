@@ -18,21 +18,14 @@ def digest_of_key(key: str) -> str:
 
 
 class ShardDigest(BaseModel):
-    """A shard of one version.
-
-    Attributes:
-        file: its file.
-        records: number of records.
-        sha256: sha256 of the file.
-        index_sha256: sha256 of its file in records/.
-    """
+    """A shard of one version."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: File
     records: Count
-    sha256: str
-    index_sha256: str
+    sha256: str  # sha256 of the file
+    index_sha256: str  # sha256 of its file in records/
 
     @classmethod
     def of(cls, entry: ShardEntry) -> ShardDigest:
@@ -41,32 +34,23 @@ class ShardDigest(BaseModel):
 
 
 class RewrittenShard(BaseModel):
-    """A shard that had removed records.
-
-    Attributes:
-        before: the shard of the base version.
-        after: the shard without the removed records.
-    """
+    """A shard that had removed records."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     before: ShardDigest
-    after: ShardDigest
+    after: ShardDigest  # the shard without the removed records
 
 
 class RemovedRecords(BaseModel):
-    """The records that are removed.
-
-    Attributes:
-        keys_sha256: sha256 of each key, sorted.
-        images_sha256: sha256 of each removed image as stored, sorted, except for those that remain.
-        remaining_images_sha256: sha256 of each removed image that a remaining record has as well.
-    """
+    """The records that are removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    keys_sha256: tuple[str, ...]
+    keys_sha256: tuple[str, ...]  # sha256 of each key, sorted
+    # sha256 of each removed image as stored, sorted, except for those that remain.
     images_sha256: tuple[str, ...]
+    # sha256 of each removed image that a remaining record has as well.
     remaining_images_sha256: tuple[str, ...] = ()
 
 
@@ -75,26 +59,16 @@ class Removal(RemovedRecords):
 
     It has digests in place of keys and images: who knows a key or has an image can check that it
     was removed.
-
-    Attributes:
-        name: the name of the dataset.
-        version: the version without the records.
-        base_version: the version that they were removed from.
-        base_manifest_sha256: sha256 of the manifest of that version.
-        removed_at: the start of the run.
-        records: number of removed records.
-        remaining_records: number of records of the new version.
-        shards: the shards that had removed records, in order.
     """
 
     name: str
-    version: str
+    version: str  # the version without the records
     base_version: str
-    base_manifest_sha256: str
+    base_manifest_sha256: str  # sha256 of the manifest of that version
     removed_at: datetime
     records: Count
     remaining_records: Count
-    shards: tuple[RewrittenShard, ...]
+    shards: tuple[RewrittenShard, ...]  # the shards that had removed records, in order
 
     def to_json(self) -> bytes:
         """Returns the file's content."""
@@ -104,15 +78,7 @@ class Removal(RemovedRecords):
 def certificate_of(
     removed: RemovedRecords, base: Base, info: DatasetInfo, version: str, removed_at: datetime
 ) -> Removal:
-    """Returns the certificate of a new version.
-
-    Args:
-        removed: the removed records.
-        base: the version that they were removed from.
-        info: the written dataset.
-        version: the new version.
-        removed_at: the start of the run.
-    """
+    """Returns the certificate of a new version."""
     shards = []
     for shard in info.shards:
         before = base.shards(shard.split)[shard.index]

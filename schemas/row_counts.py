@@ -34,14 +34,11 @@ class Converted:
 
 
 class Counted(BaseModel, Converted):
-    """Counts of records in manifest.json.
-
-    Attributes:
-        frames: number of frames, if records are sequences; otherwise it is not written.
-    """
+    """Counts of records in manifest.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # Number of frames, if records are sequences; otherwise it is not written.
     frames: Count | None = None
 
     @model_serializer(mode="wrap")
@@ -55,21 +52,14 @@ class Counted(BaseModel, Converted):
 
 
 class SplitCounts(Counted):
-    """Row counts of a split.
-
-    Attributes:
-        rows: number of rows assigned to the split.
-        records: number of records, counted by verification.
-        rejected: number of rows rejected after they were assigned.
-        duplicates: number of rows dropped, because another row has the same image.
-        unchanged: number of rows that are not written, because the base version has a record with
-            their key; not written to manifest.json if it is 0.
-    """
+    """Row counts of a split."""
 
     rows: Count
     records: Count
-    rejected: Count
-    duplicates: Count
+    rejected: Count  # number of rows rejected after they were assigned
+    duplicates: Count  # number of rows dropped, because another row has the same image
+    # Number of rows that are not written, because the base version has a record with their key; not
+    # written to manifest.json if it is 0.
     unchanged: Count = 0
 
     @property
@@ -80,19 +70,12 @@ class SplitCounts(Counted):
 
 
 class RowCounts(SplitCounts):
-    """Row counts of a dataset.
+    """Row counts of a dataset."""
 
-    Attributes:
-        rows: number of rows read.
-        unplaced: number of rows rejected before they were assigned; `rejected` includes them.
-        reasons: number of rejects by reason.
-        asides: number of skipped inputs by kind.
-    """
-
-    unplaced: Count
+    unplaced: Count  # number of rows rejected before they were assigned; `rejected` includes them
     reasons: dict[str, Count]
     # Datasets of earlier versions have this name; in the code, these are skipped inputs.
-    asides: dict[str, Count] = Field(default_factory=dict)
+    asides: dict[str, Count] = Field(default_factory=dict)  # number of skipped inputs by kind
 
     @classmethod
     def of(
@@ -105,12 +88,7 @@ class RowCounts(SplitCounts):
     ) -> RowCounts:
         """Returns the counts of a dataset.
 
-        Args:
-            rows: number of rows read.
-            splits: the counts by split.
-            unplaced: number of rows rejected before they were assigned.
-            reasons: number of rejects by reason.
-            skipped: number of skipped inputs by kind.
+        `unplaced` is number of rows rejected before they were assigned.
         """
         return cls(
             rows=rows,
@@ -122,12 +100,7 @@ class RowCounts(SplitCounts):
 
 
 def mismatches(total: RowCounts, splits: Mapping[str, SplitCounts]) -> Iterator[str]:
-    """Yields a message for each mismatch of the row counts.
-
-    Args:
-        total: the counts of all rows.
-        splits: the counts of each split.
-    """
+    """Yields a message for each mismatch of the row counts."""
     for name, split in splits.items():
         if not split.match:
             same = f", {split.unchanged} unchanged" if split.unchanged else ""
@@ -161,18 +134,11 @@ def _sums(splits: Mapping[str, SplitCounts], unplaced: int) -> dict[str, int | N
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCounts(Converted):
-    """Counts of a shard; in a forecast, under the assumption that no image is rejected.
-
-    Attributes:
-        split: the shard's split.
-        index: its number within the split, from 0.
-        records: number of records.
-        classes: number of occurrences by class id, by feature.
-        frames: number of frames in all sequences; None if records are not sequences.
-    """
+    """Counts of a shard; in a forecast, under the assumption that no image is rejected."""
 
     split: str
-    index: int
+    index: int  # its number within the split, from 0
     records: int
-    classes: Mapping[str, Mapping[int, int]]
+    classes: Mapping[str, Mapping[int, int]]  # number of occurrences by class id, by feature
+    # Number of frames in all sequences; None if records are not sequences.
     frames: int | None = None

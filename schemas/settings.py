@@ -82,8 +82,7 @@ def _quality(value: Any) -> Any:
 def _parse_window(value: Any) -> Any:
     """Returns the pair of a window in a flag, such as "-1000:3000", where commas separate settings.
 
-    Raises:
-        ValueError: if a text is not such a window.
+    Raises ValueError if a text is not such a window.
     """
     if not isinstance(value, (str, int)):
         return value

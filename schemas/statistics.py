@@ -24,31 +24,21 @@ Pair = tuple[str, str]
 
 
 class Leakage(BaseModel):
-    """Two splits that share images, so that a model may be tested on its training images.
-
-    Attributes:
-        splits: the names of the two splits, sorted.
-        images: number of images in both splits; an image in more than `PAIRED_SPLITS` splits is
-            counted only in pairs with the first of them.
-        records: number of records in both splits with these images.
-        examples: pairs of the smallest keys of an image in the first and in the second split.
-    """
+    """Two splits that share images, so that a model may be tested on its training images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    splits: tuple[str, str]
+    splits: tuple[str, str]  # the names of the two splits, sorted
+    # Number of images in both splits; an image in more than `PAIRED_SPLITS` splits is counted only
+    # in pairs with the first of them.
     images: int
-    records: int
+    records: int  # number of records in both splits with these images
+    # Pairs of the smallest keys of an image in the first and in the second split.
     examples: tuple[Pair, ...] = ()
 
 
 class GroupLeakage(BaseModel):
-    """Groups (`--group_column`) whose rows are in more than one split.
-
-    Attributes:
-        groups: number of such groups.
-        examples: some of the groups, each with its splits.
-    """
+    """Groups (`--group_column`) whose rows are in more than one split."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,51 +47,31 @@ class GroupLeakage(BaseModel):
 
 
 class Conflicts(BaseModel):
-    """Images that have more than one label.
-
-    Attributes:
-        images: number of such images.
-        records: number of records or rows with these images.
-        examples: for some of the images, the smallest keys of two labels.
-    """
+    """Images that have more than one label."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: int = 0
-    records: int = 0
-    examples: tuple[Pair, ...] = ()
+    records: int = 0  # number of records or rows with these images
+    examples: tuple[Pair, ...] = ()  # for some of the images, the smallest keys of two labels
 
 
 class DuplicateStats(BaseModel):
-    """Statistics of duplicate images, which are detected by the digests of the stored images.
-
-    Attributes:
-        images: number of distinct images.
-        duplicates: number of records with the image of another record of the split, by split.
-        leaks: pairs of splits that share images.
-        conflicts: images whose records have different labels.
-        dropped_conflicts: images with dropped rows (`--deduplicate`) whose label differs from that
-            of the kept row.
-    """
+    """Statistics of duplicate images, which are detected by the digests of the stored images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: int = 0
+    # Number of records with the image of another record of the split, by split.
     duplicates: dict[str, int] = {}
-    leaks: tuple[Leakage, ...] = ()
-    conflicts: Conflicts = Conflicts()
+    leaks: tuple[Leakage, ...] = ()  # pairs of splits that share images
+    conflicts: Conflicts = Conflicts()  # images whose records have different labels
+    # Images with dropped rows (`--deduplicate`) whose label differs from that of the kept row.
     dropped_conflicts: Conflicts = Conflicts()
 
 
 class RecordExample(BaseModel):
-    """A record that is shown as an example.
-
-    Attributes:
-        key: the key of the record.
-        split: its split.
-        shard: the number of its shard within the split.
-        index: its number within the shard.
-    """
+    """A record that is shown as an example."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -112,20 +82,14 @@ class RecordExample(BaseModel):
 
 
 class SimilarImages(BaseModel):
-    """A group of similar images.
-
-    Attributes:
-        records: number of records with these images.
-        spans_splits: whether they are in more than one split.
-        conflicting: whether they have different labels.
-        examples: some of the records, from different splits and with different labels if possible.
-    """
+    """A group of similar images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     records: int
-    spans_splits: bool
-    conflicting: bool
+    spans_splits: bool  # whether they are in more than one split
+    conflicting: bool  # whether they have different labels
+    # Some of the records, from different splits and with different labels if possible.
     examples: tuple[RecordExample, ...]
 
 
@@ -133,43 +97,31 @@ class NearDuplicates(BaseModel):
     """Statistics of similar images, which are detected by their perceptual hashes.
 
     Groups in which all images are identical are left out: `DuplicateStats` has these.
-
-    Attributes:
-        compared: number of images that were compared: those with a perceptual hash.
-        groups: number of groups of similar images.
-        records: number of records with these images.
-        duplicates: number of records with an image similar to that of another record of the split,
-            by split.
-        leaks: pairs of splits that share groups; `images` is the number of groups.
-        conflicts: groups whose records have different labels; `images` is the number of groups.
-        examples: some of the groups: first those in several splits, then those with different
-            labels.
-        full_buckets: number of buckets in which not all images were compared, because too many
-            share some bits of the hash.
-        overflow: whether there are too many similar images to be grouped; all but `compared` and
-            `full_buckets` is 0 then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    compared: int = 0
+    compared: int = 0  # number of images that were compared: those with a perceptual hash
     groups: int = 0
     records: int = 0
+    # Number of records with an image similar to that of another record of the split, by split.
     duplicates: dict[str, int] = {}
+    # Pairs of splits that share groups; `images` is the number of groups.
     leaks: tuple[Leakage, ...] = ()
+    # Groups whose records have different labels; `images` is the number of groups.
     conflicts: Conflicts = Conflicts()
+    # Some of the groups: first those in several splits, then those with different labels.
     examples: tuple[SimilarImages, ...] = ()
+    # Number of buckets in which not all images were compared, because too many share some bits of
+    # the hash.
     full_buckets: int = 0
+    # Whether there are too many similar images to be grouped; all but `compared` and `full_buckets`
+    # is 0 then.
     overflow: bool = False
 
 
 class QualityIssue(BaseModel):
-    """The images with one quality issue.
-
-    Attributes:
-        images: number of these images, by split.
-        examples: the worst ones, each with its measure.
-    """
+    """The images with one quality issue."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -178,27 +130,18 @@ class QualityIssue(BaseModel):
 
 
 class ImageQuality(BaseModel):
-    """Statistics of the quality of images.
-
-    Attributes:
-        measured: number of images whose pixels were measured.
-        issues: the images with each issue, by its name; issues without images are left out.
-    """
+    """Statistics of the quality of images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    measured: int = 0
+    measured: int = 0  # number of images whose pixels were measured
+    # The images with each issue, by its name; issues without images are left out.
     issues: dict[IssueName, QualityIssue] = {}
 
 
 @dataclass(frozen=True)
 class ImageFindings:
-    """What comparing and measuring all images has found.
-
-    Attributes:
-        near_duplicates: similar images.
-        quality: images of low quality.
-    """
+    """What comparing and measuring all images has found."""
 
     near_duplicates: NearDuplicates = field(default_factory=NearDuplicates)
     quality: ImageQuality = field(default_factory=ImageQuality)
@@ -206,27 +149,16 @@ class ImageFindings:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A row that was dropped, because it has the same image as another row, or a similar one.
-
-    Attributes:
-        key: the row's key.
-        uri: the path or URL of its image.
-        source: file and line of the row.
-        split: the split that the row was assigned to.
-        kept: the key of the row that was kept.
-        label: the row's label, if it differs from that of the kept row; "" otherwise.
-        kept_label: the label of the kept row, if it differs; "" otherwise.
-        reason: "near_duplicate" if the image is only similar to that of the kept row; or "".
-    """
+    """A row that was dropped, because it has the same image as another row, or a similar one."""
 
     key: str
-    uri: str
+    uri: str  # the path or URL of its image
     source: str
     split: str
     kept: str
-    label: str = ""
-    kept_label: str = ""
-    reason: str = ""
+    label: str = ""  # the row's label, if it differs from that of the kept row; "" otherwise
+    kept_label: str = ""  # the label of the kept row, if it differs; "" otherwise
+    reason: str = ""  # "near_duplicate" if the image is only similar to that of the kept row; or ""
 
     def to_json(self) -> str:
         """Returns one line of dropped/dropped-*.jsonl."""
@@ -243,17 +175,12 @@ class ChannelStatistics(BaseModel):
     """Mean and standard deviation of the red, green and blue channel, to normalize images with.
 
     Each image counts equally, whatever its size. Gray images have three equal channels.
-
-    Attributes:
-        images: number of images in the sample.
-        mean: the mean of each channel, from 0 for black to 1.
-        std: the standard deviation of each channel.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: int
-    mean: tuple[float, float, float]
+    mean: tuple[float, float, float]  # the mean of each channel, from 0 for black to 1
     std: tuple[float, float, float]
 
 
@@ -266,25 +193,17 @@ RATIO_STEPS = 8
 
 @dataclass
 class ImageTally:
-    """Histograms of the stored images of a shard or a dataset.
-
-    Attributes:
-        formats: number of images by format.
-        channels: number of images by number of channels.
-        widths: number of images by bin of the width.
-        heights: number of images by bin of the height.
-        ratios: number of images by bin of width over height.
-        sizes: number of images by bin of the encoded size in bytes.
-        extremes: minimum and maximum of "width", "height" and "bytes".
-        total_bytes: size of all encoded images.
-    """
+    """Histograms of the stored images of a shard or a dataset."""
 
     formats: Counter[str] = field(default_factory=Counter)
     channels: Counter[int] = field(default_factory=Counter)
     widths: Counter[int] = field(default_factory=Counter)
     heights: Counter[int] = field(default_factory=Counter)
+    # Number of images by bin of width over height.
     ratios: Counter[int] = field(default_factory=Counter)
+    # Number of images by bin of the encoded size in bytes.
     sizes: Counter[int] = field(default_factory=Counter)
+    # Minimum and maximum of "width", "height" and "bytes".
     extremes: dict[str, tuple[int, int]] = field(default_factory=dict)
     total_bytes: int = 0
 
@@ -330,10 +249,6 @@ class ImageTally:
 def bin_of(value: float, steps: int) -> int:
     """Returns the bin of a number.
 
-    Args:
-        value: a positive number.
-        steps: number of bins per doubling.
-
     >>> bin_of(640, 1), bin_of(4 / 3, RATIO_STEPS), bin_of(1, 4)
     (9, 3, 0)
     """
@@ -343,10 +258,6 @@ def bin_of(value: float, steps: int) -> int:
 
 def edge_of(index: int, steps: float) -> float:
     """Returns the lower bound of a bin.
-
-    Args:
-        index: the number of the bin.
-        steps: number of bins per doubling.
 
     >>> edge_of(9, 1), round(edge_of(3, RATIO_STEPS), 3)
     (512.0, 1.297)
@@ -359,22 +270,16 @@ MAX_INTERVALS = 120
 
 @dataclass
 class Timeline:
-    """Number of records written per interval of time; only for the report.
+    """Number of records written per interval of time; only for the report."""
 
-    Attributes:
-        seconds: length of an interval: a power of two, as small as `MAX_INTERVALS` allows.
-        counts: number of records by interval, counted from 1970.
-    """
-
-    seconds: int = 1
+    seconds: int = 1  # length of an interval: a power of two, as small as `MAX_INTERVALS` allows
+    # Number of records by interval, counted from 1970.
     counts: Counter[int] = field(default_factory=Counter)
 
     def add(self, now: float, records: int = 1) -> None:
         """Adds records.
 
-        Args:
-            now: when they were written, in seconds since 1970.
-            records: number of records.
+        `now`: when they were written, in seconds since 1970.
 
         >>> line = Timeline()
         >>> line.add(100.2), line.add(100.9), line.counts
@@ -410,17 +315,12 @@ class Timeline:
 
 @dataclass
 class CopiedCounts:
-    """The records of a base version that are in a new shard or split.
-
-    Attributes:
-        records: their number.
-        rows: number of rows from which they were built.
-        base_classes: number of occurrences by feature and class id in all records of the base's
-            shards that were rewritten, including those that were not copied.
-    """
+    """The records of a base version that are in a new shard or split."""
 
     records: int = 0
-    rows: int = 0
+    rows: int = 0  # number of rows from which they were built
+    # Number of occurrences by feature and class id in all records of the base's shards that were
+    # rewritten, including those that were not copied.
     base_classes: dict[str, Counter[int]] = field(default_factory=dict)
 
     def update(self, other: CopiedCounts) -> None:
@@ -433,31 +333,20 @@ class CopiedCounts:
 
 @dataclass
 class SplitTally:
-    """The counts of a split's shards that are summed on the workers.
-
-    Attributes:
-        records: number of records written.
-        frames: number of frames written; None if records are not sequences.
-        classes: number of occurrences by feature and class id, as re-read.
-        images: number of images by treatment.
-        shapes: image statistics.
-        timeline: number of records written over time.
-        reused: number of shards that an earlier run has finished.
-        linked: number of shards taken from the base version.
-        copied: the records of the base version, in linked and rewritten shards.
-        unchanged: number of rows that are not written, because the base version has a record with
-            their key.
-    """
+    """The counts of a split's shards that are summed on the workers."""
 
     records: int = 0
-    frames: int | None = None
+    frames: int | None = None  # number of frames written; None if records are not sequences
+    # Number of occurrences by feature and class id, as re-read.
     classes: dict[str, Counter[int]] = field(default_factory=dict)
     images: Counter[str] = field(default_factory=Counter)
     shapes: ImageTally = field(default_factory=ImageTally)
-    timeline: Timeline = field(default_factory=Timeline)
-    reused: int = 0
-    linked: int = 0
+    timeline: Timeline = field(default_factory=Timeline)  # number of records written over time
+    reused: int = 0  # number of shards that an earlier run has finished
+    linked: int = 0  # number of shards taken from the base version
+    # The records of the base version, in linked and rewritten shards.
     copied: CopiedCounts = field(default_factory=CopiedCounts)
+    # Number of rows that are not written, because the base version has a record with their key.
     unchanged: int = 0
 
     @classmethod

@@ -30,111 +30,77 @@ SPLIT_NAMES = frozenset(
 
 @dataclass(frozen=True)
 class DataFile:
-    """How a table of Delta or Iceberg reads one of its Parquet files.
+    """How a table of Delta or Iceberg reads one of its Parquet files."""
 
-    Attributes:
-        template: a row with the columns of the table, and their values where the file lacks them;
-            see `recordmill.transforms.functional.sources.data_files`.
-        deleted: the numbers of its deleted rows; b"" if there are none.
-    """
-
+    # A row with the columns of the table, and their values where the file lacks them; see
+    # `recordmill.transforms.functional.sources.data_files`.
     template: bytes
-    deleted: bytes = b""
+    deleted: bytes = b""  # the numbers of its deleted rows; b"" if there are none
 
 
 class Metadata(NamedTuple):
-    """The files beside TFRecord files that describe their records.
+    """The files beside TFRecord files that describe their records."""
 
-    Attributes:
-        folder: their folder, such as that of a published dataset.
-        sha256: the digest of their content, by which a change during the run is noticed.
-    """
-
-    folder: str
-    sha256: str
+    folder: str  # their folder, such as that of a published dataset
+    sha256: str  # the digest of their content, by which a change during the run is noticed
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """An input file, or an input folder for formats that are folders.
+    """An input file, or an input folder for formats that are folders."""
 
-    Attributes:
-        path: its path, which is the source of its rows, and the base of relative image paths.
-        format: one of `recordmill.transforms.storage.formats.FORMATS`.
-        gzipped: whether the file is compressed.
-        size: size in bytes, if byte ranges can be read; None otherwise.
-        delimiter: the character between the fields of a CSV or TSV table, or "" for the default.
-        header: the columns of a CSV or TSV table without a header; () if its first row is one.
-        partition: columns of the table that its folders state, or its name.
-        images: the base of relative image paths, or None for the folder of the file.
-        has_split_folders: whether folders named like splits are the splits; those of class folders
-            are at the top.
-        yaml: the file with the classes of YOLO, such as data.yaml, relative to the folder, or "".
-        key_prefix: the folder that keys begin with, so that `1.jpg` of two folders differs.
-        data_file: how its lakehouse table reads the file; None for other files.
-        metadata: what describes the records of a TFRecord file; None if there is nothing.
-    """
-
-    path: str
-    format: str
+    path: str  # its path, which is the source of its rows, and the base of relative image paths
+    format: str  # one of `recordmill.transforms.storage.formats.FORMATS`
     gzipped: bool = False
-    size: int | None = None
+    size: int | None = None  # size in bytes, if byte ranges can be read; None otherwise
+    # The character between the fields of a CSV or TSV table, or "" for the default.
     delimiter: str = ""
+    # The columns of a CSV or TSV table without a header; () if its first row is one.
     header: tuple[str, ...] = ()
-    partition: Partition = ()
+    partition: Partition = ()  # columns of the table that its folders state, or its name
+    # The base of relative image paths, or None for the folder of the file.
     images: str | None = None
+    # Whether folders named like splits are the splits; those of class folders are at the top.
     has_split_folders: bool = False
+    # The file with the classes of YOLO, such as data.yaml, relative to the folder, or "".
     yaml: str = ""
-    key_prefix: str = ""
+    key_prefix: str = ""  # the folder that keys begin with, so that `1.jpg` of two folders differs
+    # How its lakehouse table reads the file; None for other files.
     data_file: DataFile | None = None
+    # What describes the records of a TFRecord file; None if there is nothing.
     metadata: Metadata | None = None
 
 
 @dataclass(frozen=True)
 class SourceSplit:
-    """The unit that one worker reads: a file or a part of one, or some files of a folder.
+    """The unit that one worker reads: a file or a part of one, or some files of a folder."""
 
-    Attributes:
-        file: the file or folder.
-        row_group: the number of a row group, or None for the whole file.
-        first: the number of its first row in the file, from 1; in text tables, its first line.
-        names: the paths of files in a folder, relative to the folder.
-        start: the first byte of a range of a text table.
-        stop: the byte after the range, or None for the whole file.
-        header: the columns of a CSV or TSV table, for ranges after the header.
-    """
-
-    file: TableFile
-    row_group: int | None = None
+    file: TableFile  # the file or folder
+    row_group: int | None = None  # the number of a row group, or None for the whole file
+    # The number of its first row in the file, from 1; in text tables, its first line.
     first: int = 1
-    names: tuple[str, ...] = ()
-    start: int = 0
-    stop: int | None = None
-    header: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # the paths of files in a folder, relative to the folder
+    start: int = 0  # the first byte of a range of a text table
+    stop: int | None = None  # the byte after the range, or None for the whole file
+    header: tuple[str, ...] = ()  # the columns of a CSV or TSV table, for ranges after the header
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The columns, and the images, that a reader returns.
+    """The columns, and the images, that a reader returns."""
 
-    Attributes:
-        columns: the columns to keep, or None for all.
-        image: the image column, or "" to read no images.
-        pixels: whether to read the bytes of embedded images; the analyze pass needs only their
-            sizes, and an estimate will do.
-        image_root: base of relative image paths, or None for the default of the source.
-        max_image_bytes: the size in bytes of the largest image read from a compressed source.
-        labels: the columns with class labels, whose names are read where the source has ids.
-        drops_boxes: whether an annotation without a valid box loses only its box.
-    """
-
-    columns: tuple[str, ...] | None = None
-    image: str = ""
+    columns: tuple[str, ...] | None = None  # the columns to keep, or None for all
+    image: str = ""  # the image column, or "" to read no images
+    # Whether to read the bytes of embedded images; the analyze pass needs only their sizes, and an
+    # estimate will do.
     pixels: bool = False
+    # Base of relative image paths, or None for the default of the source.
     image_root: str | None = None
+    # The size in bytes of the largest image read from a compressed source.
     max_image_bytes: int = 256 * 2**20
+    # The columns with class labels, whose names are read where the source has ids.
     labels: frozenset[str] = frozenset()
-    drops_boxes: bool = False
+    drops_boxes: bool = False  # whether an annotation without a valid box loses only its box
 
     def has(self, column: str) -> bool:
         """Returns whether a column is projected."""
@@ -153,38 +119,24 @@ class Projection:
 
 @dataclass(frozen=True)
 class DeclaredClasses:
-    """The classes that a source declares for a column of labels.
+    """The classes that a source declares for a column of labels."""
 
-    Attributes:
-        names: (id in the source, name) of each class, in the order of the ids of the dataset.
-        by_id: whether integers in the column are ids of the source.
-        are_names: whether integers in the column are names, as those of folders are.
-        conflict: how the sources differ in their ids, or "".
-        unused: names of classes without an id in the source, which no row may have.
-        unnamed: the feature of a source with ids that have no names; "" if there is none.
-        by_name: whether labels are names, so that ids of other sources can be changed.
-    """
-
+    # (id in the source, name) of each class, in the order of the ids of the dataset.
     names: tuple[tuple[int, str], ...]
-    by_id: bool = False
-    are_names: bool = False
-    conflict: str = ""
+    by_id: bool = False  # whether integers in the column are ids of the source
+    are_names: bool = False  # whether integers in the column are names, as those of folders are
+    conflict: str = ""  # how the sources differ in their ids, or ""
+    # Names of classes without an id in the source, which no row may have.
     unused: tuple[str, ...] = ()
-    unnamed: str = ""
-    by_name: bool = False
+    unnamed: str = ""  # the feature of a source with ids that have no names; "" if there is none
+    by_name: bool = False  # whether labels are names, so that ids of other sources can be changed
 
     def merge(self, other: DeclaredClasses, where: str) -> DeclaredClasses:
         """Returns the classes of two sources, ordered by id.
 
-        If the sources contradict each other, the classes of this source come first; labels that
-        are ids cannot be merged then.
-
-        Args:
-            other: the classes of another source for the same column.
-            where: the other source and the column, for messages.
-
-        Raises:
-            UsageError: if they contradict each other, and the labels are ids.
+        If the sources contradict each other, the classes of this source come first; labels that are
+        ids cannot be merged then. Raises UsageError if they contradict each other, and the labels
+        are ids.
         """
         ids, by_name = dict(self.names), {name: id_ for id_, name in self.names}
         if self.by_name and other.by_name:
@@ -224,34 +176,24 @@ NO_CLASSES = DeclaredClasses(())
 
 @dataclass(frozen=True)
 class Probe:
-    """Metadata from the beginning of a source.
+    """Metadata from the beginning of a source."""
 
-    Attributes:
-        columns: the names of the columns, from the schema or the first rows.
-        has_rows: whether the source has a row.
-        unsupported: types of the columns that cannot become features, by column.
-        embedded: the columns that may contain image bytes.
-        structs: the columns of structs, whose fields are columns of their own.
-        classes: the classes that the source declares, by column.
-        splits: the splits that the source states in the column `SPLIT`.
-        preset: the preset whose features the columns have, if it is not the default.
-        findings: what was noticed.
-        schema: the schema that wrote the records of a dataset; None for other sources.
-        raw: the columns of unencoded pixels, with their shape.
-        derived: the columns that have values of other columns, under the names of a schema.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the names of the columns, from the schema or the first rows
     has_rows: bool
+    # Types of the columns that cannot become features, by column.
     unsupported: Mapping[str, str] = field(default_factory=dict)
-    embedded: frozenset[str] = frozenset()
+    embedded: frozenset[str] = frozenset()  # the columns that may contain image bytes
+    # The columns of structs, whose fields are columns of their own.
     structs: frozenset[str] = frozenset()
     classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
-    splits: tuple[str, ...] = ()
-    preset: str = ""
+    splits: tuple[str, ...] = ()  # the splits that the source states in the column `SPLIT`
+    preset: str = ""  # the preset whose features the columns have, if it is not the default
     findings: tuple[Finding, ...] = ()
+    # The schema that wrote the records of a dataset; None for other sources.
     schema: Schema | None = None
+    # The columns of unencoded pixels, with their shape.
     raw: Mapping[str, str] = field(default_factory=dict)
+    # The columns that have values of other columns, under the names of a schema.
     derived: frozenset[str] = frozenset()
 
 
@@ -262,10 +204,8 @@ ABSENT: Any = object()
 def field_of(values: Mapping[str, Any], path: str) -> Any:
     """Returns the value of a field within the objects of a row; `ABSENT` if there is none.
 
-    Args:
-        values: the values of the row by column.
-        path: a column and a field, such as `patient.id`; in a list of objects, it names the list of
-            their fields.
+    `path` is a column and a field, such as `patient.id`; in a list of objects, it names the list of
+    their fields.
 
     >>> field_of({"objects": [{"bbox": [1, 2]}, {"bbox": [3, 4]}]}, "objects.bbox")
     [[1, 2], [3, 4]]

@@ -114,10 +114,8 @@ def dataset_info_document(
 ) -> dict[str, Any]:
     """Returns dataset_info.json.
 
-    Args:
-        config: the name, version, description, citation, license and homepage of the dataset.
-        schema: the schema, whose description is the default.
-        splits: (number of records, bytes of data) of each shard in order, by split.
+    `config` is the name, version, description, citation, license and homepage of the dataset.
+    `splits`: (number of records, bytes of data) of each shard in order, by split.
     """
     document: dict[str, Any] = {
         "name": config.name,

@@ -38,8 +38,7 @@ def preset_names() -> list[str]:
 def preset(name: str) -> Schema:
     """Returns a preset by its name.
 
-    Raises:
-        UsageError: if there is no such preset.
+    Raises UsageError if there is no such preset.
     """
     if name not in preset_names():
         names = preset_names()
@@ -54,12 +53,8 @@ def preset(name: str) -> Schema:
 def parse_schema(text: str | bytes, where: str) -> Schema:
     """Parses a schema in YAML.
 
-    Args:
-        text: the YAML document.
-        where: the name of the document in messages, such as its path.
-
-    Raises:
-        UsageError: if the text is not YAML, or not a schema.
+    `where` is the name of the document in messages, such as its path. Raises UsageError if the text
+    is not YAML, or not a schema.
     """
     node, document = load_yaml(text, where)
     if node is None or not isinstance(document, dict):
@@ -106,12 +101,8 @@ class _Loader(yaml.SafeLoader):
 def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
     """Loads a YAML document as nodes, which have positions, and as values.
 
-    Args:
-        text: the document.
-        where: the name of the document in messages, such as its path.
-
-    Raises:
-        UsageError: if it is not YAML, is too large, or has a duplicate key.
+    `where` is the name of the document in messages, such as its path. Raises UsageError if it is
+    not YAML, is too large, or has a duplicate key.
     """
     if len(text) > MAX_LENGTH:
         raise UsageError(f"{where}: has {len(text):,} characters; expected at most {MAX_LENGTH:,}")
@@ -151,8 +142,7 @@ def problem_of(error: yaml.YAMLError) -> tuple[str, str]:
 def check_size(node: yaml.Node | None) -> None:
     """Rejects a document whose aliases expand to too many nodes, without expanding them.
 
-    Raises:
-        ValueError: if there are more than `MAX_NODES`, or an alias refers to its own parent.
+    Raises ValueError if there are more than `MAX_NODES`, or an alias refers to its own parent.
     """
     if node is not None and _nodes(node, {}) > MAX_NODES:
         raise ValueError(f"its aliases expand to more than {MAX_NODES:,} values")
@@ -190,13 +180,7 @@ def _duplicate_key(node: yaml.Node | None) -> tuple[str, str] | None:
 def first_problem(
     error: ValidationError, model: type[BaseModel], node: yaml.Node
 ) -> tuple[str, str]:
-    """Returns the first problem of a document: its position, as ":3:7", and a message.
-
-    Args:
-        error: all problems.
-        model: the model that the document was validated with.
-        node: the document.
-    """
+    """Returns the first problem of a document: its position, as ":3:7", and a message."""
     marked = [(_mark(node, details), details) for details in error.errors()]
     mark, details = min(marked, key=lambda item: (item[0].line, item[0].column))
     path = " > ".join(str(part) for part in _location(details) if part != _KEY) or "the schema"
@@ -222,7 +206,6 @@ def _location(details: ErrorDetails) -> Location:
 
 
 def _entries(node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """Returns the nodes of key and value of each entry, by key or number."""
     if isinstance(node, yaml.MappingNode):
         return {str(key.value): (key, value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):

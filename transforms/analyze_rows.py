@@ -59,13 +59,9 @@ class AnalyzeSplits(beam.PTransform):
     """Reads and analyzes rows, where only their analysis is needed: SourceSplits → Analyses.
 
     In the in-process runner, writer processes do it if there are some.
-
-    Attributes:
-        analyzer: the schema, column mapping and options.
-        projection: the columns that a conversion needs.
     """
 
-    analyzer: Analyzer
+    analyzer: Analyzer  # the schema, column mapping and options
     projection: Projection
 
     def expand(self, listed: SourceSplits) -> PCollection[Analysis]:
@@ -80,15 +76,10 @@ class AnalyzeSplits(beam.PTransform):
 
 @dataclass(frozen=True, eq=False)
 class AnalysisTask:
-    """What all splits of a source have in common.
+    """What all splits of a source have in common."""
 
-    Attributes:
-        analyzer: the schema, column mapping and options.
-        projection: the columns that a conversion needs, and the limits.
-    """
-
-    analyzer: Analyzer
-    projection: Projection
+    analyzer: Analyzer  # the schema, column mapping and options
+    projection: Projection  # the columns that a conversion needs, and the limits
 
     def run(self, split: SourceSplit, _: Pools) -> Iterator[Analysis]:
         """Yields the analysis of a split, without rows that cannot be read."""
@@ -124,14 +115,11 @@ class AnalyzeRows(beam.PTransform):
     """Analyzes every row before any is assigned: PCollection[RowBatch] → PCollection[Plan].
 
     The rows may have been analyzed where they were read: PCollection[Analysis] → PCollection[Plan].
-
-    Attributes:
-        analyzer: the schema, column mapping and options.
-        all_rows: the rows with those outside of the sample, which determine columns, classes and
-            splits; None if all rows are converted.
     """
 
-    analyzer: Analyzer
+    analyzer: Analyzer  # the schema, column mapping and options
+    # The rows with those outside of the sample, which determine columns, classes and splits; None
+    # if all rows are converted.
     all_rows: PCollection[RowBatch] | None = None
 
     def display_data(self) -> dict[str, str]:
@@ -173,15 +161,11 @@ class FindShardStarts(beam.PTransform):
 
     The result is the same as if all positions were sorted in one list, but a worker holds only the
     positions of one bucket: positions are counted by bucket, and then selected within each bucket.
-
-    Attributes:
-        analyzer: the schema, column mapping and options.
-        records: the number of records in each shard except the last of a split.
-        ranges: the ranges of the splits, if they depend on all rows; otherwise empty.
     """
 
-    analyzer: Analyzer
-    records: int
+    analyzer: Analyzer  # the schema, column mapping and options
+    records: int  # the number of records in each shard except the last of a split
+    # The ranges of the splits, if they depend on all rows; otherwise empty.
     ranges: PCollection[SplitRanges]
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[tuple[str, int]]:
@@ -210,13 +194,9 @@ class FindShardStarts(beam.PTransform):
 
 @dataclass(eq=False)
 class AnalyzeFn(beam.CombineFn):
-    """Combines rows into one analysis.
+    """Combines rows into one analysis."""
 
-    Attributes:
-        analyzer: the schema, column mapping and options.
-    """
-
-    analyzer: Analyzer
+    analyzer: Analyzer  # the schema, column mapping and options
 
     def create_accumulator(self) -> Analysis:
         """Returns an empty analysis."""
@@ -225,12 +205,8 @@ class AnalyzeFn(beam.CombineFn):
     def add_input(self, analysis: Analysis, rows: RowBatch | Analysis) -> Analysis:
         """Adds rows to an analysis.
 
-        Args:
-            analysis: the analysis so far, changed in place.
-            rows: the rows, or their analysis.
-
-        Returns:
-            The same analysis.
+        Returns the same analysis. `analysis` are the analysis so far, changed in place. `rows` are
+        the rows, or their analysis.
         """
         if isinstance(rows, Analysis):
             analysis.merge(rows)
@@ -260,12 +236,10 @@ def make_plan(
 ) -> Plan:
     """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
-    Args:
-        analysis: the analysis of all rows.
-        analyzer: the schema, column mapping and options.
-        starts: (split, hash position) of the starts of shards, if they have a number of records.
-        ranges: the ranges of the splits if they depend on all rows; otherwise empty.
-        whole: the analysis with the rows outside of the sample; empty if all rows are converted.
+    `analyzer` is the schema, column mapping and options. `starts`: (split, hash position) of the
+    starts of shards, if they have a number of records. `ranges` are the ranges of the splits if
+    they depend on all rows; otherwise empty. `whole` is the analysis with the rows outside of the
+    sample; empty if all rows are converted.
     """
     set_total(analysis.rows)
     _prepare_writers(analysis, analyzer)
@@ -287,27 +261,18 @@ def _prepare_writers(analysis: Analysis, analyzer: Analyzer) -> None:
 
 
 class RowOrder(NamedTuple):
-    """What decides the split and shard of a row.
+    """What decides the split and shard of a row."""
 
-    Attributes:
-        split: its split; `UNASSIGNED` if it depends on all rows.
-        order: the first bytes of its order hash.
-        entity: the unit that must be in one split, of an unassigned row.
-        stratum: the labels of an unassigned row.
-    """
-
-    split: str
-    order: bytes
-    entity: str = ""
+    split: str  # its split; `UNASSIGNED` if it depends on all rows
+    order: bytes  # the first bytes of its order hash
+    entity: str = ""  # the unit that must be in one split, of an unassigned row
     stratum: str = ""
 
 
 def order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
     """Returns the order of each row that has a key and is not in a base shard.
 
-    Args:
-        rows: the rows.
-        analyzer: the schema, column mapping and options.
+    `analyzer` is the schema, column mapping and options.
     """
     find, orders = base_shard_lookup(analyzer.base), list[RowOrder]()
     strata = Strata(analyzer)
@@ -322,10 +287,8 @@ def order_by_bucket(
 ) -> Iterator[tuple[Bucket, bytes]]:
     """Yields ((split, bucket), first bytes of the order hash) of each row.
 
-    Args:
-        rows: what decides the shards of the rows.
-        ranges: the ranges of the splits if they depend on all rows; otherwise empty.
-        analyzer: the schema, column mapping and options.
+    `ranges` are the ranges of the splits if they depend on all rows; otherwise empty. `analyzer` is
+    the schema, column mapping and options.
     """
     found = next(iter(ranges), None)
     for row in rows:
@@ -346,12 +309,7 @@ def _count(bucket: Bucket, positions: Positions) -> tuple[Bucket, int]:
 def ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket, int]:
     """Returns the rank of the first record of each bucket within its split.
 
-    Args:
-        counts: the number of records by (split, bucket).
-        records: the number of records of a shard.
-
-    Raises:
-        RecordmillError: if a split would have too many shards.
+    Raises RecordmillError if a split would have too many shards.
     """
     totals = Counter[str]()
     for (split, _), count in counts.items():
@@ -365,10 +323,7 @@ def starts_of_bucket(
 ) -> Iterator[tuple[str, int]]:
     """Yields (split, hash position) of each shard that starts in a bucket.
 
-    Args:
-        element: a bucket, and the distinct hash positions of its records, sorted.
-        ranks: the rank of the first record of each bucket.
-        records: the number of records of a shard.
+    `element` is a bucket, and the distinct hash positions of its records, sorted.
     """
     bucket, positions = element
     for position in starts_in_bucket(positions, ranks[bucket], records):

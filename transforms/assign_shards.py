@@ -47,14 +47,10 @@ _BATCH_ROWS = 256
 
 
 class Assignment(NamedTuple):
-    """The assigned rows and their counts.
+    """The assigned rows and their counts."""
 
-    Attributes:
-        rows: ((split, shard), [(order, ImageRef)]).
-        counts: (split, number of rows assigned to it); a split can occur several times.
-    """
-
-    rows: PCollection[AssignedRows]
+    rows: PCollection[AssignedRows]  # ((split, shard), [(order, ImageRef)])
+    # (split, number of rows assigned to it); a split can occur several times.
     counts: PCollection[tuple[str, int]]
 
 
@@ -63,14 +59,10 @@ class RejectDuplicateKeys(beam.PTransform):
     """Keeps the first row of each key: PCollection[RefBatch] → Outcome(RefBatch).
 
     A sequence whose frames would be in several splits is rejected as a whole.
-
-    Attributes:
-        config: the columns that decide a row's split, and `deduplicate`.
-        sequences: whether rows are frames of sequences, so that keys are those of the sequences.
     """
 
-    config: ConvertConfig
-    sequences: bool
+    config: ConvertConfig  # the columns that decide a row's split, and `deduplicate`
+    sequences: bool  # whether rows are frames of sequences, so that keys are those of the sequences
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""
@@ -141,19 +133,13 @@ class _FirstOfKey(beam.DoFn):
 
 @dataclass(eq=False)
 class AssignShards(beam.PTransform):
-    """Assigns each reference to a split and shard: PCollection[RefBatch] → Assignment.
-
-    Attributes:
-        plan: the number of shards.
-        ranges: the ranges of the splits, for rows without a split of their own, unless the plan has
-            them.
-        seed: the seed of the hashes that decide split, shard and order.
-        base: the base version, whose rows keep their shards; None if there is none.
-    """
+    """Assigns each reference to a split and shard: PCollection[RefBatch] → Assignment."""
 
     plan: PCollection[Plan]
+    # The ranges of the splits, for rows without a split of their own, unless the plan has them.
     ranges: SplitRanges
-    seed: int
+    seed: int  # the seed of the hashes that decide split, shard and order
+    # The base version, whose rows keep their shards; None if there is none.
     base: Base | None = None
 
     def expand(self, refs: PCollection[RefBatch]) -> Assignment:
@@ -176,17 +162,9 @@ def assign(
     """Yields references by shard, each with its order hash.
 
     With a base version, new rows are assigned to shards numbered after those of the base; or to all
-    shards, if the base version keeps its records.
-
-    Args:
-        refs: the references.
-        plan: the number of shards of each split.
-        ranges: the hash ranges of the splits, unless the plan has them.
-        seed: the seed of the assignment.
-        base: the base version; None if there is none.
-
-    Raises:
-        RecordmillError: if the analyze pass saw no row of a split.
+    shards, if the base version keeps its records. `ranges` are the hash ranges of the splits,
+    unless the plan has them. `base` is the base version; None if there is none. Raises
+    RecordmillError if the analyze pass saw no row of a split.
     """
     advance("assigned", len(refs))
     keys, stated, find = refs.records, refs.column("split"), base_shard_lookup(base)
@@ -232,14 +210,9 @@ def _shard_numbers(
 ) -> list[int] | None:
     """Returns the numbers of the shards of new rows.
 
-    Args:
-        split: the split of the rows.
-        plan: the number of shards of each split.
-        base: the base version, whose shards come first; None if there is none.
-        orders: the order hashes of the rows.
-
-    Returns:
-        The numbers; None if no shard of the split is planned for new rows.
+    Returns the numbers; None if no shard of the split is planned for new rows. `base` is the base
+    version, whose shards come first; None if there is none. `orders` are the order hashes of the
+    rows.
     """
     first = base.first_new_shard(split) if base else 0
     count = plan.shards.get(split, 0) - first

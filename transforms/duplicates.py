@@ -51,10 +51,6 @@ class FindDuplicateImages(beam.PTransform):
 
     The shuffle carries digests and keys, about a hundred bytes per image. They are read from the
     indexes of the shards, so shards reused from an earlier run are included without re-reading.
-
-    Attributes:
-        directory: the dataset's folder.
-        plan: the number of shards and rows.
     """
 
     directory: str
@@ -75,12 +71,7 @@ class FindDuplicateImages(beam.PTransform):
 
 
 def shard_tally(path: str, split: str) -> Tally:
-    """Returns the tally of a shard's images, read from the index of its records.
-
-    Args:
-        path: the index file.
-        split: the shard's split.
-    """
+    """Returns the tally of a shard's images, read from the index of its records."""
     table = read_index(path, ["key", "sha256", "class"])
     keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
     return tally_shard(
@@ -141,17 +132,11 @@ _BATCH_REFS = 256
 
 
 class Deduplicated(NamedTuple):
-    """The rows that are kept and the duplicates that are dropped.
-
-    Attributes:
-        rows: the kept rows, as they were assigned.
-        duplicates: the dropped rows.
-        stats: the label conflicts of images of which rows were dropped.
-    """
+    """The rows that are kept and the duplicates that are dropped."""
 
     rows: PCollection[AssignedRows]
     duplicates: PCollection[Duplicate]
-    stats: PCollection[DuplicateStats]
+    stats: PCollection[DuplicateStats]  # the label conflicts of images of which rows were dropped
 
 
 @dataclass(eq=False)
@@ -161,18 +146,14 @@ class DropDuplicates(beam.PTransform):
     The row with the smallest key is kept, whatever its split. Two images are duplicates if their
     files have the same bytes, so every image is read once for its digest. Rows whose image cannot
     be read are kept here and rejected when their shard is written.
-
-    Attributes:
-        config: `deduplicate`, and the image root guard.
-        plan: the resolved schema, for comparing labels.
-        base: the base version, whose rows take precedence over new ones; None if there is none.
-        staged: whether embedded images are written to staging files by the read. A staging file
-            is complete when its bundle is, so digests are computed after all rows are assigned.
     """
 
-    config: ConvertConfig
-    plan: PCollection[Plan]
+    config: ConvertConfig  # `deduplicate`, and the image root guard
+    plan: PCollection[Plan]  # the resolved schema, for comparing labels
+    # The base version, whose rows take precedence over new ones; None if there is none.
     base: Base | None = None
+    # Whether embedded images are written to staging files by the read. A staging file is complete
+    # when its bundle is, so digests are computed after all rows are assigned.
     staged: bool = False
 
     def display_data(self) -> dict[str, str]:
@@ -202,17 +183,12 @@ class DropDuplicates(beam.PTransform):
 
 @dataclass(eq=False)
 class KeepOne(beam.PTransform):
-    """Keeps one row per image: PCollection[(image, AssignedRow)] → Deduplicated.
+    """Keeps one row per image: PCollection[(image, AssignedRow)] → Deduplicated."""
 
-    Attributes:
-        plan: the resolved schema, for comparing labels.
-        base: the base version, whose rows take precedence over new ones; None if there is none.
-        reason: why the others are dropped, in their list; "" for identical images.
-    """
-
-    plan: PCollection[Plan]
+    plan: PCollection[Plan]  # the resolved schema, for comparing labels
+    # The base version, whose rows take precedence over new ones; None if there is none.
     base: Base | None = None
-    reason: str = ""
+    reason: str = ""  # why the others are dropped, in their list; "" for identical images
 
     def expand(self, rows: PCollection[tuple[bytes, AssignedRow]]) -> Deduplicated:
         """Adds a shuffle of references by image."""
@@ -233,12 +209,7 @@ class KeepOne(beam.PTransform):
 
 
 def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
-    """Returns the SHA-256 of a reference's image; a unique value for an unreadable image.
-
-    Args:
-        ref: the reference.
-        guard: confines reads to the image root.
-    """
+    """Returns the SHA-256 of a reference's image; a unique value for an unreadable image."""
     try:
         if not ref.staged:
             guard.check(ref.uri)

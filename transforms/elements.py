@@ -94,9 +94,7 @@ _VALUES = coders.FastPrimitivesCoder()
 def encode_columns(first: Sequence[Any], *others: Sequence[Any]) -> bytes:
     """Returns columns of primitive values as bytes, identically on every runner.
 
-    Args:
-        first: a column, which gives the number of rows.
-        others: more columns; one whose values are the same is encoded as a single value.
+    `others`: more columns; one whose values are the same is encoded as a single value.
     """
     return bytes(_VALUES.encode([first, *map(once, others)]))
 
@@ -149,12 +147,7 @@ REJECTS = "rejects"
 
 
 class Outcome(NamedTuple):
-    """The outputs of a transform of rows.
-
-    Attributes:
-        good: the main output.
-        rejects: the dead letters.
-    """
+    """The outputs of a transform of rows."""
 
     good: PCollection[Any]
     rejects: PCollection[Reject]
@@ -175,9 +168,7 @@ def windowed(output: Any) -> WindowedValue | TaggedOutput:
 def displayed(config: ConvertConfig, *names: str) -> dict[str, str]:
     """Returns settings as the display data of a transform, which engines show beside its step.
 
-    Args:
-        config: the settings.
-        names: the fields to show; those that are None are left out.
+    `names` are the fields to show; those that are None are left out.
     """
     settings = {name: getattr(config, name) for name in names}
     return {name: str(value) for name, value in settings.items() if value is not None}

@@ -61,11 +61,9 @@ class FindSplits(beam.PTransform):
     """Finds where splits end: PCollection[RowBatch] → PCollection[SplitRanges], one element.
 
     The strata of its result are labels as text.
-
-    Attributes:
-        analyzer: the schema, column mapping and options; with a split method other than hash.
     """
 
+    # The schema, column mapping and options; with a split method other than hash.
     analyzer: Analyzer
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[SplitRanges]:
@@ -101,18 +99,12 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Allocation:
-    """The number of rows of each stratum in each split, and how to find them by their hashes.
-
-    Attributes:
-        names: the splits.
-        rows: number of rows in each split.
-        cuts: the ends of splits that are in a bucket.
-        last: the splits of each stratum that end after its last row.
-    """
+    """The number of rows of each stratum in each split, and how to find them by their hashes."""
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
     cuts: Mapping[StratumBucket, Sequence[Cut]] = field(default_factory=dict)
+    # The splits of each stratum that end after its last row.
     last: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
@@ -121,9 +113,8 @@ def positions_of_rows(
 ) -> Iterator[tuple[int, StrataHashes] | TaggedOutput]:
     """Yields (bucket, {stratum: positions}) of new rows, and (stratum, split) of those in the base.
 
-    Args:
-        rows: the rows; those that state their split are left out.
-        analyzer: the schema, column mapping and options.
+    `rows` are the rows; those that state their split are left out. `analyzer` is the schema, column
+    mapping and options.
     """
     find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
     # A row is not an element of its own, which would cost a runner ten times as much as its hash.
@@ -169,13 +160,7 @@ def allocate(
 ) -> Allocation:
     """Returns the number of rows of each stratum for each split.
 
-    Args:
-        counts: the number of new rows in each bucket, by stratum.
-        in_base: the number of rows by stratum and the split in which they stay.
-        analyzer: the schema, column mapping and options.
-
-    Raises:
-        UsageError: if there are too many strata.
+    Raises UsageError if there are too many strata.
     """
     if len(counts) > MAX_STRATA:
         raise UsageError(
@@ -232,9 +217,7 @@ def ends_in_bucket(
 ) -> Iterator[End]:
     """Yields the ends of splits in a bucket.
 
-    Args:
-        element: a bucket, and the distinct hash positions of the rows of each stratum, sorted.
-        allocation: the number of rows for each split.
+    `element` is a bucket, and the distinct hash positions of the rows of each stratum, sorted.
     """
     bucket, strata = element
     for stratum, positions in strata.items():
@@ -243,12 +226,7 @@ def ends_in_bucket(
 
 
 def ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
-    """Returns the ranges of the splits for each stratum, and for rows of other strata.
-
-    Args:
-        allocation: the number of rows for each split.
-        ends: the ends of splits that are in a bucket.
-    """
+    """Returns the ranges of the splits for each stratum, and for rows of other strata."""
     strata: dict[str, list[int]] = {
         stratum: [2**64] * len(allocation.names) for stratum in allocation.last
     }
@@ -273,13 +251,9 @@ def bounds_of_counts(rows: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class FindGroupSplits(beam.PTransform):
-    """Finds the split of each group: PCollection[RowBatch] → PCollection[SplitRanges], one element.
+    """Finds the split of each group: PCollection[RowBatch] → PCollection[SplitRanges], of one."""
 
-    Attributes:
-        analyzer: the schema, column mapping and options.
-    """
-
-    analyzer: Analyzer
+    analyzer: Analyzer  # the schema, column mapping and options
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[SplitRanges]:
         """Adds a shuffle of the labels of each group."""
@@ -308,9 +282,8 @@ GroupRows: TypeAlias = tuple[dict[str, int], dict[str, int]]
 def groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, GroupRows]]:
     """Yields the hash of each row's group, and its labels.
 
-    Args:
-        rows: the rows; those that state their split are left out.
-        analyzer: the schema, column mapping and options.
+    `rows` are the rows; those that state their split are left out. `analyzer` is the schema, column
+    mapping and options.
     """
     find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
     for row, entity, base_split in unassigned_rows(rows, analyzer, find):
@@ -334,13 +307,7 @@ def merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
 
 
 class GroupSizes(NamedTuple):
-    """Sizes by which groups are merged or not.
-
-    Attributes:
-        groups: number of groups.
-        group_labels: number of labels in each group, in sum.
-        labels: the labels.
-    """
+    """Sizes by which groups are merged or not."""
 
     groups: int
     group_labels: int
@@ -360,12 +327,7 @@ class GroupSizesFn(beam.CombineFn):
         return GroupSizes(0, 0, frozenset())
 
     def add_input(self, sizes: GroupSizes, group: tuple[bytes, GroupRows]) -> GroupSizes:
-        """Returns the sizes with one more group.
-
-        Args:
-            sizes: the sizes so far.
-            group: the hash and the rows of a group.
-        """
+        """Returns the sizes with one more group."""
         labels = group[1][0].keys()
         known = sizes.labels if labels <= sizes.labels else sizes.labels | labels
         return GroupSizes(sizes.groups + 1, sizes.group_labels + len(labels), known)
@@ -385,12 +347,7 @@ class GroupSizesFn(beam.CombineFn):
 
 
 def shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes, GroupRows]:
-    """Returns the first bits of the hash of a group as a number, and its rows.
-
-    Args:
-        group: the hash position and the rows of the group.
-        sizes: the sizes of all groups.
-    """
+    """Returns the first bits of the hash of a group as a number, and its rows."""
     position, rows = group
     first = int.from_bytes(position, "big") >> (GROUP_BITS - sizes.bits)
     return first.to_bytes(POSITION_BYTES, "big"), rows
@@ -401,10 +358,7 @@ def group_ranges(
 ) -> SplitRanges:
     """Returns the split of each group.
 
-    Args:
-        sizes: the sizes of all groups.
-        groups: the first bits of the hash, and the rows of groups.
-        analyzer: the schema, column mapping and options.
+    `analyzer` is the schema, column mapping and options.
     """
     names, weights = whole_weights(analyzer)
     numbers = {label: number for number, label in enumerate(sorted(sizes.labels - {""}))}

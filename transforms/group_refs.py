@@ -21,11 +21,9 @@ class GroupByShard(beam.PTransform):
     """Groups references: PCollection[AssignedRows] → PCollection[(ShardId, [EncodedRefs])].
 
     The references may be encoded already.
-
-    Attributes:
-        planned: shards that are elements of the result even without a row; None if there are none.
     """
 
+    # Shards that are elements of the result even without a row; None if there are none.
     planned: PCollection[ShardId] | None = None
 
     def expand(self, rows: PCollection[AssignedRows]) -> PCollection[Any]:

@@ -54,10 +54,6 @@ class FindImageIssues(beam.PTransform):
     The measures are read from the indexes of the shards, so shards reused from an earlier run or
     linked from a base version are included. The shuffle carries 34 bytes per image, of its record
     and its hash; in a large dataset, up to four times.
-
-    Attributes:
-        directory: the dataset's folder.
-        plan: the number of shards and rows.
     """
 
     directory: str
@@ -89,14 +85,9 @@ class FindImageIssues(beam.PTransform):
 
 @dataclass(frozen=True)
 class _Images:
-    """The images of one shard.
+    """The images of one shard."""
 
-    Attributes:
-        measures: the columns of the index that describe images, with one image per row.
-        records: the number of the record of each image, (images,).
-    """
-
-    measures: pa.Table
+    measures: pa.Table  # the columns of the index that describe images, with one image per row
     records: npt.NDArray[np.int64]
 
     @classmethod

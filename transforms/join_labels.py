@@ -25,17 +25,11 @@ Keyed = tuple[str, Row]
 
 
 class JoinOutcome(NamedTuple):
-    """The result of a join.
+    """The result of a join."""
 
-    Attributes:
-        read: the joined rows, with the rejects and skipped inputs of both tables.
-        labels: the label rows without a row.
-        images: the rows without labels, which are also rejects.
-    """
-
-    read: ReadOutcome
-    labels: PCollection[Unmatched]
-    images: PCollection[Unmatched]
+    read: ReadOutcome  # the joined rows, with the rejects and skipped inputs of both tables
+    labels: PCollection[Unmatched]  # the label rows without a row
+    images: PCollection[Unmatched]  # the rows without labels, which are also rejects
 
 
 @dataclass(eq=False)
@@ -44,11 +38,6 @@ class JoinLabels(beam.PTransform):
 
     Rows without labels are rejected. Label rows without a row are counted as skipped inputs, and
     rejected label rows are among the rejects of the result. Rows are shuffled once, images never.
-
-    Attributes:
-        labels: the label table.
-        columns: the columns of the rows and of the labels that both are joined on.
-        image_column: the image column, whose value names rejects.
     """
 
     labels: ReadOutcome
@@ -122,14 +111,7 @@ def join_key(row: Row, column: str) -> str:
     """Returns the join key of a row: the text of a column in NFC, or its integer in decimal.
 
     File systems and tables may have different Unicode forms of the same name: macOS stores `é` as
-    two characters.
-
-    Args:
-        row: the row.
-        column: the column that the table is joined on.
-
-    Raises:
-        RecordError: missing_value or wrong_type, if the column has neither.
+    two characters. Raises RecordError (missing_value) or wrong_type, if the column has neither.
     """
     try:
         value = single_value(row.values.get(column))
@@ -149,11 +131,8 @@ def join_row(row: Row, labels: Sequence[Row]) -> Row:
     """Returns a row with the columns of its label rows, which replace its own of the same name.
 
     The values of a label column are collected as `Items`: a list feature takes them as a list, and
-    for any other feature they must all be equal.
-
-    Args:
-        row: a row of the input.
-        labels: the label rows with the same key, at least one, in any order.
+    for any other feature they must all be equal. `labels` are the label rows with the same key, at
+    least one, in any order.
     """
     ordered = sorted(labels, key=lambda label: (label.file, label.line))  # a grouping has no order
     columns = dict.fromkeys(column for label in ordered for column in label.values)
@@ -164,14 +143,7 @@ def join_row(row: Row, labels: Sequence[Row]) -> Row:
 
 
 def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
-    """Returns the reject of a row without labels.
-
-    Args:
-        row: the row.
-        key: its join key.
-        column: the column of the labels.
-        image_column: the image column, whose value names the reject.
-    """
+    """Returns the reject of a row without labels."""
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"
     return Reject(

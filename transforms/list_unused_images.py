@@ -22,12 +22,7 @@ _FILES, _ROWS = "files", "rows"
 
 
 class UnusedImages(NamedTuple):
-    """The images that no row names.
-
-    Attributes:
-        images: one element for each image.
-        skipped: (kind, skipped inputs), as for others.
-    """
+    """The images that no row names."""
 
     images: PCollection[Unmatched]
     skipped: PCollection[tuple[str, SkippedInput]]
@@ -38,14 +33,10 @@ class ListUnusedImages(beam.PTransform):
     """Lists the images that no row names: PCollection[RowBatch] → UnusedImages.
 
     Images are recognized by their suffix. Paths are shuffled once, images never.
-
-    Attributes:
-        root: the folder, whose images are listed at any depth.
-        binding: the column mapping, from which the addresses of rows result.
     """
 
     root: str
-    binding: Binding
+    binding: Binding  # the column mapping, from which the addresses of rows result
 
     def expand(self, rows: PCollection[RowBatch]) -> UnusedImages:
         """Adds the listing, by one worker, and the comparison."""

@@ -34,46 +34,30 @@ _Assigned: TypeAlias = tuple[ShardId, EncodedRefs]
 
 
 class AssignedInput(NamedTuple):
-    """The assigned rows of all sources, and the others.
+    """The assigned rows of all sources, and the others."""
 
-    Attributes:
-        rows: ((split, shard), references), which may be encoded.
-        counts: (split, number of rows assigned to it); a split can occur several times.
-        read: the number of rows that were read, in parts.
-        unread: rows that cannot be read, and files and folders that cannot be listed.
-        unassigned: rows that were read, and rejected before their assignment.
-        skipped: (kind, skipped inputs); a kind can occur several times.
-    """
-
-    rows: PCollection[Any]
+    rows: PCollection[Any]  # ((split, shard), references), which may be encoded
+    # (split, number of rows assigned to it); a split can occur several times.
     counts: PCollection[tuple[str, int]]
-    read: PCollection[int]
+    read: PCollection[int]  # the number of rows that were read, in parts
+    # Rows that cannot be read, and files and folders that cannot be listed.
     unread: PCollection[Reject]
-    unassigned: PCollection[Reject]
+    unassigned: PCollection[Reject]  # rows that were read, and rejected before their assignment
+    # (kind, skipped inputs); a kind can occur several times.
     skipped: PCollection[tuple[str, SkippedInput]]
 
 
 @dataclass(eq=False)
 class ReadAssigned(beam.PTransform):
-    """Reads, binds and assigns rows: SourceSplits → AssignedInput.
-
-    Attributes:
-        projection: the columns to keep, and the image column.
-        staging: the folder for embedded images; "" to read none.
-        binding: the column mapping.
-        plan: the resolved schema, and the number of shards.
-        ranges: the ranges of the splits, unless the plan has them.
-        seed: the seed of the hashes that decide split, shard and order.
-        base: the base version, whose rows keep their shards; None if there is none.
-    """
+    """Reads, binds and assigns rows: SourceSplits → AssignedInput."""
 
     projection: Projection
-    staging: str
+    staging: str  # the folder for embedded images; "" to read none
     binding: Binding
-    plan: PCollection[Plan]
-    ranges: SplitRanges
-    seed: int
-    base: Base | None
+    plan: PCollection[Plan]  # the resolved schema, and the number of shards
+    ranges: SplitRanges  # the ranges of the splits, unless the plan has them
+    seed: int  # the seed of the hashes that decide split, shard and order
+    base: Base | None  # the base version, whose rows keep their shards; None if there is none
 
     def expand(self, listed: SourceSplits) -> AssignedInput:
         """Adds the reading; one split is one unit of work."""
@@ -98,25 +82,15 @@ class ReadAssigned(beam.PTransform):
 
 @dataclass(frozen=True, eq=False)
 class AssignTask:
-    """What all splits of a source have in common.
+    """What all splits of a source have in common."""
 
-    Attributes:
-        projection: the columns to keep, the image column and the limits.
-        staging: the folder for embedded images; "" to read none.
-        binding: the column mapping.
-        ranges: the ranges of the splits, unless the plan has them.
-        seed: the seed of the hashes that decide split, shard and order.
-        base: the base version, whose rows keep their shards; None if there is none.
-        plan: the resolved schema, and the number of shards.
-    """
-
-    projection: Projection
-    staging: str
+    projection: Projection  # the columns to keep, the image column and the limits
+    staging: str  # the folder for embedded images; "" to read none
     binding: Binding
-    ranges: SplitRanges
-    seed: int
-    base: Base | None
-    plan: Plan
+    ranges: SplitRanges  # the ranges of the splits, unless the plan has them
+    seed: int  # the seed of the hashes that decide split, shard and order
+    base: Base | None  # the base version, whose rows keep their shards; None if there is none
+    plan: Plan  # the resolved schema, and the number of shards
 
     def run(self, split: SourceSplit, _: Pools) -> Iterator[_Assigned | TaggedOutput]:
         """Yields the references of the rows of a split by shard, the rejects, and the counts."""

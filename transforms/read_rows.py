@@ -59,30 +59,22 @@ _Scanned: TypeAlias = tuple[SourceSplit, RangeScan | None]
 
 
 class SourceSplits(NamedTuple):
-    """The splits of all sources.
+    """The splits of all sources."""
 
-    Attributes:
-        splits: units of reading: a file, a row group, or some files of a folder.
-        rejects: files and folders that cannot be listed.
-        skipped: (kind, skipped inputs); a kind can occur several times.
-    """
-
+    # Units of reading: a file, a row group, or some files of a folder.
     splits: PCollection[SourceSplit]
-    rejects: PCollection[Reject]
+    rejects: PCollection[Reject]  # files and folders that cannot be listed
+    # (kind, skipped inputs); a kind can occur several times.
     skipped: PCollection[tuple[str, SkippedInput]]
 
 
 class ReadOutcome(NamedTuple):
-    """The rows of all sources.
-
-    Attributes:
-        good: the rows, in batches.
-        rejects: rows that cannot be read, and files and folders that cannot be listed.
-        skipped: (kind, skipped inputs); a kind can occur several times.
-    """
+    """The rows of all sources."""
 
     good: PCollection[RowBatch]
+    # Rows that cannot be read, and files and folders that cannot be listed.
     rejects: PCollection[Reject]
+    # (kind, skipped inputs); a kind can occur several times.
     skipped: PCollection[tuple[str, SkippedInput]]
 
 
@@ -92,14 +84,11 @@ class ListSources(beam.PTransform):
 
     Walks folders, reads Parquet footers and scans large text tables once, even if the rows are read
     twice.
-
-    Attributes:
-        files: the tables or folders.
-        range_bytes: the size of the byte ranges of text tables above it; None to choose it by the
-            size of the table.
     """
 
-    files: tuple[TableFile, ...]
+    files: tuple[TableFile, ...]  # the tables or folders
+    # The size of the byte ranges of text tables above it; None to choose it by the size of the
+    # table.
     range_bytes: int | None = None
 
     def expand(self, root: beam.Pipeline) -> SourceSplits:
@@ -121,13 +110,9 @@ class ListSources(beam.PTransform):
 
 @dataclass(eq=False)
 class SplitText(beam.PTransform):
-    """Splits large text tables between records: PCollection[TableFile] → PCollection[SourceSplit].
+    """Splits large text tables: PCollection[TableFile] → PCollection[SourceSplit]."""
 
-    Attributes:
-        range_bytes: the size of a byte range; None to choose it by the size of the table.
-    """
-
-    range_bytes: int | None
+    range_bytes: int | None  # the size of a byte range; None to choose it by the size of the table
 
     def expand(self, files: PCollection[TableFile]) -> PCollection[SourceSplit]:
         """Adds the scan; one range is one unit of work; one worker joins the scans of a file."""
@@ -143,21 +128,16 @@ class SplitText(beam.PTransform):
 
 @dataclass(eq=False)
 class ReadRows(beam.PTransform):
-    """Reads every row of the sources: SourceSplits → ReadOutcome.
-
-    Attributes:
-        projection: the columns to keep, and the image column.
-        staging: the folder below which embedded images are written to staging files; "" for the
-            analyze pass, which needs only their sizes.
-        counted: whether the progress counters include these rows; False for the analyze pass and
-            for label tables.
-        sample: the sampler, one element; None to read all rows.
-    """
+    """Reads every row of the sources: SourceSplits → ReadOutcome."""
 
     projection: Projection
+    # The folder below which embedded images are written to staging files; "" for the analyze pass,
+    # which needs only their sizes.
     staging: str = ""
+    # Whether the progress counters include these rows; False for the analyze pass and for label
+    # tables.
     counted: bool = True
-    sample: PCollection[Sampler] | None = None
+    sample: PCollection[Sampler] | None = None  # the sampler, one element; None to read all rows
 
     def expand(self, listed: SourceSplits) -> ReadOutcome:
         """Adds the reading; one split is one unit of work."""
@@ -219,9 +199,7 @@ def _read_tagged(
 def with_limits(projection: Projection, staging: str) -> Projection:
     """Returns a projection with the limits of this run.
 
-    Args:
-        projection: the columns to keep, and the image column.
-        staging: the folder for embedded images; "" to read none.
+    `staging` is the folder for embedded images; "" to read none.
     """
     return replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
 
@@ -235,12 +213,9 @@ def read_split(
 ) -> Iterator[RowBatch | TaggedOutput]:
     """Yields the rows of one split of a source, and rejects for rows that cannot be read.
 
-    Args:
-        split: the split.
-        projection: the columns to keep, the image column and the limits.
-        staging: the folder for embedded images; "" to read none.
-        counted: whether the progress counters include these rows.
-        sampler: selects rows; None to read all.
+    `projection` is the columns to keep, the image column and the limits. `staging` is the folder
+    for embedded images; "" to read none. `counted`: whether the progress counters include these
+    rows. `sampler`: selects rows; None to read all.
     """
     rows = FORMATS[split.file.format].read(split, projection)
     # Sampled before they are staged: images of other rows are not copied.
@@ -289,11 +264,8 @@ def staged(
 ) -> Iterator[RowBatch | Row | Reject | SkippedInput]:
     """Yields rows with references in place of embedded images; holds one image in memory.
 
-    The staging file is complete after the last row.
-
-    Args:
-        rows: the rows from a reader.
-        path: the staging file of this attempt; not created without embedded images.
+    The staging file is complete after the last row. `path` is the staging file of this attempt; not
+    created without embedded images.
     """
     blob: StagedImages | None = None
     try:
@@ -356,16 +328,11 @@ class ReadDicts(beam.PTransform):
 
     Embedded images are written to staging files once, so that rows, which are used twice, cross
     shuffles without them.
-
-    Attributes:
-        projection: the columns to keep, and the image column.
-        key_column: the column of the key; None if the image's path is the key.
-        staging: the folder below which embedded images are written to staging files.
     """
 
     projection: Projection
-    key_column: str | None
-    staging: str
+    key_column: str | None  # the column of the key; None if the image's path is the key
+    staging: str  # the folder below which embedded images are written to staging files
 
     def expand(self, dicts: PCollection[Any]) -> ReadOutcome:
         """Adds the reading."""
@@ -407,15 +374,10 @@ class _ReadDict(beam.DoFn):
 
 @dataclass(eq=False)
 class BindRows(beam.PTransform):
-    """Binds rows to the schema: PCollection[RowBatch] → Outcome(RefBatch).
-
-    Attributes:
-        binding: the column mapping.
-        plan: the resolved schema, with its kinds and class names.
-    """
+    """Binds rows to the schema: PCollection[RowBatch] → Outcome(RefBatch)."""
 
     binding: Binding
-    plan: PCollection[Plan]
+    plan: PCollection[Plan]  # the resolved schema, with its kinds and class names
 
     def expand(self, rows: PCollection[RowBatch]) -> Outcome:
         """Adds the binding."""
@@ -443,11 +405,8 @@ def bound(rows: RowBatch, binding: Binding) -> Iterator[RefBatch | TaggedOutput]
     """Yields the rejects of rows, and then the references.
 
     A frame that cannot be bound is passed on as a marked reference, because its whole sequence has
-    to be rejected, and frames are only grouped when their shard is written.
-
-    Args:
-        rows: the rows.
-        binding: the column mapping, with the resolved schema.
+    to be rejected, and frames are only grouped when their shard is written. `binding` is the column
+    mapping, with the resolved schema.
     """
     refs = list[RefBatch]()
     for part, found in by_halves(bind_rows, rows, binding):

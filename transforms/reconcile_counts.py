@@ -41,35 +41,23 @@ _BATCH_SHARDS = 256
 
 @dataclass(eq=False)
 class ReconcileCounts(beam.PTransform):
-    """Reconciles counts: PCollection[ShardVerification] → PCollection[DatasetInfo], one element.
-
-    Attributes:
-        plan: the plan of the dataset.
-        rows: the number of rows read, in parts.
-        unread: rejects of rows that could not be read.
-        skipped: (kind, skipped inputs).
-        assigned: (split, number of rows assigned to it); a split can occur several times.
-        rejects: all rejects, including those of unread rows.
-        tallies: (split, sums over its shards).
-        contents: duplicate statistics, in one or several parts.
-        duplicates: rows that were dropped as duplicates.
-        group_leaks: groups in more than one split, one element; None if no group can span splits.
-        findings: similar images, and images of low quality; a single element.
-        base: the base version; None if there is none.
-    """
+    """Reconciles counts: PCollection[ShardVerification] → PCollection[DatasetInfo], one element."""
 
     plan: PCollection[Plan]
     rows: PCollection[int]
-    unread: PCollection[Reject]
+    unread: PCollection[Reject]  # rejects of rows that could not be read
     skipped: PCollection[tuple[str, SkippedInput]]
+    # (split, number of rows assigned to it); a split can occur several times.
     assigned: PCollection[tuple[str, int]]
-    rejects: PCollection[Reject]
+    rejects: PCollection[Reject]  # all rejects, including those of unread rows
     tallies: PCollection[tuple[str, SplitTally]]
-    contents: PCollection[DuplicateStats]
+    contents: PCollection[DuplicateStats]  # duplicate statistics, in one or several parts
     duplicates: PCollection[Duplicate]
+    # Groups in more than one split, one element; None if no group can span splits.
     group_leaks: PCollection[GroupLeakage] | None
+    # Similar images, and images of low quality; a single element.
     findings: PCollection[ImageFindings]
-    base: Base | None = None
+    base: Base | None = None  # the base version; None if there is none
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting and the comparison; only sums leave the workers."""
@@ -176,15 +164,10 @@ class JsonLine(Protocol):
 
 @dataclass(eq=False)
 class WriteLines(beam.PTransform):
-    """Writes elements to one JSON Lines file: PCollection[JsonLine] → PCollection[str], its path.
-
-    Attributes:
-        directory: the dataset's folder.
-        folder: the folder of the file, one of `layout.LINES`.
-    """
+    """Writes elements to a JSON Lines file: PCollection[JsonLine] → PCollection[str], its path."""
 
     directory: str
-    folder: str
+    folder: str  # the folder of the file, one of `layout.LINES`
 
     def expand(self, lines: PCollection[JsonLine]) -> PCollection[str]:
         """Adds the writing, in any order; without elements, the file is empty."""
@@ -220,8 +203,7 @@ def digest_of_lines(lines: Iterable[bytes]) -> str:
     It changes if a line is added, removed, duplicated or edited, and takes constant memory. It
     detects damage, not forgery: someone who can edit the lines can also replace the digest.
 
-    Args:
-        lines: the lines with their line breaks, so that a missing last one is detected.
+    `lines` are the lines with their line breaks, so that a missing last one is detected.
 
     >>> digest_of_lines([b"a\n", b"b\n"]) == digest_of_lines([b"b\n", b"a\n"])
     True

@@ -24,15 +24,10 @@ _COLLECTED = 2**16
 
 @dataclass(eq=False)
 class FindSample(beam.PTransform):
-    """Finds where a sample ends: ReadOutcome → PCollection[Sampler], one element.
+    """Finds where a sample ends: ReadOutcome → PCollection[Sampler], one element."""
 
-    Attributes:
-        sampler: the sampler of a percentage, or of all rows.
-        rows: the number of rows in the sample; None for a percentage, which no row has to be read
-            for.
-    """
-
-    sampler: Sampler
+    sampler: Sampler  # the sampler of a percentage, or of all rows
+    # The number of rows in the sample; None for a percentage, which no row has to be read for.
     rows: int | None
 
     def expand(self, read: ReadOutcome) -> PCollection[Sampler]:
@@ -63,11 +58,7 @@ def positions_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Positions:
 
 @dataclass(eq=False)
 class FirstPositionsFn(beam.CombineFn):
-    """Combines hash positions into the first distinct ones, sorted.
-
-    Attributes:
-        number: the maximum number of positions.
-    """
+    """Combines hash positions into the first distinct ones, sorted."""
 
     number: int
 
@@ -78,9 +69,7 @@ class FirstPositionsFn(beam.CombineFn):
     def add_input(self, found: list[Positions], positions: Positions) -> list[Positions]:
         """Adds positions to those found.
 
-        Args:
-            found: positions in several parts, changed in place.
-            positions: other positions.
+        `found`: positions in several parts, changed in place.
         """
         found.append(positions)
         # Later positions are discarded only now and then, so that the cost per row is constant.
@@ -103,13 +92,9 @@ class FirstPositionsFn(beam.CombineFn):
 
 @dataclass(eq=False)
 class SampleRows(beam.PTransform):
-    """Selects the rows of a sample, and counts the others: ReadOutcome → ReadOutcome.
+    """Selects the rows of a sample, and counts the others: ReadOutcome → ReadOutcome."""
 
-    Attributes:
-        sample: the sampler; one element.
-    """
-
-    sample: PCollection[Sampler]
+    sample: PCollection[Sampler]  # the sampler; one element
 
     def expand(self, read: ReadOutcome) -> ReadOutcome:
         """Adds the selection."""
@@ -125,9 +110,7 @@ def selected_rows(
 ) -> Iterator[RowBatch | TaggedOutput]:
     """Yields the rows in a sample, and the number of others.
 
-    Args:
-        rows: rows, or rejects of rows that cannot be read.
-        sampler: the sample.
+    `rows`: rows, or rejects of rows that cannot be read.
     """
     return tagged_batches(sampler.select(rows))
 

@@ -70,13 +70,9 @@ class FindSimilarRows(beam.PTransform):
     """Groups rows by their images: PCollection[OrderedRefs] → PCollection[Groups], one element.
 
     The id of a row is its order, in the first 64 bits.
-
-    Attributes:
-        config: the checks of images: rows that they reject have no group.
-        plan: the schema, with the settings of images.
     """
 
-    config: ConvertConfig
+    config: ConvertConfig  # the checks of images: rows that they reject have no group
     plan: PCollection[Plan]
 
     def expand(self, rows: PCollection[OrderedRefs]) -> PCollection[Groups]:
@@ -123,13 +119,9 @@ def _chunks(rows: Iterable[tuple[bytes, ImageRef]]) -> Iterator[OrderedRefs]:
 
 @dataclass(eq=False)
 class FindClusters(beam.PTransform):
-    """Finds rows to keep together: PCollection[RowBatch] → PCollection[Clusters], one element.
+    """Finds rows to keep together: PCollection[RowBatch] → PCollection[Clusters], one element."""
 
-    Attributes:
-        analyzer: the schema, column mapping and options.
-    """
-
-    analyzer: Analyzer
+    analyzer: Analyzer  # the schema, column mapping and options
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[Clusters]:
         """Adds the comparison of all images, and the splits that are fixed."""
@@ -166,14 +158,9 @@ def _fixed_splits(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[str, byt
 
 @dataclass(eq=False)
 class KeepTogether(beam.PTransform):
-    """Gives rows their clusters: PCollection[RowBatch] → PCollection[RowBatch].
+    """Gives rows their clusters: PCollection[RowBatch] → PCollection[RowBatch]."""
 
-    Attributes:
-        analyzer: the schema, column mapping and options.
-        clusters: the clusters, a single element.
-    """
-
-    analyzer: Analyzer
+    analyzer: Analyzer  # the schema, column mapping and options
     clusters: PCollection[Clusters]
 
     def display_data(self) -> dict[str, str]:
@@ -199,16 +186,11 @@ class DropSimilar(beam.PTransform):
 
     The row with the smallest key is kept, whatever its split, and rows of the base version before
     all others. Rows that will be rejected are not compared.
-
-    Attributes:
-        config: `near_duplicates`, and the checks of images.
-        plan: the resolved schema.
-        base: the base version; None if there is none.
     """
 
-    config: ConvertConfig
+    config: ConvertConfig  # `near_duplicates`, and the checks of images
     plan: PCollection[Plan]
-    base: Base | None = None
+    base: Base | None = None  # the base version; None if there is none
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""

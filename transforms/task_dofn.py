@@ -40,11 +40,8 @@ class TaskDoFn(beam.DoFn):
     ) -> Iterator[Any]:
         """Yields the results of a task, or those of earlier elements.
 
-        Args:
-            processes: the processes to run it in; None to run it here.
-            what: a description of the process, for the message if it dies.
-            task: what all elements have in common.
-            element: the element, in parts.
+        `processes` are the processes to run it in; None to run it here. `what` is a description of
+        the process, for the message if it dies.
         """
         if processes is None:
             return task.run(*element, self._pools)
@@ -54,10 +51,7 @@ class TaskDoFn(beam.DoFn):
     def run_on_split(self, task: Task, split: SourceSplit, base: Base | None) -> Iterator[Any]:
         """Yields the results of a task on a split, or those of earlier splits.
 
-        Args:
-            task: what all splits have in common.
-            split: the split.
-            base: the base version; None if there is none.
+        `base` is the base version; None if there is none.
         """
         path = split.file.path
         # Writer processes have no options of stores; each would hold the keys of a base version.

@@ -41,27 +41,17 @@ _SHARDS_AHEAD = 4
 
 
 class Verified(NamedTuple):
-    """The verified shards of a dataset.
+    """The verified shards of a dataset."""
 
-    Attributes:
-        shards: the verification of each shard, without what is summed.
-        tallies: (split, sums over its shards).
-    """
-
-    shards: PCollection[ShardVerification]
+    shards: PCollection[ShardVerification]  # the verification of each shard, without what is summed
     tallies: PCollection[tuple[str, SplitTally]]
 
 
 @dataclass(eq=False)
 class VerifyShards(beam.PTransform):
-    """Re-reads all shards: PCollection[(WrittenShard, Plan)] → Verified.
+    """Re-reads all shards: PCollection[(WrittenShard, Plan)] → Verified."""
 
-    Attributes:
-        config: the name, the compression, and the level of verification.
-        directory: the dataset's folder.
-    """
-
-    config: ConvertConfig
+    config: ConvertConfig  # the name, the compression, and the level of verification
     directory: str
 
     def display_data(self) -> dict[str, str]:
@@ -150,10 +140,6 @@ class FindRemovedRecords(beam.PTransform):
     """Searches shards: PCollection[ShardVerification] → the same, with the problems found.
 
     Every record is read again: also those of shards that are linked from the base version.
-
-    Attributes:
-        directory: the dataset's folder.
-        removed: the records that must be in no shard.
     """
 
     directory: str
@@ -179,11 +165,7 @@ class _FindInShard(_ConcurrentDoFn):
 
 @dataclass(eq=False)
 class IndexShards(beam.PTransform):
-    """Writes index files: PCollection[ShardVerification] → PCollection[(name, sha256)].
-
-    Attributes:
-        directory: the dataset's folder.
-    """
+    """Writes index files: PCollection[ShardVerification] → PCollection[(name, sha256)]."""
 
     directory: str
 
@@ -193,11 +175,9 @@ class IndexShards(beam.PTransform):
 
 
 def write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str, str]]:
-    """Writes the index file of a shard; yields its name, relative to the folder, and its SHA-256.
+    """Writes the index file of a shard.
 
-    Args:
-        shard: the shard's verification.
-        directory: the dataset's folder.
+    Yields its name, relative to the folder, and its SHA-256.
     """
     if not shard.problems:  # with some, the Parquet index may be unreadable
         path = layout.join(directory, shard.entry.index_file)

@@ -75,11 +75,10 @@ class WriteShards(beam.io.WriteToTFRecord):
     ) -> None:
         """Creates the transform.
 
-        Args:
-            config: the name, compression, decoding and verification.
-            checkpoints: the checkpoints of finished shards, and the dataset's folder.
-            plan: the number of shards, and the resolved schema.
-            base: the base version, whose unchanged shards are linked; None if there is none.
+        `config` is the name, compression, decoding and verification. `checkpoints` are the
+        checkpoints of finished shards, and the dataset's folder. `plan` is the number of shards,
+        and the resolved schema. `base` is the base version, whose unchanged shards are linked; None
+        if there is none.
         """
         super().__init__(
             file_path_prefix=layout.join(checkpoints.dataset, config.name),
@@ -125,12 +124,9 @@ def planned_shards(plan: Plan) -> Iterator[ShardId]:
 
 
 def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
-    """Deletes finished shards that are not planned; returns the settings fingerprint of all shards.
+    """Deletes finished shards that are not planned.
 
-    Args:
-        plan: the splits and the resolved schema.
-        checkpoints: the checkpoints of finished shards.
-        config: the settings.
+    Returns the settings fingerprint of all shards.
     """
     checkpoints.keep(
         {
@@ -147,26 +143,16 @@ def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> s
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """The check of images before they are stored; it can be pickled.
+    """The check of images before they are stored; it can be pickled."""
 
-    Attributes:
-        decodes: whether TensorFlow has to decode an image.
-        rejected: the quality issues for which an image is rejected.
-    """
-
-    decodes: bool
+    decodes: bool  # whether TensorFlow has to decode an image
     rejected: tuple[IssueName, ...]
 
     def __call__(self, image: StoredImage, mask: bytes | None, schema: Schema) -> None:
         """Checks an image.
 
-        Args:
-            image: the image as stored in the record.
-            mask: its encoded mask; None if there is none.
-            schema: states how images and masks are encoded.
-
-        Raises:
-            RecordError: if it has to be rejected.
+        `mask` is its encoded mask; None if there is none. `schema`: states how images and masks are
+        encoded. Raises RecordError if it has to be rejected.
         """
         if self.rejected:
             check_quality(image_shape(image), self.rejected)
@@ -229,21 +215,15 @@ ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
 
 @dataclass(eq=False)
 class ForecastShards(beam.PTransform):
-    """Forecasts each shard for a dry run: PCollection[AssignedRows] → Outcome(ShardForecast).
-
-    Attributes:
-        plan: the number of shards, and the resolved schema.
-        sample: the number of references to keep, over all shards, for building examples.
-    """
+    """Forecasts each shard for a dry run: PCollection[AssignedRows] → Outcome(ShardForecast)."""
 
     plan: PCollection[Plan]
-    sample: int
+    sample: int  # the number of references to keep, over all shards, for building examples
 
     def expand(self, rows: PCollection[AssignedRows]) -> Outcome:
         """Adds the same grouping by shard as `WriteShards`, which brings duplicate keys together.
 
-        Returns:
-            One forecast per shard that has rows, and the rejects of duplicate keys.
+        Returns one forecast per shard that has rows, and the rejects of duplicate keys.
         """
         found = (
             rows
@@ -261,10 +241,7 @@ def forecast(
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields the forecast of a shard and the rejects of its duplicate keys.
 
-    Args:
-        element: ((split, shard), its references).
-        plan: the number of shards, and the resolved schema.
-        sample: the number of references to keep, over all shards.
+    `sample` is the number of references to keep, over all shards.
     """
     (split, index), rows = element
     refs, duplicates = arrange_shard(joined(rows), plan.resolved)

@@ -56,9 +56,8 @@ def run(flags: argparse.Namespace) -> int:
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Returns a script that completes commands, flags, choices, files and presets.
 
-    Args:
-        parser: the parser of the whole program; shtab's attributes are added to its flags.
-        shell: one of `parser.SHELLS`.
+    `parser` is the parser of the whole program; shtab's attributes are added to its flags. `shell`
+    is one of `parser.SHELLS`.
     """
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:

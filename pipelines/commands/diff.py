@@ -23,8 +23,7 @@ _SHOWN_TEXT = 60
 def run(flags: argparse.Namespace) -> int:
     """Compares each dataset with the one before it, and prints the differences.
 
-    Returns:
-        The exit code: 0 if the datasets are equal.
+    Returns the exit code: 0 if the datasets are equal.
     """
     chain = _versions(flags.paths[0]) if len(flags.paths) == 1 else flags.paths
     differences = [diff(left, right, max(0, flags.n)) for left, right in pairwise(chain)]
@@ -54,12 +53,7 @@ def _versions(folder: str) -> list[str]:
 
 
 def show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
-    """Prints the counts of each dataset compared with the one before it, without examples.
-
-    Args:
-        terminal: where to print.
-        differences: the difference of each dataset from the one before it.
-    """
+    """Prints the counts of each dataset compared with the one before it, without examples."""
     first = differences[0].left
     rows = [(first.directory, f"{first.manifest.input.records:,}", *[""] * 5)]
     for difference in differences:
@@ -83,12 +77,7 @@ def chain_as_json(differences: Sequence[Difference]) -> dict[str, Any]:
 
 
 def show_diff(terminal: Terminal, difference: Difference) -> None:
-    """Prints the counts of equal and different records, with examples.
-
-    Args:
-        terminal: where to print.
-        difference: the difference of two datasets.
-    """
+    """Prints the counts of equal and different records, with examples."""
     found = difference.comparison
     for name, side in (("left", difference.left), ("right", difference.right)):
         records = side.manifest.input.records

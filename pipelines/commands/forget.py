@@ -35,11 +35,7 @@ _SHOWN = 5
 def run(flags: argparse.Namespace) -> int:
     """Removes records, and lists or deletes the versions that still have them.
 
-    Args:
-        flags: the parsed flags.
-
-    Returns:
-        The exit code.
+    Returns the exit code.
     """
     apply()
     beam = beam_options(flags.rest)
@@ -153,12 +149,8 @@ def _holder(holder: Holder) -> dict[str, Any]:
 def read_keys(path: str, column: str | None) -> frozenset[str]:
     """Reads keys from a file.
 
-    Args:
-        path: a text file with one key per line; with a column, a Parquet or CSV table.
-        column: the column with the keys, or None.
-
-    Raises:
-        UsageError: if the file cannot be read, lacks the column, or has no key.
+    `path` is a text file with one key per line; with a column, a Parquet or CSV table. Raises
+    UsageError if the file cannot be read, lacks the column, or has no key.
     """
     try:
         data = read_bytes(path)

@@ -36,13 +36,8 @@ def run(flags: argparse.Namespace) -> int:
 def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     """Shows the requested records, or draws them.
 
-    Args:
-        terminal: where to print.
-        flags: the parsed flags.
-
-    Raises:
-        UsageError: if a file or record does not exist.
-        VerificationFailed: if a record is damaged; the records before it are still shown.
+    Raises UsageError if a file or record does not exist. Raises VerificationFailed if a record is
+    damaged; the records before it are still shown.
     """
     for flag in ("n", "record"):
         if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
@@ -69,7 +64,6 @@ def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
 def _document(
     source: RecordSource, records: Sequence[FoundRecord], schema: Schema | None
 ) -> dict[str, Any]:
-    """Returns records as a JSON document."""
     manifest = source.dataset.manifest if source.dataset else None
     document: dict[str, Any] = {
         **SHOWN,
@@ -155,12 +149,7 @@ def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema
 
 
 def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
-    """Yields the mismatches between a record and a schema.
-
-    Args:
-        record: the record.
-        schema: the schema that it is compared with.
-    """
+    """Yields the mismatches between a record and a schema."""
     if record.features is None:
         yield "not a tf.train.Example"
         return

@@ -58,9 +58,7 @@ def _dataset(name: str) -> Dataset | None:
 def as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
     """Returns a schema as a JSON document.
 
-    Args:
-        schema: the schema.
-        dataset: a dataset with this schema, to add its splits, classes and code.
+    `dataset` is a dataset with this schema, to add its splits, classes and code.
     """
     document: dict[str, Any] = {
         "schema": schema.name,
@@ -84,12 +82,7 @@ def as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
 
 
 def show_dataset(terminal: Terminal, dataset: Dataset) -> None:
-    """Prints the splits, features and classes of a dataset, and the code that reads it.
-
-    Args:
-        terminal: where to print.
-        dataset: the dataset.
-    """
+    """Prints the splits, features and classes of a dataset, and the code that reads it."""
     schema = dataset.manifest.dataset_schema
     found = dataset.manifest.ordered_splits
     splits = ", ".join(f"{name} {split.records:,}" for name, split in found.items())
@@ -106,12 +99,7 @@ def show_dataset(terminal: Terminal, dataset: Dataset) -> None:
 
 
 def show_schema(terminal: Terminal, schema: Schema) -> None:
-    """Prints a schema: features, columns, and the code that parses its records.
-
-    Args:
-        terminal: where to print.
-        schema: the schema.
-    """
+    """Prints a schema: features, columns, and the code that parses its records."""
     terminal.heading(schema.name, f" {schema.description}")
     terminal.line()
     if schema.every_column:

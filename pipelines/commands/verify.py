@@ -18,8 +18,7 @@ from recordmill.schemas.errors import VerificationFailed
 def run(flags: argparse.Namespace) -> int:
     """Verifies published datasets, or TFRecord files by a schema, and returns the exit code.
 
-    Raises:
-        VerificationFailed: if there are problems.
+    Raises VerificationFailed if there are problems.
     """
     verify: Verify = "decode" if flags.decode else "parse"
     verified: list[str] = flags.paths

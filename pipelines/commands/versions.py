@@ -39,12 +39,7 @@ def outcome(problems: Sequence[RecordmillError]) -> dict[str, Any]:
 
 
 def show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
-    """Prints a table of versions.
-
-    Args:
-        terminal: where to print.
-        versions: the versions, oldest first.
-    """
+    """Prints a table of versions."""
     heads = ("version", "records", "MiB", "own MiB", "from")
     rows = [
         (

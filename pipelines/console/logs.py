@@ -114,12 +114,7 @@ def _report_worker_failure(
 
 
 def use_log_flags(verbose: bool, as_json: bool) -> None:
-    """Sets the level and format of log records: one line each, unless tracebacks are included.
-
-    Args:
-        verbose: whether to log progress, and tracebacks of errors.
-        as_json: whether to log each record as a JSON object.
-    """
+    """Sets the level and format of log records: one line each, unless tracebacks are included."""
     use_events(as_json)
     logging.captureWarnings(as_json)
     root = logging.getLogger()

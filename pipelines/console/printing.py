@@ -56,12 +56,7 @@ def _json_escape(character: str) -> str:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Prints text on standard output.
-
-    Args:
-        text: any number of lines.
-        end: printed after the text.
-    """
+    """Prints text on standard output."""
     print(printable(text), end=end)
 
 
@@ -98,9 +93,7 @@ def warn(text: str) -> None:
 def print_error(text: str, level: str = "ERROR") -> None:
     """Prints text of any number of lines on standard error.
 
-    Args:
-        text: the text.
-        level: its log level, which only JSON objects state.
+    `level` is its log level, which only JSON objects state.
     """
     shown = event(level, "recordmill", text) if _events.is_set() else printable(text)
     print(shown, file=sys.stderr, flush=True)
@@ -109,11 +102,7 @@ def print_error(text: str, level: str = "ERROR") -> None:
 def event(level: str, logger: str, message: str, **more: str) -> str:
     """Returns a message on standard error as a line of JSON.
 
-    Args:
-        level: the log level.
-        logger: the logger or program.
-        message: the text, of any number of lines.
-        **more: `time`, if it is not now; `error`.
+    `logger` is the logger or program. `more`: `time`, if it is not now; `error`.
     """
     time = datetime.now(timezone.utc).isoformat("T", "milliseconds")
     document = {"time": time, "level": level, "logger": logger, "message": message} | more
@@ -149,11 +138,7 @@ def ignore_output_errors() -> None:
 
 
 class Output:
-    """A stream that never raises.
-
-    Attributes:
-        failure: the first error, or None.
-    """
+    """A stream that never raises."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

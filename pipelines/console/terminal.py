@@ -32,12 +32,7 @@ class Terminal:
         return self._console.width
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Prints a line, without wrapping it.
-
-        Args:
-            text: a single line.
-            style: a style of rich, such as "bold".
-        """
+        """Prints a line, without wrapping it."""
         self._console.print(Text(printable_line(text), style), soft_wrap=True)
 
     def lines(self, texts: Iterable[str]) -> None:
@@ -46,12 +41,7 @@ class Terminal:
             self.line(text)
 
     def heading(self, text: str, after: str = "") -> None:
-        """Prints a line with a bold heading.
-
-        Args:
-            text: the heading.
-            after: plain text after the heading.
-        """
+        """Prints a line with a bold heading."""
         heading = Text(printable_line(text), "bold")
         self._console.print(heading, Text(printable_line(after)), soft_wrap=True)
 
@@ -66,13 +56,8 @@ class Terminal:
     ) -> None:
         """Prints a table.
 
-        Args:
-            heads: the names of the columns.
-            rows: the cells of each row.
-            right: the numbers of right-aligned columns.
-            show_header: whether to print the names of the columns.
-            pad_edge: whether to print a space before the first column.
-            whole: whether to print cells in full, even in lines longer than the terminal's width.
+        `pad_edge`: whether to print a space before the first column. `whole`: whether to print
+        cells in full, even in lines longer than the terminal's width.
         """
         table = Table(box=None, show_header=show_header, pad_edge=pad_edge)
         for number, head in enumerate(heads):

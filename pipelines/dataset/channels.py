@@ -47,14 +47,9 @@ def channel_statistics(dataset: Dataset) -> ChannelStatistics | None:
     """Returns the statistics of the first images of train, or else of the first split.
 
     Records are ordered by a salted hash of their keys, so the first ones are a fair sample. Of a
-    sequence, the first frame counts. Images that cannot be decoded are left out. Pixels
-    are those of `Dataset.load`: color profiles are ignored, and alpha is dropped.
-
-    Args:
-        dataset: the dataset, whose shards are complete.
-
-    Returns:
-        The statistics, or None if the schema has no image, or no image can be decoded.
+    sequence, the first frame counts. Images that cannot be decoded are left out. Pixels are those
+    of `Dataset.load`: color profiles are ignored, and alpha is dropped. Returns the statistics, or
+    None if the schema has no image, or no image can be decoded.
     """
     if not dataset.manifest.dataset_schema.image_feature:
         return None
@@ -93,11 +88,7 @@ def _frames(path: str) -> Iterator[Frame]:
 
 
 def _histograms(record: bytes) -> npt.NDArray[np.float64] | None:
-    """Returns the share of the pixels with each level, (3, 256); None if there are no pixels.
-
-    Args:
-        record: a serialized example.
-    """
+    """Returns the share of the pixels with each level, (3, 256); None if there are no pixels."""
     try:
         image = _pixels(read_first_frame(record))
     except (RecordError, ValueError):  # found by verification, if it decodes

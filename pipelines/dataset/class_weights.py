@@ -18,12 +18,8 @@ NO_CLASS = -1
 def class_weights(dataset: Dataset, split: str) -> dict[int, float]:
     """Returns the weight of each class of a split or slice.
 
-    Args:
-        dataset: the dataset.
-        split: a split or slice, such as `train[:80%]`.
-
-    Raises:
-        UsageError: if records have no class, or several.
+    `split` is a split or slice, such as `train[:80%]`. Raises UsageError if records have no class,
+    or several.
     """
     ids = class_ids(dataset, dataset.select(split))
     names = dataset.manifest.classes[dataset.manifest.dataset_schema.named_features[0]]
@@ -33,12 +29,8 @@ def class_weights(dataset: Dataset, split: str) -> dict[int, float]:
 def class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
     """Returns the class id of each record, (records,), or -1; no shard is read.
 
-    Args:
-        dataset: the dataset.
-        parts: the records, as `Dataset.select` returns them.
-
-    Raises:
-        UsageError: if records have no class, or several.
+    `parts` are the records, as `Dataset.select` returns them. Raises UsageError if records have no
+    class, or several.
     """
     schema = dataset.manifest.dataset_schema
     feature = next(iter(schema.named_features), None)
@@ -61,10 +53,8 @@ def class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
 def balanced_weights(ids: np.ndarray) -> dict[int, float]:
     """Returns the weight of each class, as scikit-learn computes `class_weight="balanced"`.
 
-    It is records / (classes * records of the class), over the classes that occur.
-
-    Args:
-        ids: the class id of each record, (records,); -1 for none.
+    It is records / (classes * records of the class), over the classes that occur. `ids` are the
+    class id of each record, (records,); -1 for none.
     """
     found, counts = np.unique(ids[ids != NO_CLASS], return_counts=True)
     weights = counts.sum() / (len(found) * counts)

@@ -51,21 +51,13 @@ _SHARDS_AHEAD = 4
 
 @dataclass(frozen=True)
 class Difference:
-    """The result of comparing two datasets.
-
-    Attributes:
-        left: the first dataset.
-        right: the second dataset.
-        features: the feature names of both; `comparison` refers to them by index.
-        comparison: the counts and examples of equal and different records.
-        notes: the differences of schemas and class names, as text.
-    """
+    """The result of comparing two datasets."""
 
     left: Dataset
     right: Dataset
-    features: tuple[str, ...]
-    comparison: Comparison
-    notes: tuple[str, ...]
+    features: tuple[str, ...]  # the feature names of both; `comparison` refers to them by index
+    comparison: Comparison  # the counts and examples of equal and different records
+    notes: tuple[str, ...]  # the differences of schemas and class names, as text
 
     @property
     def is_empty(self) -> bool:
@@ -78,14 +70,8 @@ class Difference:
 def diff(left: str, right: str, shown: int = 5) -> Difference:
     """Returns the differences between two published datasets.
 
-    Args:
-        left: the folder of the first dataset.
-        right: the folder of the second dataset.
-        shown: the number of examples per kind of difference.
-
-    Raises:
-        UsageError: if a folder is not a published dataset.
-        VerificationFailed: if a shard is damaged.
+    `shown` is the number of examples per kind of difference. Raises UsageError if a folder is not a
+    published dataset. Raises VerificationFailed if a shard is damaged.
     """
     one, other = _open(left), _open(right)
     # Features of both are numbered: a row has one value digest per feature, by its number.
@@ -108,13 +94,8 @@ def diff(left: str, right: str, shown: int = 5) -> Difference:
 def value_differences(difference: Difference, pair: Pair) -> dict[str, tuple[Any, Any]]:
     """Returns the different values of two records with the same key.
 
-    Args:
-        difference: the result of the comparison.
-        pair: the locations of the records.
-
-    Returns:
-        A dict of feature name to (left, right): lists of values, or None on a side that lacks the
-        feature.
+    Returns a dict of feature name to (left, right): lists of values, or None on a side that lacks
+    the feature.
     """
     # Only the few shown records are read again, instead of keeping the values of all.
     left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
@@ -148,21 +129,14 @@ class _Spill:
 def shard_of(dataset: Dataset, location: RecordLocation) -> tuple[str, ShardEntry]:
     """Returns the split and the shard of a record.
 
-    Args:
-        dataset: the dataset.
-        location: the location of the record; its split is an index.
+    `location` is the location of the record; its split is an index.
     """
     name = list(dataset.splits)[location.split]
     return name, dataset.shard(name, location.shard)
 
 
 def key_of(dataset: Dataset, location: RecordLocation) -> str:
-    """Returns the key of a record.
-
-    Args:
-        dataset: the dataset.
-        location: the location of the record.
-    """
+    """Returns the key of a record."""
     _, shard = shard_of(dataset, location)
     key: str = dataset.index(shard, ["key"])["key"][location.row].as_py()
     return key
@@ -174,7 +148,6 @@ def _features(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
 
 
 def _checksums(dataset: Dataset) -> set[str]:
-    """Returns the checksums of all shards."""
     return {_checksum(shard) for split in dataset.splits.values() for shard in split.shards}
 
 

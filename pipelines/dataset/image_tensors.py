@@ -29,17 +29,13 @@ Fill = Literal["stretch", "crop", "pad"]
 
 @dataclass(frozen=True)
 class Resize:
-    """How images are resized.
+    """How images are resized."""
 
-    Attributes:
-        size: (height, width) in pixels.
-        fill: "stretch" distorts images of another shape, "crop" cuts off their sides, "pad" adds
-            black bars, which are class 0 in masks.
-        antialias: whether each pixel is the mean of all that it covers, which takes longer.
-    """
-
-    size: tuple[int, int]
+    size: tuple[int, int]  # (height, width) in pixels
+    # "stretch" distorts images of another shape, "crop" cuts off their sides, "pad" adds black
+    # bars, which are class 0 in masks.
     fill: Fill = "stretch"
+    # Whether each pixel is the mean of all that it covers, which takes longer.
     antialias: bool = True
 
     @classmethod
@@ -48,13 +44,9 @@ class Resize:
     ) -> Resize | None:
         """Returns the resize for the keywords of `load`; None for no resizing.
 
-        Args:
-            image_size: (height, width), or one number for both, in pixels; None for no resizing.
-            fill: "stretch", "crop" or "pad".
-            antialias: whether each pixel is the mean of all that it covers.
-
-        Raises:
-            UsageError: if a value is not valid.
+        `image_size`: (height, width), or one number for both, in pixels; None for no resizing.
+        `fill`: "stretch", "crop" or "pad". `antialias`: whether each pixel is the mean of all that
+        it covers. Raises UsageError if a value is not valid.
         """
         if fill not in get_args(Fill):
             raise UsageError(f"resize={fill!r}: expected one of {', '.join(get_args(Fill))}")
@@ -98,23 +90,15 @@ class Resize:
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Decodes the images of a schema.
-
-    Attributes:
-        schema: the schema of the records.
-        channels: 3 for RGB, 1 for gray, 0 for the stored number.
-        resize: how images are resized; None for no resizing.
-        common: (height, width) in pixels of all images; None if it is not known.
-        dtype: the type of the pixels.
-        checked: whether each image is checked at run time to have the common size.
-    """
+    """Decodes the images of a schema."""
 
     schema: Schema
-    channels: int
-    resize: Resize | None
+    channels: int  # 3 for RGB, 1 for gray, 0 for the stored number
+    resize: Resize | None  # how images are resized; None for no resizing
+    # (height, width) in pixels of all images; None if it is not known.
     common: tuple[int, int] | None
-    dtype: PixelType = "uint8"
-    checked: bool = False
+    dtype: PixelType = "uint8"  # the type of the pixels
+    checked: bool = False  # whether each image is checked at run time to have the common size
 
     @classmethod
     def of(
@@ -122,14 +106,9 @@ class ImageDecoder:
     ) -> ImageDecoder:
         """Returns the decoder of a schema's images.
 
-        Args:
-            schema: the schema of the records.
-            channels: 3 for RGB, 1 for gray, 0 for the stored number.
-            resize: how images are resized; None for no resizing.
-            dtype: the type of the pixels.
-
-        Raises:
-            UsageError: if raw pixels have no stored size.
+        `channels`: 3 for RGB, 1 for gray, 0 for the stored number. `resize`: how images are
+        resized; None for no resizing. `dtype` is the type of the pixels. Raises UsageError if raw
+        pixels have no stored size.
         """
         if schema.encoded_image is None:
             check_raw_size(schema)
@@ -138,9 +117,7 @@ class ImageDecoder:
     def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
         """Returns a decoder for batches, which requires each image to have the size of the first.
 
-        Args:
-            records: serialized examples; only the first is decoded.
-            parse: a function that parses a serialized example.
+        `records`: serialized examples; only the first is decoded.
         """
         # A batch needs one size. If the schema does not state one, it is that of the first image.
         for example in records.take(1 if self.common is None else 0).map(parse):

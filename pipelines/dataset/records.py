@@ -172,11 +172,7 @@ class Records:
 
 
 class _Index:
-    """The byte ranges and keys of all records of a split, shared by slices.
-
-    Attributes:
-        size: number of records.
-    """
+    """The byte ranges and keys of all records of a split, shared by slices."""
 
     def __init__(self, dataset: Dataset, split: str) -> None:
         self._dataset = dataset

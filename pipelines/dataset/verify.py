@@ -46,12 +46,8 @@ _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
 def raise_problems(where: str, problems: Sequence[Problem]) -> None:
     """Raises the problems of a verification as one error, if there are any.
 
-    Args:
-        where: the verified dataset or files, for the message.
-        problems: the problems found.
-
-    Raises:
-        VerificationFailed: if there are problems.
+    `where` is the verified dataset or files, for the message. Raises VerificationFailed if there
+    are problems.
     """
     if problems:
         shown = "\n  ".join(str(problem) for problem in problems)
@@ -61,15 +57,10 @@ def raise_problems(where: str, problems: Sequence[Problem]) -> None:
 def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Problem]]:
     """Compares all files of a dataset with its manifest.
 
-    Args:
-        directory: the dataset's folder, DIR/NAME/VERSION.
-        verify: "parse" to parse every record, "decode" to decode every image as well.
-
-    Returns:
-        The dataset, and the problems found.
-
-    Raises:
-        VerificationFailed: if no dataset is published there, or its manifest cannot be read.
+    Returns the dataset, and the problems found. `directory` is the dataset's folder,
+    DIR/NAME/VERSION. `verify`: "parse" to parse every record, "decode" to decode every image as
+    well. Raises VerificationFailed if no dataset is published there, or its manifest cannot be
+    read.
     """
     dataset = Dataset.open_unchecked(newest_version(current_folder(directory)))
     directory, manifest = dataset.directory, dataset.manifest
@@ -104,16 +95,9 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Proble
 def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[int, list[Problem]]:
     """Checks the records of TFRecord files against a schema.
 
-    Args:
-        paths: the paths of the files.
-        schema: the schema that every record must match.
-        verify: "parse" to parse every record, "decode" to decode every image as well.
-
-    Returns:
-        The number of records, and the problems found.
-
-    Raises:
-        UsageError: if the schema has no features, or a file cannot be read.
+    Returns the number of records, and the problems found. `verify`: "parse" to parse every record,
+    "decode" to decode every image as well. Raises UsageError if the schema has no features, or a
+    file cannot be read.
     """
     if not schema.features:
         raise UsageError(f"--schema {schema.name}: has no features to check records against")

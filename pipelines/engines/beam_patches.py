@@ -134,10 +134,6 @@ def cached_view(options: PipelineOptions, kind: type[View]) -> View:
     Beam builds an argparse parser for each view, and requests 900 views: one for each type that it
     compares, for example. https://github.com/apache/beam/issues/26034 (parse the pipeline options
     only once) would make this unnecessary.
-
-    Args:
-        options: the pipeline options.
-        kind: the class of the view.
     """
     known = _views.setdefault(options, {})
     view: View | None = known.get(kind)
@@ -209,9 +205,7 @@ class WatchedWorkerHandler(worker_handlers.SubprocessSdkWorkerHandler):
 def answer_for_dead_worker(connection: Any, error: str) -> None:
     """Answers all pending and all future requests to a worker with an error.
 
-    Args:
-        connection: Beam's `ControlConnection` to the worker.
-        error: the message with which the run fails.
+    `connection`: Beam's `ControlConnection` to the worker.
     """
     ask = connection.push
 

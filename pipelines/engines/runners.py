@@ -124,8 +124,7 @@ def make_runner(options: PipelineOptions) -> PipelineRunner:
 def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline for the runner in the options.
 
-    Raises:
-        UsageError: if the runner is unknown, or rejects the options.
+    Raises UsageError if the runner is unknown, or rejects the options.
     """
     setup = options.view_as(SetupOptions)
     if setup.save_main_session is None:
@@ -143,10 +142,8 @@ def resolve_options(options: PipelineOptions) -> None:
     """Adds the options that a runner needs, in place.
 
     Engines on this machine use threads of this process as workers. The default timeout of Prism,
-    which ends every job after five minutes, is removed.
-
-    Raises:
-        UsageError: if the runner is unknown, or would fail or hang without a clear message.
+    which ends every job after five minutes, is removed. Raises UsageError if the runner is unknown,
+    or would fail or hang without a clear message.
     """
     name, portable = runner_name(options), options.view_as(PortableOptions)
     _check_name(name)
@@ -203,12 +200,7 @@ def _master(options: PipelineOptions, name: str) -> str:
 def check_submission(config: ConvertConfig, options: PipelineOptions) -> None:
     """Rejects options and paths with which a job would fail minutes later, on the service.
 
-    Args:
-        config: the options of the conversion.
-        options: pipeline options of Beam.
-
-    Raises:
-        UsageError: if an option is missing, or a path that workers need is on this machine.
+    Raises UsageError if an option is missing, or a path that workers need is on this machine.
     """
     runner = runner_name(options)
     if runner != _SERVICE:
@@ -246,12 +238,7 @@ def waits_for_result(options: PipelineOptions) -> bool:
 
 
 def job_page(result: PipelineResult, options: PipelineOptions) -> str | None:
-    """Returns the URL of a job's web page; None if the job does not run on a service.
-
-    Args:
-        result: the result of a pipeline.
-        options: pipeline options of Beam.
-    """
+    """Returns the URL of a job's web page; None if the job does not run on a service."""
     if runner_name(options) != _SERVICE or not result.has_job:
         return None
     given = options.view_as(GoogleCloudOptions)
@@ -315,8 +302,7 @@ def _first_and_last(error: Exception) -> str:
 def dead_worker_message(how: str) -> str:
     """Returns the message for a worker process that died.
 
-    Args:
-        how: its exit code, or the symptom.
+    `how` is its exit code, or the symptom.
     """
     return (
         f"a worker process died ({how}); 137 or -9 means that it was killed, usually "

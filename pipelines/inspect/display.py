@@ -45,12 +45,7 @@ _HEX_BYTES = 32
 
 
 def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
-    """Prints the features of the records, with their kinds and lengths.
-
-    Args:
-        terminal: the terminal to print to.
-        records: the records from which to infer features.
-    """
+    """Prints the features of the records, with their kinds and lengths."""
     rows = []
     for feature in infer_features([r.features for r in records if r.features is not None]):
         low, high = feature.lengths
@@ -60,13 +55,7 @@ def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
 
 
 def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
-    """Prints one row per record, with as many features as fit the width of the terminal.
-
-    Args:
-        terminal: the terminal to print to.
-        records: the records to print.
-        names: the class names of features.
-    """
+    """Prints one row per record, with as many features as fit the width of the terminal."""
     keyed = any(record.key for record in records)
     found = [record.features or {} for record in records]
     features = sorted({name for one in found for name in one}, key=lambda n: _rank(n, found, names))
@@ -109,10 +98,6 @@ def _cell(features: Mapping[str, list[Any]], name: str, classes: Sequence[str]) 
 def short(value: Any, classes: Sequence[str] = ()) -> str:
     """Returns a value as a short text.
 
-    Args:
-        value: a value of a feature.
-        classes: the class names of the feature.
-
     >>> short(1, ["cat", "dog"]), short(0.1), short(b"x" * 99)[-1]
     ('1 dog', '0.1', '…')
     """
@@ -138,13 +123,7 @@ def describe_image(value: bytes) -> str:
 
 
 def print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
-    """Prints all values of all features of a record.
-
-    Args:
-        terminal: the terminal to print to.
-        record: the record to print.
-        names: the class names of features.
-    """
+    """Prints all values of all features of a record."""
     location = f"{record.file}: record {record.number} at byte {record.offset:,}"
     terminal.line(f"{location}, {len(record.data):,} bytes")
     if record.key:
@@ -203,13 +182,7 @@ _SECONDS = 10.0
 def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:
     """Writes a contact sheet as PNG.
 
-    Args:
-        path: the path of the PNG file.
-        records: the records to draw.
-        names: the class names of features.
-
-    Raises:
-        UsageError: if no record holds an image, or the file cannot be written.
+    Raises UsageError if no record holds an image, or the file cannot be written.
     """
     # Checked before anything is drawn or written.
     if not any(image_key(_shown(record)) for record in records):
@@ -223,12 +196,7 @@ def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassN
 
 
 def make_tile(record: FoundRecord, names: ClassNames) -> Tile:
-    """Draws the tile of a record: its image and captions, or the error if it cannot be decoded.
-
-    Args:
-        record: the record to draw.
-        names: the class names of features.
-    """
+    """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
     features = _shown(record)
     title, key = label_text(features, names), record.key or _key_of(features, record.number)
     try:
@@ -245,12 +213,7 @@ def _shown(record: FoundRecord) -> dict[str, list[Any]]:
 
 
 def label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
-    """Returns the values of the first feature that is a label, as text.
-
-    Args:
-        features: the features of a record.
-        names: the class names of features.
-    """
+    """Returns the values of the first feature that is a label, as text."""
     # Well-known label features take precedence over other features with class names.
     for feature in (*_LABELS, *names):
         if values := features.get(feature):

@@ -31,45 +31,30 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 
 @dataclass(frozen=True)
 class FoundRecord:
-    """A record with its location.
-
-    Attributes:
-        file: the path of the file.
-        number: the index of the record within the file, from 0.
-        offset: the first byte of the record in the uncompressed file.
-        data: the serialized record.
-        features: the parsed features; None if the record is not a `tf.train.Example`.
-        key: the key of the record; "" outside of a published dataset.
-        split: the split of the record; "" outside of a published dataset.
-    """
+    """A record with its location."""
 
     file: str
-    number: int
-    offset: int
+    number: int  # the index of the record within the file, from 0
+    offset: int  # the first byte of the record in the uncompressed file
     data: bytes
+    # The parsed features; None if the record is not a `tf.train.Example`.
     features: dict[str, list[Any]] | None
-    key: str = ""
-    split: str = ""
+    key: str = ""  # the key of the record; "" outside of a published dataset
+    split: str = ""  # the split of the record; "" outside of a published dataset
 
 
 @dataclass(frozen=True)
 class RecordSource:
-    """The files to read records from.
+    """The files to read records from."""
 
-    Attributes:
-        files: the TFRecord files, in order.
-        dataset: the published dataset that the files belong to, if any.
-    """
-
-    files: tuple[str, ...]
-    dataset: Dataset | None = None
+    files: tuple[str, ...]  # the TFRecord files, in order
+    dataset: Dataset | None = None  # the published dataset that the files belong to, if any
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> RecordSource:
         """Returns the source for paths: one published dataset, or any files and folders.
 
-        Raises:
-            UsageError: if there is no TFRecord file.
+        Raises UsageError if there is no TFRecord file.
         """
         folder = paths[0]
         if len(paths) == 1 and not _exists(layout.join(folder, layout.SUCCESS)):
@@ -82,8 +67,7 @@ class RecordSource:
     def first(self, count: int) -> Iterator[FoundRecord]:
         """Yields the first records of all files; of a dataset, the first of each split.
 
-        Raises:
-            VerificationFailed: at the first damaged record.
+        Raises VerificationFailed: at the first damaged record.
         """
         if self.dataset is None:
             yield from islice(self._in_files(), count)
@@ -97,8 +81,7 @@ class RecordSource:
     def by_number(self, number: int) -> FoundRecord:
         """Returns a record by its number, from 0, counted over all files.
 
-        Raises:
-            UsageError: if there are fewer records.
+        Raises UsageError if there are fewer records.
         """
         total = 0
         # Only a manifest has the number of records per file; other files are read from the start.
@@ -116,10 +99,8 @@ class RecordSource:
     def by_key(self, key: str) -> FoundRecord:
         """Returns the record with a key.
 
-        In files without an index of keys, this is the first record with the key as a value.
-
-        Raises:
-            UsageError: if there is no such record.
+        In files without an index of keys, this is the first record with the key as a value. Raises
+        UsageError if there is no such record.
         """
         if self.dataset is None:
             return self._by_value(key)
@@ -157,8 +138,7 @@ def _in_split(dataset: Dataset, split: str) -> Iterator[FoundRecord]:
 def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
     """Returns the record at a location.
 
-    Raises:
-        VerificationFailed: if it is damaged.
+    Raises VerificationFailed if it is damaged.
     """
     shard = dataset.shard(location.split, location.shard)
     data = dataset.record(shard, location.record, (location.offset, location.length))
@@ -176,8 +156,7 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
 def find_record_files(paths: Sequence[str]) -> list[str]:
     """Returns the TFRecord files at the paths; searches folders.
 
-    Raises:
-        UsageError: if a path does not exist, or a folder has no TFRecord file.
+    Raises UsageError if a path does not exist, or a folder has no TFRecord file.
     """
     return [file for path in paths for file in _files_of(path)]
 
@@ -227,9 +206,8 @@ def _is_folder(path: str) -> bool:
 def read_records(file: str) -> Iterator[FoundRecord]:
     """Yields the records of a file.
 
-    Raises:
-        VerificationFailed: at the first damaged record, with its number and byte offset.
-        UsageError: if the file cannot be opened.
+    Raises VerificationFailed: at the first damaged record, with its number and byte offset. Raises
+    UsageError if the file cannot be opened.
     """
     number = 0
     try:

@@ -17,27 +17,17 @@ _WILDCARDS = "*?["
 
 
 class DatasetName(NamedTuple):
-    """The identity of a dataset in OpenLineage.
+    """The identity of a dataset in OpenLineage."""
 
-    Attributes:
-        namespace: the store: `file`, or a scheme with its authority, such as `s3://bucket`.
-        name: the path within the store.
-    """
-
-    namespace: str
+    namespace: str  # the store: `file`, or a scheme with its authority, such as `s3://bucket`
     name: str
 
 
 class Input(NamedTuple):
-    """A dataset that a run reads.
-
-    Attributes:
-        name: its name.
-        version: its version, or "" if it has none.
-    """
+    """A dataset that a run reads."""
 
     name: DatasetName
-    version: str = ""
+    version: str = ""  # its version, or "" if it has none
 
 
 def name_of(path: str) -> DatasetName:
@@ -66,10 +56,6 @@ def tables_of(config: ConvertConfig, snapshots: Sequence[TableSnapshot] = ()) ->
     """Returns the tables that a run reads, with those of labels, but without a base version.
 
     The files of a pattern are one dataset: the folder before the first wildcard.
-
-    Args:
-        config: the options.
-        snapshots: the snapshots of those that are lakehouse tables.
     """
     known = {snapshot.input: snapshot for snapshot in snapshots}
     labels = () if config.labels is None else (config.labels,)

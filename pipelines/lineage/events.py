@@ -48,20 +48,12 @@ _DEFAULT_NAMESPACE = "recordmill"
 
 @dataclass(frozen=True)
 class RunSource:
-    """What the events of a run state of its job and its inputs.
-
-    Attributes:
-        command: the command that runs.
-        config: the options.
-        base: the base version, or None.
-        sizes: the sizes of the files of the tables in bytes; None where they are unknown.
-        environment: the environment variables.
-        snapshots: the snapshots of lakehouse tables.
-    """
+    """What the events of a run state of its job and its inputs."""
 
     command: Literal["convert", "forget"]
     config: ConvertConfig
     base: Base | None
+    # The sizes of the files of the tables in bytes; None where they are unknown.
     sizes: Sequence[int | None]
     environment: Mapping[str, str]
     snapshots: Sequence[TableSnapshot] = ()
@@ -70,13 +62,8 @@ class RunSource:
 def event_of(source: RunSource, record: RunRecord, manifest: Manifest | None = None) -> RunEvent:
     """Returns the event for the start or the end of a run.
 
-    Args:
-        source: its job and its inputs.
-        record: its record, of a run that is running or has ended.
-        manifest: the manifest that it has published, or None.
-
-    Raises:
-        UsageError: if an environment variable is invalid.
+    `record` is its record, of a run that is running or has ended. Raises UsageError if an
+    environment variable is invalid.
     """
     by = f"pkg:pypi/recordmill@{quote(record.versions['recordmill'])}"
     namespace = source.environment.get("OPENLINEAGE_NAMESPACE") or _DEFAULT_NAMESPACE

@@ -45,16 +45,9 @@ def run(
 ) -> RunRecord:
     """Runs a conversion, and returns its record, with a warning if events were not sent.
 
-    Args:
-        command: the command, for the name of the job.
-        job: the conversion.
-        options: pipeline options of Beam.
-        interrupt: records whether the process received a signal.
-        submission: called with the web page of a job that was submitted to a service.
-        stages: adds other stages than those of a conversion to a pipeline.
-
-    Raises:
-        KeyboardInterrupt: if the host program raised it.
+    `interrupt`: records whether the process received a signal. `submission`: called with the web
+    page of a job that was submitted to a service. `stages`: adds other stages than those of a
+    conversion to a pipeline. Raises KeyboardInterrupt if the host program raised it.
     """
     if not is_configured(os.environ):
         return run_conversion(job, options, interrupt, submission, stages)

@@ -22,34 +22,21 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the map of centers.
+    """A cell of the map of centers."""
 
-    Attributes:
-        column: its number from the left, from 0.
-        row: its number from the top, from 0.
-        count: number of boxes whose center is in it.
-        shade: the count as a fraction of the largest count.
-    """
-
-    column: int
-    row: int
+    column: int  # its number from the left, from 0
+    row: int  # its number from the top, from 0
     count: int
     shade: float
 
 
 @dataclass(frozen=True)
 class BoxStatistics:
-    """The statistics of the boxes in a sample of records.
-
-    Attributes:
-        records: number of sampled records.
-        boxes: number of their boxes.
-        histograms: (title, histogram) of boxes per record, and of widths, heights and sizes.
-        centers: the cells of the map that have a center.
-    """
+    """The statistics of the boxes in a sample of records."""
 
     records: int
     boxes: int
+    # (title, histogram) of boxes per record, and of widths, heights and sizes.
     histograms: tuple[tuple[str, Histogram], ...]
     centers: tuple[Cell, ...]
 
@@ -57,12 +44,7 @@ class BoxStatistics:
 def box_statistics(
     schema: Schema, records: Sequence[Mapping[str, Sequence[Any]]]
 ) -> BoxStatistics | None:
-    """Returns the statistics of boxes, or None without any.
-
-    Args:
-        schema: the resolved schema.
-        records: the values of each sampled record, by feature.
-    """
+    """Returns the statistics of boxes, or None without any."""
     found = [list(_boxes(schema, record)) for record in records]
     boxes = [box for of_record in found for box in of_record]
     if not boxes:

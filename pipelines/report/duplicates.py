@@ -34,19 +34,12 @@ _SHIFTS = np.arange(60, -4, -4, dtype=np.uint64)
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Records with the same image.
-
-    Attributes:
-        records: the number of records.
-        locations: the locations of the first records of each split and class.
-        spans_splits: whether the records are in more than one split.
-        conflicting: whether the records have different classes.
-    """
+    """Records with the same image."""
 
     records: int
     locations: tuple[RecordLocation, ...]
-    spans_splits: bool
-    conflicting: bool
+    spans_splits: bool  # whether the records are in more than one split
+    conflicting: bool  # whether the records have different classes
 
 
 def find_duplicates(dataset: Dataset) -> tuple[DuplicateGroup, ...]:

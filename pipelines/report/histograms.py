@@ -18,17 +18,10 @@ MAX_VALUE_BARS = 16
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a histogram.
-
-    Attributes:
-        low: the lower edge, as text.
-        high: the upper edge, as text; of whole numbers, the last one.
-        count: the number of values in the bar.
-        height: the height in percent of the highest bar.
-    """
+    """One bar of a histogram."""
 
     low: str
-    high: str
+    high: str  # the upper edge, as text; of whole numbers, the last one
     count: int
     height: float
 
@@ -40,19 +33,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram with bars of equal width.
-
-    Attributes:
-        bars: the bars from left to right.
-        minimum: the smallest value, as text.
-        maximum: the largest value, as text.
-        is_logarithmic: whether each edge is a multiple of the one before.
-    """
+    """A histogram with bars of equal width."""
 
     bars: tuple[Bar, ...]
     minimum: str
     maximum: str
-    is_logarithmic: bool = False
+    is_logarithmic: bool = False  # whether each edge is a multiple of the one before
 
     @property
     def peak(self) -> Bar:
@@ -73,14 +59,9 @@ def histogram_of_bins(
 ) -> Histogram | None:
     """Returns the histogram of logarithmic bins; merges neighboring bins above `MAX_BARS`.
 
-    Args:
-        counts: the number of values by bin index; bin i begins at 2 ** (i / steps).
-        steps: bins per doubling of the value.
-        write: formats a value as text.
-        ends: the exact minimum and maximum, where known; by default the outer edges.
-
-    Returns:
-        The histogram, or None if there are no values.
+    Returns the histogram, or None if there are no values. `counts` is the number of values by bin
+    index; bin i begins at 2 ** (i / steps). `ends` is the exact minimum and maximum, where known;
+    by default the outer edges.
     """
     if not counts:
         return None
@@ -98,12 +79,7 @@ def histogram_of_bins(
 
 
 def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
-    """Returns the histogram of values, with up to 16 bars of equal width.
-
-    Args:
-        values: finite numbers, at least one.
-        write: formats a value as text.
-    """
+    """Returns the histogram of values, with up to 16 bars of equal width."""
     low, high = min(values), max(values)
     if all(isinstance(value, int) for value in values):
         # Bar i holds whole numbers: those from its edge to below the next.
@@ -122,12 +98,7 @@ def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) 
 
 
 def make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
-    """Returns the bars of a histogram.
-
-    Args:
-        counts: number of values per bar.
-        edges: the lower and the upper edge of each bar, as text.
-    """
+    """Returns the bars of a histogram."""
     top = max(counts, default=0) or 1
     # A bar with few values is still 1.5 % high, so that it is visible.
     return tuple(

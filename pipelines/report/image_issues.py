@@ -12,16 +12,9 @@ from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 
 @dataclass(frozen=True)
 class ShownIssue:
-    """A quality issue with its worst images.
+    """A quality issue with its worst images."""
 
-    Attributes:
-        name: its name, as in `--reject_quality`.
-        rule: the measure and its limit.
-        images: number of images with it.
-        examples: measure and location of the worst ones.
-    """
-
-    name: IssueName
+    name: IssueName  # its name, as in `--reject_quality`
     rule: str
     images: int
     examples: tuple[tuple[float, RecordLocation], ...]

@@ -46,37 +46,21 @@ _JSON = ("coco", "jsonl")
 
 @dataclass(frozen=True)
 class ShownReject:
-    """One rejected row.
-
-    Attributes:
-        key: the key of the row, or "".
-        uri: the path or URL of the image, or "".
-        source: the file and line.
-        detail: the message: what was expected, and what was found.
-        thumbnail: the part of the image that can be decoded.
-        row: the line of a text table; "" for other sources, or if it cannot be read again.
-    """
+    """One rejected row."""
 
     key: str
-    uri: str
+    uri: str  # the path or URL of the image, or ""
     source: str
-    detail: str
-    thumbnail: Thumbnail = NO_THUMBNAIL
-    row: str = ""
+    detail: str  # the message: what was expected, and what was found
+    thumbnail: Thumbnail = NO_THUMBNAIL  # the part of the image that can be decoded
+    row: str = ""  # the line of a text table; "" for other sources, or if it cannot be read again
 
 
 @dataclass(frozen=True)
 class RejectGroup:
-    """The rejects of one reason.
+    """The rejects of one reason."""
 
-    Attributes:
-        reason: the value of a `Reason`.
-        meaning: a sentence that explains the reason.
-        count: the number of rejects.
-        shown: some of the rejects.
-    """
-
-    reason: str
+    reason: str  # the value of a `Reason`
     meaning: str
     count: int
     shown: tuple[ShownReject, ...]
@@ -88,14 +72,7 @@ def reject_groups(
     guard: ImageRootGuard = UNRESTRICTED,
     input_format: str = "auto",
 ) -> list[RejectGroup]:
-    """Returns the rejects of a run by reason, most frequent first.
-
-    Args:
-        dataset: the dataset.
-        budget: the limit of the size of all thumbnails.
-        guard: restricts the images that are read.
-        input_format: the format of sources whose format cannot be detected.
-    """
+    """Returns the rejects of a run by reason, most frequent first."""
     chosen = _choose(dataset.rejects())
     sources = [reject["source"] for rejects in chosen.values() for reject in rejects]
     rows = _rows(sources, input_format)

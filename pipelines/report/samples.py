@@ -58,27 +58,18 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small image embedded in a page.
+    """A small image embedded in a page."""
 
-    Attributes:
-        url: a data: URL; "" if there is no image.
-        width: the width in pixels.
-        height: the height in pixels.
-        error: the reason why there is no image.
-    """
-
-    url: str = ""
-    width: int = 0
-    height: int = 0
-    error: str = ""
+    url: str = ""  # a data: URL; "" if there is no image
+    width: int = 0  # the width in pixels
+    height: int = 0  # the height in pixels
+    error: str = ""  # the reason why there is no image
 
     @classmethod
     def of(cls, jpeg: bytes, size: tuple[int, int]) -> Thumbnail:
         """Returns the thumbnail of an encoded image.
 
-        Args:
-            jpeg: the encoded image.
-            size: (width, height) in pixels.
+        `size`: (width, height) in pixels.
         """
         return cls("data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii"), *size)
 
@@ -88,14 +79,9 @@ NO_THUMBNAIL = Thumbnail()
 
 @dataclass
 class ThumbnailBudget:
-    """The limit of the size of all thumbnails on a page.
+    """The limit of the size of all thumbnails on a page."""
 
-    Attributes:
-        remaining: the remaining bytes.
-        omitted: the number of thumbnails that exceeded the limit.
-    """
-
-    remaining: int
+    remaining: int  # the remaining bytes
     omitted: int = field(default=0)
 
     def admit(self, thumbnail: Thumbnail) -> Thumbnail:
@@ -110,12 +96,9 @@ class ThumbnailBudget:
 def thumbnails(
     dataset: Dataset, locations: Iterable[RecordLocation], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
-    """Returns the thumbnails of records, with boxes and masks; for sequences, of the first frame.
+    """Returns the thumbnails of records, with boxes and masks.
 
-    Args:
-        dataset: the dataset.
-        locations: the records.
-        budget: the limit of the size of all thumbnails.
+    For sequences, of the first frame.
     """
     schema = dataset.manifest.dataset_schema
     if not schema.image_feature:
@@ -198,27 +181,16 @@ def _identity(record: bytes | str) -> bytes | str:
 
 @dataclass(frozen=True)
 class ClassSamples:
-    """Sample records of one class, or of all records if there are no classes.
+    """Sample records of one class, or of all records if there are no classes."""
 
-    Attributes:
-        name: the class name; "" if there are no classes.
-        splits: (location, thumbnail) of the sample records, by split.
-    """
-
-    name: str
+    name: str  # the class name; "" if there are no classes
     splits: dict[str, list[tuple[RecordLocation, Thumbnail]]]
 
 
 def samples(
     dataset: Dataset, tables: list[ClassTable], budget: ThumbnailBudget
 ) -> list[ClassSamples]:
-    """Returns sample records with their thumbnails, by class and split.
-
-    Args:
-        dataset: the dataset.
-        tables: the class tables.
-        budget: the limit of the size of all thumbnails.
-    """
+    """Returns sample records with their thumbnails, by class and split."""
     manifest = dataset.manifest
     rows = _sampled_rows(tables, class_feature(manifest), manifest)
     # One cell per class and split; a single class gets four times as many samples.
@@ -263,14 +235,8 @@ def sample_locations(
     """Returns the locations of the first records of each class and split.
 
     Records are ordered by a salted hash of their keys, so the first ones are a fair sample, the
-    same in every run.
-
-    Args:
-        dataset: the dataset.
-        numbers: the number of records by class name, by split; the class "" stands for all records.
-
-    Returns:
-        The locations by (split, class name).
+    same in every run. Returns the locations by (split, class name). `numbers` is the number of
+    records by class name, by split; the class "" stands for all records.
     """
     # {(split, class name): [RecordLocation]}
     found: dict[tuple[str, str], list[RecordLocation]] = {}

@@ -30,17 +30,11 @@ SAMPLED_CLASSES = 24
 
 @dataclass(frozen=True)
 class ClassRow:
-    """The label counts of one class.
+    """The label counts of one class."""
 
-    Attributes:
-        name: the class name, or the id as text if the classes have no names.
-        id: the class id.
-        counts: labels per split, in the order of the splits.
-    """
-
-    name: str
+    name: str  # the class name, or the id as text if the classes have no names
     id: int
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # labels per split, in the order of the splits
 
     @property
     def total(self) -> int:
@@ -50,13 +44,7 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class ClassTable:
-    """The classes of one feature, most frequent first.
-
-    Attributes:
-        feature: the Example key.
-        splits: the names of the splits.
-        rows: one row per class.
-    """
+    """The classes of one feature, most frequent first."""
 
     feature: str
     splits: tuple[str, ...]
@@ -118,12 +106,7 @@ def _whole(value: float) -> str:
 
 
 def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[ClassRow, ...]:
-    """Returns the first and the last rows of a table.
-
-    Args:
-        rows: the rows of the classes, most frequent first.
-        number: the number of rows to return.
-    """
+    """Returns the first and the last rows of a table."""
     if len(rows) <= number:
         return rows
     return (*rows[: number - number // 2], *rows[-(number // 2) :])
@@ -142,43 +125,27 @@ _TEXT_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class FeatureStatistics:
-    """The statistics of one feature in a sample of records.
-
-    Attributes:
-        name: the Example key.
-        kind: the kind of the values, such as "int64, class id".
-        shape: the number of values per record, as text.
-        source: the origin of the values, as in the schema.
-        missing: the number of sampled records without a value.
-        values: the histogram of numeric values.
-        texts: some of the string values.
-        note: distinct values and lengths of strings, or the number of values that are not finite.
-    """
+    """The statistics of one feature in a sample of records."""
 
     name: str
-    kind: str
-    shape: str
+    kind: str  # the kind of the values, such as "int64, class id"
+    shape: str  # the number of values per record, as text
     source: str
-    missing: int = 0
+    missing: int = 0  # the number of sampled records without a value
     values: Histogram | None = None
     texts: tuple[str, ...] = ()
+    # Distinct values and lengths of strings, or the number of values that are not finite.
     note: str = ""
 
 
 @dataclass(frozen=True)
 class SampleStatistics:
-    """The statistics of all features in a sample of records.
-
-    Attributes:
-        records: the number of sampled records.
-        features: the statistics of each feature, in the schema's order.
-        boxes: the statistics of boxes; None without boxes.
-        rows: (split, values of the features as texts) of some records; empty for images.
-    """
+    """The statistics of all features in a sample of records."""
 
     records: int
-    features: tuple[FeatureStatistics, ...]
-    boxes: BoxStatistics | None = None
+    features: tuple[FeatureStatistics, ...]  # the statistics of each feature, in the schema's order
+    boxes: BoxStatistics | None = None  # the statistics of boxes; None without boxes
+    # (split, values of the features as texts) of some records; empty for images.
     rows: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 

@@ -91,9 +91,7 @@ def plain(value: object) -> str:
 def percent(part: float, whole: float) -> str:
     """Returns the share of a part as a percentage.
 
-    Args:
-        part: the numerator.
-        whole: the denominator; may be 0.
+    `whole` is the denominator; may be 0.
 
     >>> percent(1, 3), percent(0, 0), percent(9999, 10000)
     ('33.3 %', '0 %', '99.99 %')
@@ -162,18 +160,11 @@ _SECTIONS = {
 
 @dataclass(frozen=True)
 class ReportInput:
-    """The input of a report.
-
-    Attributes:
-        dataset: the written dataset.
-        record: the run record.
-        image_statistics: sizes and formats of the images that the run wrote.
-        problems: the problems found by a failed verification.
-    """
+    """The input of a report."""
 
     dataset: Dataset
     record: RunRecord
-    image_statistics: ImageTally
+    image_statistics: ImageTally  # sizes and formats of the images that the run wrote
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -189,13 +180,7 @@ class _Sections:
     warnings: list[str] = field(default_factory=list)
 
     def collect(self, name: str, section: Callable[..., T], *arguments: Any) -> T | None:
-        """Returns the result of a section; None, with a warning, if it fails.
-
-        Args:
-            name: the name of the section, for the warning.
-            section: the function that returns the section.
-            arguments: its arguments.
-        """
+        """Returns the result of a section; None, with a warning, if it fails."""
         try:
             return section(*arguments)
         except Exception as error:  # noqa: BLE001 - a bug in the report must not fail the run
@@ -207,11 +192,7 @@ class _Sections:
 def write_report(source: ReportInput) -> list[str]:
     """Writes report.html into the folder of a dataset.
 
-    Args:
-        source: the dataset and the run.
-
-    Returns:
-        One warning per section that could not be rendered.
+    Returns one warning per section that could not be rendered.
     """
     sections = _Sections()
     page = sections.collect("the page", lambda: render(_content(source, sections)))

@@ -38,14 +38,10 @@ _abandoned: set[str] = set()
 
 @dataclass
 class Lock:
-    """A held lock.
-
-    Attributes:
-        path: path of the lock file.
-        descriptor: the open file; None after release, and in object stores, which have no locks.
-    """
+    """A held lock."""
 
     path: str
+    # The open file; None after release, and in object stores, which have no locks.
     descriptor: int | None
 
     def release(self) -> None:
@@ -61,13 +57,8 @@ class Lock:
 def lock(path: str, what: str) -> Lock:
     """Creates and locks a file.
 
-    Args:
-        path: path of the lock file.
-        what: the folder that the lock protects, for messages.
-
-    Raises:
-        DatasetExists: if another run holds the lock.
-        UsageError: if the file cannot be created, or is not a lock file.
+    Raises DatasetExists if another run holds the lock. Raises UsageError if the file cannot be
+    created, or is not a lock file.
     """
     # Repeated if the previous holder deletes the file between open() and flock().
     while True:
@@ -126,11 +117,7 @@ def _is_at(path: str, descriptor: int) -> bool:
 def committing(run_id: str) -> Iterator[None]:
     """Prevents a run from being abandoned while the body publishes it.
 
-    Args:
-        run_id: the run that is published.
-
-    Raises:
-        RecordmillError: if the run has been abandoned.
+    Raises RecordmillError if the run has been abandoned.
     """
     with _publishing:
         if run_id in _abandoned:
@@ -140,11 +127,7 @@ def committing(run_id: str) -> Iterator[None]:
 
 @contextmanager
 def abandoning(run_id: str) -> Iterator[None]:
-    """Prevents a run from being published while the body cleans up, and afterwards.
-
-    Args:
-        run_id: the run that failed.
-    """
+    """Prevents a run from being published while the body cleans up, and afterwards."""
     with _publishing:
         _abandoned.add(run_id)
         yield
@@ -155,19 +138,11 @@ def lock_target(
 ) -> tuple[Target, Lock] | None:
     """Locks the folders of a run, and prepares them.
 
-    The files of an unfinished run are deleted, except for its finished shards.
-
-    Args:
-        config: the options.
-        context: identity and start time of the run.
-        dry_run: whether to leave all folders unchanged, and unlocked.
-
-    Returns:
-        The folders and their lock; None if the dataset is already published and is kept (`skip`).
-
-    Raises:
-        DatasetExists: if the dataset is published and not replaced, or another run is writing it.
-        UsageError: if the folder contains files that were not written by a run.
+    The files of an unfinished run are deleted, except for its finished shards. Returns the folders
+    and their lock; None if the dataset is already published and is kept (`skip`). `dry_run`:
+    whether to leave all folders unchanged, and unlocked. Raises DatasetExists if the dataset is
+    published and not replaced, or another run is writing it. Raises UsageError if the folder
+    contains files that were not written by a run.
     """
     _check_directory(config.directory, dry_run)
     try:
@@ -247,9 +222,8 @@ def _clean_up_after_kill(target: Target) -> None:
 def lock_folders(target: Target) -> Lock:
     """Locks the folders of a run; in an object store, which has no locks, this does nothing.
 
-    Raises:
-        DatasetExists: if another run is writing the dataset.
-        UsageError: if the lock file cannot be created.
+    Raises DatasetExists if another run is writing the dataset. Raises UsageError if the lock file
+    cannot be created.
     """
     if not is_local(target.final):
         return Lock(_lock_path(target), None)

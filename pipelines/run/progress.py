@@ -39,17 +39,11 @@ Poll = Callable[[], ProgressCounters]
 
 
 class Stage(NamedTuple):
-    """The current stage of a run.
-
-    Attributes:
-        name: a participle, such as "writing".
-        done: number of rows that have passed the stage.
-        total: number of rows that will pass it; None if unknown.
-    """
+    """The current stage of a run."""
 
     name: str
-    done: int
-    total: int | None
+    done: int  # number of rows that have passed the stage
+    total: int | None  # number of rows that will pass it; None if unknown
 
 
 def stage_of(counters: ProgressCounters) -> Stage:
@@ -78,11 +72,7 @@ def _of(name: str, done: int, total: int) -> Stage:
 
 @contextmanager
 def progress(poll: Poll) -> Iterator[None]:
-    """Shows progress on standard error while the body runs.
-
-    Args:
-        poll: returns the progress counters.
-    """
+    """Shows progress on standard error while the body runs."""
     console = Console(stderr=True)
     done = threading.Event()
     show = _show_bar if console.is_terminal else _show_lines
@@ -138,10 +128,7 @@ def _show_lines(_: Console, poll: Poll, done: threading.Event) -> None:
 def describe(stage: Stage, seconds: float, rejected: int) -> str:
     """Returns the counts of a stage as text.
 
-    Args:
-        stage: the stage.
-        seconds: time since the stage began.
-        rejected: number of rows rejected in the whole run.
+    `rejected` is number of rows rejected in the whole run.
 
     >>> describe(Stage("writing", 500, 2000), 2.5, 3)
     '500/2,000 (200/s, 3 rejected)'
@@ -156,10 +143,8 @@ def describe(stage: Stage, seconds: float, rejected: int) -> str:
 def poll_workers(folder: str, options: PipelineOptions) -> Iterator[Poll]:
     """Provides a function that returns the workers' progress counters while the body runs.
 
-    Args:
-        folder: the folder where workers in other processes write their counters; it is created
-            before the body, and deleted afterwards.
-        options: pipeline options of Beam, which pass the folder to the workers.
+    `folder` is the folder where workers in other processes write their counters; it is created
+    before the body, and deleted afterwards.
     """
     COUNTERS.reset()
     if is_in_process(options):

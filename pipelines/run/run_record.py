@@ -39,21 +39,14 @@ RUNNING = "running"
 
 @dataclass(frozen=True)
 class RunContext:
-    """Identity and start of a run.
-
-    Attributes:
-        run_id: a random id.
-        started: seconds since 1970.
-        runner: the name of the Beam runner.
-        command: the command line with secrets masked; () for a call of the library.
-        folder: the working folder of the command; "" for a call of the library.
-    """
+    """Identity and start of a run."""
 
     run_id: str
-    started: float
+    started: float  # seconds since 1970
     runner: str
+    # The command line with secrets masked; () for a call of the library.
     command: tuple[str, ...] = ()
-    folder: str = ""
+    folder: str = ""  # the working folder of the command; "" for a call of the library
 
     def record_in(self, *directories: str) -> RunRecord | None:
         """Returns the result of this run from the first of some folders that has it."""
@@ -66,67 +59,29 @@ class RunContext:
     def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
         """Returns the context of a run that begins now.
 
-        Args:
-            runner: the name of the Beam runner.
-            command: the command line; its secrets are masked.
+        `command` is the command line; its secrets are masked.
         """
         shown = tuple(masked_command(command))
         return cls(uuid.uuid4().hex, time.time(), runner, shown, working_folder() if shown else "")
 
 
 class Throughput(BaseModel):
-    """The number of records written over time.
+    """The number of records written over time."""
 
-    Attributes:
-        begins: seconds from the start of the run to the first interval.
-        interval: length of an interval in seconds.
-        records: records written in each interval.
-    """
-
-    begins: float = 0.0
-    interval: int = 1
+    begins: float = 0.0  # seconds from the start of the run to the first interval
+    interval: int = 1  # length of an interval in seconds
     records: tuple[int, ...] = ()
 
 
 class RunRecord(BaseModel):
-    """The content of run.json.
-
-    Attributes:
-        run_id: a random id.
-        state: "published", "failed" or "interrupted"; "submitted" for a job that the command did
-            not wait for; in an object store, "running" until the run ends, or if it was killed.
-        exit_code: exit code of the command.
-        message: reason of the failure, or for a submitted job, the path of its result; or "".
-        runner: the name of the Beam runner.
-        started: start time, in UTC.
-        finished: end time, in UTC.
-        seconds: duration.
-        rows: number of rows read.
-        records: number of records written.
-        rejected: number of rows rejected.
-        shards: number of shards.
-        shards_reused: number of shards that an earlier, unpublished run had finished.
-        shards_linked: number of shards taken from the base version without reading them.
-        manifest_sha256: checksum of the published manifest; "" if none was published.
-        fingerprints: fingerprint of each shard's input, by file, for runs with this base version.
-        group_leaks: groups that are in more than one split.
-        reject_reasons: number of rejected rows by reason.
-        first_rejects: the first reject of each reason, as in rejects/.
-        skipped_names: the first names of skipped inputs, by kind.
-        records_per_second: mean over the whole run, with start-up and verification.
-        versions: versions of Python and of the packages that determine bytes.
-        command: the command line with secrets masked; () for a call of the library.
-        folder: the working folder of the command; "" for a call of the library.
-        directory: the folder with the output of a failed run; not written.
-        throughput: number of records written over time.
-        warnings: the text of each finding that is a warning.
-        findings: what the run noticed about the data; empty if it ended before.
-    """
+    """The content of run.json."""
 
     run_id: str
+    # "published", "failed" or "interrupted"; "submitted" for a job that the command did not wait
+    # for; in an object store, "running" until the run ends, or if it was killed.
     state: str
     exit_code: int
-    message: str
+    message: str  # reason of the failure, or for a submitted job, the path of its result; or ""
     runner: str
     started: datetime
     finished: datetime
@@ -135,21 +90,26 @@ class RunRecord(BaseModel):
     records: int
     rejected: int
     shards: int
-    shards_reused: int
-    shards_linked: int = 0
-    manifest_sha256: str = ""
+    shards_reused: int  # number of shards that an earlier, unpublished run had finished
+    shards_linked: int = 0  # number of shards taken from the base version without reading them
+    manifest_sha256: str = ""  # checksum of the published manifest; "" if none was published
+    # Fingerprint of each shard's input, by file, for runs with this base version.
     fingerprints: dict[str, str] = {}
     group_leaks: GroupLeakage = GroupLeakage()
     reject_reasons: dict[str, int] = {}
     first_rejects: tuple[dict[str, Any], ...] = ()
     skipped_names: dict[str, tuple[str, ...]] = {}
-    records_per_second: float
-    versions: dict[str, str]
+    records_per_second: float  # mean over the whole run, with start-up and verification
+    versions: dict[str, str]  # versions of Python and of the packages that determine bytes
+    # The command line with secrets masked; () for a call of the library.
     command: tuple[str, ...] = ()
-    folder: str = ""
+    folder: str = ""  # the working folder of the command; "" for a call of the library
+    # The folder with the output of a failed run; not written.
     directory: str = Field(default="", exclude=True)
+    # Number of records written over time.
     throughput: Throughput = Field(default_factory=Throughput)
     warnings: tuple[str, ...] = ()
+    # What the run noticed about the data; empty if it ended before.
     findings: tuple[Finding, ...] = ()
 
     def to_json(self) -> bytes:
@@ -179,8 +139,7 @@ class RunRecord(BaseModel):
 def read_record(directory: str) -> RunRecord | None:
     """Returns the run.json in a folder; None if it is missing or damaged.
 
-    Raises:
-        OSError: if it cannot be read, which does not mean that it was deleted.
+    Raises OSError if it cannot be read, which does not mean that it was deleted.
     """
     path = layout.join(directory, layout.RUN)
     try:
@@ -194,10 +153,8 @@ def finished_record(
 ) -> RunRecord:
     """Returns the record of a run that ends now.
 
-    Args:
-        context: identity and start time of the run.
-        info: the written dataset; None if the run failed before.
-        error: the error; None if the dataset is published.
+    `info` is the written dataset; None if the run failed before. `error` is the error; None if the
+    dataset is published.
     """
     now = time.time()
     seconds = now - context.started
@@ -237,9 +194,7 @@ def finished_record(
 def submitted_record(context: RunContext, path: str) -> RunRecord:
     """Returns the record of a run whose job continues without this process.
 
-    Args:
-        context: identity and start time of the run.
-        path: the run.json that the job will write when it ends.
+    `path` is the run.json that the job will write when it ends.
     """
     message = (
         f"submitted; the job writes its result to {path}, and _SUCCESS beside it once verified"
@@ -259,9 +214,7 @@ def running_record(context: RunContext) -> RunRecord:
 def throughput_of(timeline: Timeline, started: float) -> Throughput:
     """Returns a timeline relative to the start of a run.
 
-    Args:
-        timeline: records by time since 1970.
-        started: start of the run, in seconds since 1970.
+    `timeline`: records by time since 1970. `started`: start of the run, in seconds since 1970.
     """
     # Nothing was written: all rows were rejected, or all shards were reused.
     if not timeline.counts:

@@ -95,12 +95,7 @@ def exit_on_signals() -> None:
 
 
 def exit_by_signal(number: int, _: object) -> None:
-    """Ends the process immediately, with the exit code of a signal.
-
-    Args:
-        number: the number of the signal.
-        _: the interrupted stack frame.
-    """
+    """Ends the process immediately, with the exit code of a signal."""
     name = signal.Signals(number).name
     os.write(2, f"recordmill: interrupted by {name}\n".encode())  # print is not reentrant
     os._exit(128 + number)
@@ -108,14 +103,10 @@ def exit_by_signal(number: int, _: object) -> None:
 
 @dataclass
 class Interrupt:
-    """The signal that interrupted the process, if any.
-
-    Attributes:
-        number: the number of the signal, or None.
-        code: the exit code of a command whose work is done, which later signals do not change.
-    """
+    """The signal that interrupted the process, if any."""
 
     number: int | None = None
+    # The exit code of a command whose work is done, which later signals do not change.
     code: int | None = None
 
     def error(self, advice: str = "") -> Interrupted | None:
@@ -178,11 +169,7 @@ def limit_allocator_caches() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Starts a thread that ends this process soon after its parent has ended for any reason.
-
-    Args:
-        parent: the process id of the parent.
-    """
+    """Starts a thread that ends this process soon after its parent has ended for any reason."""
     threading.Thread(target=_wait_for_end_of, args=(parent,), daemon=True).start()
 
 

@@ -9,14 +9,7 @@ from recordmill.schemas.manifest import Manifest
 
 
 def show_summary(terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str) -> None:
-    """Prints the row counts of each split, and the findings.
-
-    Args:
-        terminal: where to print.
-        record: the record of the run.
-        manifest: the manifest of the published dataset.
-        directory: the folder of the dataset.
-    """
+    """Prints the row counts of each split, and the findings."""
     frames = ("frames",) if manifest.input.frames is not None else ()
     shares = ("share", "asked") if manifest.shares else ()
     heads = ("split", "rows", *frames, "records", "rejected", "shards", "MiB", *shares)

@@ -84,10 +84,6 @@ class Contents:
     """The files in a dataset's folder: a dataset, the output of a failed run, or foreign files.
 
     Each property is computed on first access, and cached.
-
-    Attributes:
-        directory: the folder.
-        name: the name of the dataset.
     """
 
     directory: str
@@ -124,8 +120,7 @@ class Contents:
     def check(self) -> None:
         """Rejects a folder with files that were not written by a run.
 
-        Raises:
-            UsageError: if there is such a file, or the folder is a symbolic link.
+        Raises UsageError if there is such a file, or the folder is a symbolic link.
         """
         if is_local(self.directory) and os.path.islink(self.directory):
             raise UsageError(
@@ -153,17 +148,11 @@ class Contents:
 
 @dataclass(frozen=True)
 class Target:
-    """The folders of a run.
-
-    Attributes:
-        final: the folder of the published dataset.
-        work: the folder where the dataset is written.
-        run: the run's own folder, which is deleted after publishing.
-    """
+    """The folders of a run."""
 
     final: str
-    work: str
-    run: str
+    work: str  # the folder where the dataset is written
+    run: str  # the run's own folder, which is deleted after publishing
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -202,9 +191,6 @@ class Target:
         """Deletes what is not part of a finished dataset before its commit marker is written.
 
         In a store, that includes files of a run that published at the same time.
-
-        Args:
-            files: the files of the dataset.
         """
         if is_local(self.work):
             self.delete_temporary()
@@ -212,12 +198,7 @@ class Target:
             discard(self.work, owned_in_leftover(self._name), keep=files)
 
     def publish(self, files: Collection[str], context: RunContext) -> None:
-        """Moves a finished dataset to its final folder, and cleans up.
-
-        Args:
-            files: the files of the dataset, as its manifest names them.
-            context: identity and start time of the run.
-        """
+        """Moves a finished dataset to its final folder, and cleans up."""
         if is_local(self.final):
             self._rename_to_final()
         elif self.work != self.final:
@@ -227,8 +208,7 @@ class Target:
     def clean_up_published(self, context: RunContext) -> str:
         """Deletes the folder of a run that has published, unless another run has taken it.
 
-        Returns:
-            A warning if it cannot be deleted, or "".
+        Returns a warning if it cannot be deleted, or "".
         """
         try:
             if not self.is_taken(context):
@@ -242,12 +222,7 @@ class Target:
         discard(self.run, self._owned_in_run())
 
     def forget_damaged(self, files: Set[str], shards: Iterable[str]) -> None:
-        """Deletes the checkpoints of damaged shards, so that the next run writes them again.
-
-        Args:
-            files: the damaged files.
-            shards: the file names of all shards.
-        """
+        """Deletes the checkpoints of damaged shards, so that the next run writes them again."""
         for shard in shards:
             if not files.isdisjoint(layout.files_of_shard(self._name, shard)):
                 self.checkpoints.delete(shard)
@@ -274,8 +249,7 @@ class Target:
     def resume(self, context: RunContext) -> None:
         """Prepares the folders, keeps the finished shards of an earlier run, and deletes the rest.
 
-        Args:
-            context: identity and start time of the new run.
+        `context`: identity and start time of the new run.
         """
         if is_local(self.final):
             self.recover()
@@ -304,11 +278,7 @@ class Target:
             self.begin(context)
 
     def begin(self, context: RunContext) -> None:
-        """Marks the files as those of a run: any other run fails before it publishes them.
-
-        Args:
-            context: identity and start time of the run.
-        """
+        """Marks the files as those of a run: any other run fails before it publishes them."""
         write_checked(layout.join(self.work, layout.RUN), running_record(context).to_json())
 
     def take_over(self) -> None:
@@ -321,11 +291,7 @@ class Target:
     def check_active(self, context: RunContext) -> None:
         """Rejects a run whose files were deleted, or taken over by another run.
 
-        Args:
-            context: identity and start time of the run.
-
-        Raises:
-            RecordmillError: if the files are not those of the run.
+        Raises RecordmillError if the files are not those of the run.
         """
         record = read_record(self.work)
         if record is None or record.run_id != context.run_id:
@@ -337,11 +303,7 @@ class Target:
             )
 
     def is_taken(self, context: RunContext) -> bool:
-        """Whether another run has begun to write the same version since.
-
-        Args:
-            context: identity and start time of the run.
-        """
+        """Whether another run has begun to write the same version since."""
         records = map(read_record, (self.work, self._dataset))
         return any(record and _is_other(record, context) for record in records)
 
@@ -371,16 +333,14 @@ class Target:
     def check_final(self) -> None:
         """Rejects a final folder with files that were not written by a run.
 
-        Raises:
-            UsageError: if there is such a file.
+        Raises UsageError if there is such a file.
         """
         self.contents().check()
 
     def check_run(self) -> None:
         """Rejects a run folder that is a link, or has files that were not written by a run.
 
-        Raises:
-            UsageError: if it is, or there is such a file.
+        Raises UsageError if it is, or there is such a file.
         """
         if is_local(self.run) and os.path.islink(self.run):
             raise UsageError(f"{self.run}: is a link to {os.path.realpath(self.run)}. Delete it.")
@@ -460,11 +420,8 @@ def discard(
 ) -> None:
     """Deletes the owned files of a folder, and the files that mark it as ours last.
 
-    Args:
-        directory: the folder.
-        owned: returns whether a file was written by a run; other files are kept.
-        keep: names of files to keep.
-        named: names of files to delete even if they are not listed.
+    `owned`: returns whether a file was written by a run; other files are kept. `named`: names of
+    files to delete even if they are not listed.
     """
     found = sorted({*all_files_below(directory), *named})
     names = [name for name in found if owned(name) and name not in keep]
@@ -482,14 +439,7 @@ def swap(one: str, other: str) -> bool:
     """Swaps the names of two folders atomically, where the system supports it.
 
     Linux has renameat2, on ext4, XFS, Btrfs, tmpfs, overlayfs, and some network file systems.
-    Source: renameat2(2).
-
-    Args:
-        one: a folder.
-        other: another folder on the same file system.
-
-    Returns:
-        Whether the folders were swapped.
+    Source: renameat2(2). Returns whether the folders were swapped.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -82,10 +82,7 @@ def croissant_document(
 ) -> dict[str, Any]:
     """Returns croissant.json.
 
-    Args:
-        info: the written dataset.
-        config: the options.
-        digests: sha256 of each file that describes the shards, by name.
+    `digests`: sha256 of each file that describes the shards, by name.
     """
     resolved = info.plan.resolved
     named = [feature for feature, names in resolved.classes.items() if names]

@@ -43,12 +43,7 @@ _SIZES = (
 
 
 def dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
-    """Returns README.md.
-
-    Args:
-        info: the written dataset.
-        config: the options.
-    """
+    """Returns README.md."""
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.sidecars"),
         autoescape=False,  # noqa: S701 - Markdown, which the Hub sanitizes

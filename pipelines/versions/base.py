@@ -25,8 +25,8 @@ from recordmill.transforms.storage.files import is_local
 def open_base(config: ConvertConfig) -> Base | None:
     """Returns the dataset given by `--base`; None if the option is not set.
 
-    Raises:
-        UsageError: if it is not published, its manifest is damaged, or it is the dataset to write.
+    Raises UsageError if it is not published, its manifest is damaged, or it is the dataset to
+    write.
     """
     if config.base is None:
         return None
@@ -45,12 +45,7 @@ def open_base(config: ConvertConfig) -> Base | None:
 def check_base(base: Base, config: ConvertConfig) -> None:
     """Checks that a base version has valid indexes, and is compatible with the other options.
 
-    Args:
-        base: the base version.
-        config: the options, with those that the input implies.
-
-    Raises:
-        UsageError: if an index is damaged, or an option is incompatible.
+    Raises UsageError if an index is damaged, or an option is incompatible.
     """
     if base.keeps_records:
         _check_append(config, base.manifest)
@@ -65,10 +60,7 @@ def check_base(base: Base, config: ConvertConfig) -> None:
 def base_of(dataset: Dataset, keeps_records: bool, on_conflict: OnConflict = "fail") -> Base:
     """Returns a published version as the base of a new one.
 
-    Args:
-        dataset: the version.
-        keeps_records: whether the new version has its records.
-        on_conflict: which of two different records with one key is kept.
+    `on_conflict`: which of two different records with one key is kept.
     """
     record = read_record(dataset.directory)
     # No checksum covers run.json. Its fingerprints are valid only for the manifest it was

@@ -55,11 +55,8 @@ class Deletion:
 def delete_old(folder: str, keep: int, dry_run: bool = False) -> Deletion:
     """Deletes all but the newest `keep` readable versions of a dataset.
 
-    Versions that share shards with a deleted one keep them: these are hard links, or copies.
-
-    Raises:
-        UsageError: if nothing may be deleted; see the module.
-        DatasetExists: if a run is active.
+    Versions that share shards with a deleted one keep them: these are hard links, or copies. Raises
+    UsageError if nothing may be deleted; see the module. Raises DatasetExists if a run is active.
     """
     listing = list_versions(folder)
     return delete_versions(listing, listing.versions[:-keep], dry_run)
@@ -68,9 +65,8 @@ def delete_old(folder: str, keep: int, dry_run: bool = False) -> Deletion:
 def delete_versions(listing: Listing, old: Sequence[Version], dry_run: bool = False) -> Deletion:
     """Deletes listed versions, each from its commit marker on, and completes other deletions.
 
-    Raises:
-        UsageError: if nothing may be deleted; see the module.
-        DatasetExists: if a run is active.
+    Raises UsageError if nothing may be deleted; see the module. Raises DatasetExists if a run is
+    active.
     """
     contents = [Contents(version.directory, version.manifest.name) for version in old]
     contents += listing.half_deleted

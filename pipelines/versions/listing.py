@@ -41,19 +41,12 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True)
 class Version:
-    """A published version of a dataset.
-
-    Attributes:
-        directory: its folder.
-        manifest: its manifest.
-        bytes: the size of its shards.
-        own_bytes: the size of the shards that no other version has; the rest are hard links.
-    """
+    """A published version of a dataset."""
 
     directory: str
     manifest: Manifest
     bytes: int
-    own_bytes: int
+    own_bytes: int  # the size of the shards that no other version has; the rest are hard links
 
     @property
     def base(self) -> str | None:
@@ -102,9 +95,8 @@ def _was_published(directory: str) -> bool:
 def list_versions(folder: str) -> Listing:
     """Returns the versions of a dataset.
 
-    Raises:
-        UsageError: if it has none, not even an unreadable or unfinished one.
-        VerificationFailed: if the folder cannot be read.
+    Raises UsageError if it has none, not even an unreadable or unfinished one. Raises
+    VerificationFailed if the folder cannot be read.
     """
     try:
         names, errors = find_versions(folder)
@@ -159,10 +151,7 @@ def _unfinished(
 ) -> set[str]:
     """Returns the versions with files of runs, or of an interrupted deletion.
 
-    Args:
-        folder: the folder of all versions.
-        published: the published versions.
-        faults: the versions that cannot be read; others are added.
+    `faults` are the versions that cannot be read; others are added.
     """
     found = set[str]()
     for name in entries(folder)[0]:

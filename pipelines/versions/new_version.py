@@ -69,13 +69,8 @@ def next_version(version: str) -> str:
 def config_without(dataset: Dataset, version: str) -> ConvertConfig:
     """Returns the options of the new version: those of its base version.
 
-    Args:
-        dataset: the base version.
-        version: the new version.
-
-    Raises:
-        UsageError: if this release does not know the options of the base version, if the new
-            version is not later, or if the folder of the dataset does not have its name.
+    Raises UsageError if this release does not know the options of the base version, if the new
+    version is not later, or if the folder of the dataset does not have its name.
     """
     if _numbers(version) <= _numbers(dataset.manifest.version):
         raise UsageError(
@@ -130,21 +125,9 @@ def run(
 ) -> RunRecord:
     """Writes, verifies and publishes a version without the selected records.
 
-    Args:
-        selection: the records, at least one.
-        removed: the same records as the certificate states them.
-        version: the new version.
-        options: pipeline options of Beam.
-        interrupt: records whether the process received a signal.
-        run_job: runs a job, as convert does.
-        command: the command line, for run.json.
-
-    Returns:
-        The run record.
-
-    Raises:
-        UsageError: if no record would be left.
-        DatasetExists: if the version is already published, or another run is writing it.
+    Returns the run record. `removed` is the same records as the certificate states them.
+    `interrupt`: records whether the process received a signal. Raises UsageError if no record would
+    be left. Raises DatasetExists if the version is already published, or another run is writing it.
     """
     dataset = selection.dataset
     if selection.records == dataset.manifest.input.records:

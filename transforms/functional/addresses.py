@@ -43,21 +43,12 @@ _SHOWN_CHARACTERS = 200
 
 
 class WebAddress(NamedTuple):
-    """A parsed HTTP(S) URL.
+    """A parsed HTTP(S) URL."""
 
-    Attributes:
-        scheme: "http" or "https".
-        host: the host in lower case, with international names encoded.
-        port: the port; the default of the scheme if the URL has none.
-        path: the path as it is sent, without `.` and `..`, and with invalid characters encoded.
-        query: the query as it is sent, or None.
-        login: the user and password as written, or None.
-    """
-
-    scheme: str
-    host: str
-    port: int
-    path: str
+    scheme: str  # "http" or "https"
+    host: str  # the host in lower case, with international names encoded
+    port: int  # the port; the default of the scheme if the URL has none
+    path: str  # the path as it is sent, without `.` and `..`, and with invalid characters encoded
     query: str | None = None
     login: str | None = None
 
@@ -81,11 +72,10 @@ class WebAddress(NamedTuple):
 def parse_web_address(text: str) -> WebAddress:
     """Parses a web address.
 
+    Raises ValueError if it is invalid, or ambiguous: programs would parse it differently.
+
     >>> str(parse_web_address("HTTPS://me:pw@Host:443/a/../b c.jpg?d#e"))
     'https://host/b%20c.jpg?d'
-
-    Raises:
-        ValueError: if it is invalid, or ambiguous: programs would parse it differently.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters")
@@ -180,14 +170,7 @@ def check_address(uri: str, root: str) -> None:
     """Rejects an address that is not below the image root, without any request.
 
     An accepted address is below the root as it is sent, and however a server may decode it. If both
-    are local paths, nothing is checked here.
-
-    Args:
-        uri: the address of an image.
-        root: the image root.
-
-    Raises:
-        RecordError: outside_root.
+    are local paths, nothing is checked here. Raises RecordError (outside_root).
     """
     if not (is_url(uri) or is_url(root)):
         return
@@ -203,9 +186,7 @@ def check_address(uri: str, root: str) -> None:
 def outside_root_error(target: str, root: str) -> RecordError:
     """Returns the error for a reference outside of the image root.
 
-    Args:
-        target: the path or address that the reference leads to.
-        root: the image root.
+    `target` is the path or address that the reference leads to.
     """
     return RecordError(
         Reason.OUTSIDE_ROOT, f"leads to {target}, outside of --image_root {root}. {REMEDY}"
@@ -215,9 +196,8 @@ def outside_root_error(target: str, root: str) -> RecordError:
 def is_below(target: str, root: str) -> bool:
     """Returns whether a normalized path or address is below another.
 
-    Args:
-        target: the path or address.
-        root: the folder that may contain it, with or without a slash at its end.
+    `target` is the path or address. `root` is the folder that may contain it, with or without a
+    slash at its end.
 
     >>> is_below("/data/photos/1.jpg", "/data/photos"), is_below("/data/photos2", "/data/photos")
     (True, False)

@@ -22,13 +22,7 @@ _ABSENT = bytes(_VALUE_BYTES)
 
 
 class RecordLocation(NamedTuple):
-    """The location of a record in a dataset.
-
-    Attributes:
-        split: the number of its split.
-        shard: the number of its shard within the split.
-        row: its number within the shard.
-    """
+    """The location of a record in a dataset."""
 
     split: int
     shard: int
@@ -36,13 +30,7 @@ class RecordLocation(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A key that both datasets have.
-
-    Attributes:
-        left: the record's location in the left dataset.
-        right: its location in the right dataset.
-        features: the numbers of the features that differ.
-    """
+    """A key that both datasets have."""
 
     left: RecordLocation
     right: RecordLocation
@@ -51,38 +39,29 @@ class Pair(NamedTuple):
 
 @dataclass
 class Comparison:
-    """The result of a comparison; results of parts can be merged.
+    """The result of a comparison; results of parts can be merged."""
 
-    Attributes:
-        same: number of keys in the same split with the same values.
-        different: number of keys with different values, in any splits.
-        features: the number of keys that differ in a feature, by the feature's index.
-        moved: the number of keys with the same values by (left split, right split).
-        only_left: the number of keys that only the left dataset has, by split.
-        only_right: the same for the right dataset.
-        different_examples: the first records that differ.
-        moved_examples: the first records that moved to another split.
-        left_examples: the first records only in the left dataset.
-        right_examples: the first records only in the right dataset.
-    """
-
-    same: int = 0
-    different: int = 0
+    same: int = 0  # number of keys in the same split with the same values
+    different: int = 0  # number of keys with different values, in any splits
+    # The number of keys that differ in a feature, by the feature's index.
     features: Counter[int] = field(default_factory=Counter)
+    # The number of keys with the same values by (left split, right split).
     moved: Counter[tuple[int, int]] = field(default_factory=Counter)
+    # The number of keys that only the left dataset has, by split.
     only_left: Counter[int] = field(default_factory=Counter)
     only_right: Counter[int] = field(default_factory=Counter)
     different_examples: list[Pair] = field(default_factory=list)
+    # The first records that moved to another split.
     moved_examples: list[Pair] = field(default_factory=list)
+    # The first records only in the left dataset.
     left_examples: list[RecordLocation] = field(default_factory=list)
+    # The first records only in the right dataset.
     right_examples: list[RecordLocation] = field(default_factory=list)
 
     def merge(self, other: Comparison, shown: int) -> None:
         """Adds the result of another part.
 
-        Args:
-            other: the result.
-            shown: number of examples to keep of each kind.
+        `shown` is number of examples to keep of each kind.
         """
         self.same += other.same
         self.different += other.different
@@ -112,15 +91,9 @@ def digest_rows(
 ) -> np.ndarray:
     """Returns the rows to compare for consecutive records of a shard.
 
-    Args:
-        first: the location of the first record.
-        keys: the key of each record.
-        values: the value digests of all records, concatenated; None if they are not needed, because
-            the other dataset has an identical shard.
-        features: the number of features of a record.
-
-    Returns:
-        An array of `row_dtype`, one row for each record.
+    Returns an array of `row_dtype`, one row for each record. `values` are the value digests of all
+    records, concatenated; None if they are not needed, because the other dataset has an identical
+    shard.
     """
     rows = np.zeros(len(keys), row_dtype(features))
     digests = b"".join(hashlib.sha256(key.encode()).digest()[:_KEY_BYTES] for key in keys)
@@ -135,11 +108,8 @@ def digest_rows(
 def value_digests(data: bytes, names: Iterable[str]) -> bytes:
     """Returns the digests of the feature values of a serialized example, concatenated.
 
-    In sequences, the values of a feature in all frames count as one value.
-
-    Args:
-        data: the serialized message.
-        names: the features, in order; missing ones have a digest of zeros.
+    In sequences, the values of a feature in all frames count as one value. `names` are the
+    features, in order; missing ones have a digest of zeros.
     """
     features = message_features(data)
     return b"".join(
@@ -162,10 +132,8 @@ def message_features(data: bytes) -> dict[str, Any]:
 def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
     """Compares the records of two datasets.
 
-    Args:
-        left: rows of one dataset, with unique keys.
-        right: rows of the other, with unique keys.
-        shown: number of examples to keep of each kind.
+    `right`: rows of the other, with unique keys. `shown` is number of examples to keep of each
+    kind.
     """
     one, other = _pairs(left["key"], right["key"])
     a, b = left[one], right[other]

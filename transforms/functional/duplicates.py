@@ -40,12 +40,7 @@ def num_buckets(rows: int) -> int:
 
 
 def bucket_of(digest: bytes, buckets: int) -> int:
-    """Returns the bucket of an image.
-
-    Args:
-        digest: the image's digest.
-        buckets: the number of buckets.
-    """
+    """Returns the bucket of an image."""
     # Scales the first 64 bits to [0, buckets), as digests are uniform.
     return int.from_bytes(digest[:8], "big") * buckets >> 64
 
@@ -62,9 +57,7 @@ def label_text(label: str | list[str] | None) -> str:
 def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
     """Returns the tally of one shard.
 
-    Args:
-        split: the shard's split.
-        rows: key, hex digest of the image and label of each record.
+    `rows`: key, hex digest of the image and label of each record.
     """
     tally: Tally = {}
     for key, sha256, label in rows:
@@ -76,12 +69,7 @@ def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
 
 
 def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
-    """Returns the parts of a tally, by bucket number.
-
-    Args:
-        tally: the tally.
-        buckets: the number of buckets.
-    """
+    """Returns the parts of a tally, by bucket number."""
     if buckets == 1:
         return {0: tally} if tally else {}
     parts: dict[int, Tally] = {}
@@ -93,12 +81,7 @@ def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
 def merge(tally: Tally, other: Tally) -> Tally:
     """Adds a tally to another, in place.
 
-    Args:
-        tally: the tally to add to.
-        other: the tally to add.
-
-    Returns:
-        The first tally.
+    Returns the first tally.
     """
     for digest, seen in other.items():
         present = tally.get(digest)
@@ -207,12 +190,7 @@ def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
 
 
 def with_dropped_row(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
-    """Returns the label conflicts of one image's dropped rows, with one more row.
-
-    Args:
-        conflicts: the conflicts so far.
-        repeat: the dropped row.
-    """
+    """Returns the label conflicts of one image's dropped rows, with one more row."""
     if not repeat.label:
         return conflicts
     pairs = (*conflicts.examples, (repeat.kept, repeat.key))
@@ -250,12 +228,7 @@ def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
-    """Yields the leakage of a group, if it is in several splits.
-
-    Args:
-        group: the group's value.
-        splits: the splits that its rows are in.
-    """
+    """Yields the leakage of a group, if it is in several splits."""
     if len(splits) > 1:
         yield GroupLeakage(groups=1, examples=((group, splits),))
 

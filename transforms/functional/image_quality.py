@@ -25,8 +25,7 @@ MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sh
 def values_of(images: pa.Table) -> dict[IssueName, Floats]:
     """Returns the measure of each issue, by its name; NaN where it is unknown.
 
-    Args:
-        images: the columns in `MEASURES`, with one image per row.
+    `images` are the columns in `MEASURES`, with one image per row.
     """
     columns = {
         name: pc.cast(images[name], pa.float64()).to_numpy(zero_copy_only=False)
@@ -39,11 +38,7 @@ def values_of(images: pa.Table) -> dict[IssueName, Floats]:
 
 
 def find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
-    """Returns which images have each issue, by its name.
-
-    Args:
-        values: the measure of each issue, by its name.
-    """
+    """Returns which images have each issue, by its name."""
     return {
         # Comparisons with NaN are false: an unknown measure is no issue.
         name: values[name] > issue.limit if issue.above else values[name] < issue.limit
@@ -56,12 +51,7 @@ def quality_of_shard(
 ) -> ImageQuality:
     """Returns the statistics of the images of one shard.
 
-    Args:
-        split: the split of the shard.
-        shard: the number of the shard.
-        images: the columns in `MEASURES`, with one image per row.
-        keys: the key of each record.
-        records: the number of the record of each image, (images,).
+    `images` are the columns in `MEASURES`, with one image per row.
     """
     values = values_of(images)
     issues = {}

@@ -66,18 +66,13 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of similar images.
+    """Groups of similar images."""
 
-    Attributes:
-        members: the ids of all records with a similar image, sorted, (members,).
-        roots: the smallest id of the group of each, (members,).
-        full: number of buckets in which not all images were compared.
-        overflow: whether there are more than `MAX_GROUPED` members, which are left out then.
-    """
-
+    # The ids of all records with a similar image, sorted, (members,).
     members: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
     roots: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    full: int = 0
+    full: int = 0  # number of buckets in which not all images were compared
+    # Whether there are more than `MAX_GROUPED` members, which are left out then.
     overflow: bool = False
 
     def roots_of(self, ids: Ids) -> tuple[npt.NDArray[np.bool_], Ids]:
@@ -111,9 +106,7 @@ _ORDER = _zigzag()
 def band_values(hashes: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.int64]:
     """Returns the values of the bands of hashes, (images, bands); the lowest frequency is first.
 
-    Args:
-        hashes: the hashes in four words, (images, 4).
-        width: the bits per band.
+    `hashes` are the hashes in four words, (images, 4).
     """
     bits = np.unpackbits(np.ascontiguousarray(hashes).view(np.uint8).reshape(-1, 32), axis=1)
     # Neighboring frequencies are dealt out to different bands, so that all are equally stable.
@@ -123,12 +116,7 @@ def band_values(hashes: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.in
 
 
 def pack(ids: Ids, hashes: Iterable[str]) -> Images:
-    """Returns images.
-
-    Args:
-        ids: the numbers of their records, (images,).
-        hashes: their hashes in hexadecimal.
-    """
+    """Returns images."""
     images = np.empty(len(ids), IMAGE)
     images["id"] = ids
     images["phash"] = np.frombuffer(bytes.fromhex("".join(hashes)), "<u8").reshape(-1, 4)
@@ -160,7 +148,6 @@ def decode(data: bytes) -> Images:
 
 
 def _parts_of_bands(images: Images, rows: int) -> tuple[Numbers, Numbers]:
-    """Returns the values of the bands of images, and the parts that these are in."""
     width, parts = band_width(rows), 1 + rows // _PART_IMAGES
     values = band_values(images["phash"], width)
     return values, values * parts >> width
@@ -170,10 +157,6 @@ def split_by_bucket(images: Images, rows: int) -> Iterator[tuple[Bucket, bytes]]
     """Yields the images of each bucket: those of which any band is in one part of the values.
 
     In a small dataset, all images are in one bucket; in a large one, each is in up to four.
-
-    Args:
-        images: some images.
-        rows: the number of rows of the dataset.
     """
     _, parts = _parts_of_bands(images, rows)
     for part in np.unique(parts).tolist():
@@ -183,9 +166,7 @@ def split_by_bucket(images: Images, rows: int) -> Iterator[tuple[Bucket, bytes]]
 def groups_of_bucket(bucket: Bucket, elements: Iterable[bytes]) -> Groups:
     """Returns the groups of similar images in a bucket.
 
-    Args:
-        bucket: the part of the values of each band, and the number of rows of the dataset.
-        elements: the images of the bucket.
+    `bucket` is the part of the values of each band, and the number of rows of the dataset.
     """
     part, rows = bucket
     images = np.concatenate([decode(data) for data in elements])
@@ -198,13 +179,7 @@ def groups_of_bucket(bucket: Bucket, elements: Iterable[bytes]) -> Groups:
 
 
 def _groups_of_band(images: Images, value: Numbers, width: int) -> Groups:
-    """Returns the groups of images that are similar and agree in a band.
-
-    Args:
-        images: the images.
-        value: their values of the band, (images,).
-        width: the bits per band.
-    """
+    """Returns the groups of images that are similar and agree in a band."""
     # Sorted by value of the band, then by hash: images with equal hashes are adjacent.
     words = images["phash"]
     order = np.lexsort((images["id"], *(words[:, word] for word in range(4)), value))
@@ -225,11 +200,8 @@ def _candidates(values: Numbers, width: int) -> Iterator[tuple[Numbers, Numbers]
     """Yields the ranges of images, [first, last), that each image is compared to.
 
     They have the same value or one bit more, so that no pair of images is compared twice. Where a
-    bucket has a part of the values only, pairs that differ in a high bit are missed.
-
-    Args:
-        values: the sorted values of a band, (images,).
-        width: the bits per band.
+    bucket has a part of the values only, pairs that differ in a high bit are missed. `values` are
+    the sorted values of a band, (images,).
     """
     yield np.arange(1, len(values) + 1), np.searchsorted(values, values, "right")
     for bit in 1 << np.arange(width):
@@ -242,9 +214,7 @@ def _similar_pairs(
 ) -> Iterator[Numbers]:
     """Yields pairs of similar images, (pairs, 2), by their positions.
 
-    Args:
-        words: the hashes, (images, 4).
-        candidates: the ranges that images are compared to.
+    `words` are the hashes, (images, 4).
     """
     halves = np.ascontiguousarray(words[:, :2])
     for first, last in candidates:
@@ -271,10 +241,7 @@ def _distances(differing: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 def distances_to(some: Sequence[str], others: Sequence[str], chunk: int = 2**12) -> dict[str, int]:
     """Returns the number of bits in which each hash differs from the nearest of some others.
 
-    Args:
-        some: the hashes to compare with, in hexadecimal.
-        others: the hashes, in hexadecimal.
-        chunk: number of hashes that are compared with one of `some` at a time.
+    `chunk` is number of hashes that are compared with one of `some` at a time.
 
     >>> list(distances_to(["00" * 32], ["00" * 31 + "03", "ff" * 32]).values())
     [2, 256]
@@ -340,21 +307,12 @@ def merge_groups(parts: Iterable[Groups]) -> Groups:
 
 
 class Member(NamedTuple):
-    """A record of a group of similar images.
-
-    Attributes:
-        split: its split.
-        label: its classes as one text; "" for none.
-        key: its key.
-        sha256: hex digest of its image, or the first digits of it.
-        shard: the number of its shard within the split.
-        record: its number within the shard.
-    """
+    """A record of a group of similar images."""
 
     split: str
-    label: str
+    label: str  # its classes as one text; "" for none
     key: str
-    sha256: str
+    sha256: str  # hex digest of its image, or the first digits of it
     shard: int
     record: int
 

@@ -24,10 +24,6 @@ R = TypeVar("R")
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yields all items in lists of `size`; the last list may be shorter.
 
-    Args:
-        items: the items.
-        size: the length of a list.
-
     >>> list(batched("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
     """
@@ -42,13 +38,8 @@ def map_ahead(
     """Yields `function(item)` for each item, in order.
 
     An exception of `function` is raised in place of its result; pending calls are then canceled,
-    and the results of running ones dropped.
-
-    Args:
-        function: the function.
-        items: its arguments.
-        executor: the threads that call it.
-        window: the maximum number of calls pending at a time.
+    and the results of running ones dropped. `window` is the maximum number of calls pending at a
+    time.
     """
     under_way: deque[Future[R]] = deque()
     try:
@@ -90,15 +81,9 @@ def fetch_ahead(
     """Yields `function(item)` for each item, in order, as far ahead as a byte budget allows.
 
     A call that hangs while later ones return is made a second time, and the first result counts:
-    one slow object does not hold up all others.
-
-    Args:
-        function: an I/O-bound function; it may be called twice.
-        items: its arguments.
-        executor: the threads that call it.
-        window: the maximum number of results pending or waiting.
-        budget: the limit of their bytes; a single item may exceed it.
-        size_of: returns the bytes of a result.
+    one slow object does not hold up all others. `function` is an I/O-bound function; it may be
+    called twice. `window` is the maximum number of results pending or waiting. `budget` is the
+    limit of their bytes; a single item may exceed it. `size_of`: returns the bytes of a result.
     """
     fetch = partial(_fetch, function, budget, size_of)
 
@@ -143,13 +128,7 @@ def _fetch(function: Callable[[T], R], budget: Budget, size_of: Callable[[R], in
 def _first_result(
     call: Future[R], later: Sequence[Future[R]], repeat: Callable[[], Future[R]]
 ) -> R:
-    """Returns the result of a call, or of its repetition if that is faster.
-
-    Args:
-        call: the call.
-        later: calls that were started after it.
-        repeat: starts the call again.
-    """
+    """Returns the result of a call, or of its repetition if that is faster."""
     while not (call.done() or wait([call], SLOW_SECONDS).done):
         # If the others hang, too, the network is slow, and more requests would make it slower.
         if 2 * sum(other.done() for other in later) >= len(later):
@@ -163,8 +142,7 @@ class Budget:
 
     Pending items count with the mean size of all finished items.
 
-    Attributes:
-        limit: the limit in bytes.
+    `limit` is the limit in bytes.
     """
 
     def __init__(self, limit: int) -> None:

@@ -24,34 +24,23 @@ from recordmill.schemas.statistics import CopiedCounts, SplitTally
 
 @dataclass(frozen=True)
 class StageCounts:
-    """The row counts of the stages before shards are written.
+    """The row counts of the stages before shards are written."""
 
-    Attributes:
-        rows: rows of all tables, including those that could not be read.
-        assigned: the number of rows assigned to each split.
-        rejects: (split, reason) to the sum of the rejects; the split is "" for rows rejected before
-            assignment.
-        dropped: the number of rows dropped as duplicate images, by split.
-        skipped: skipped inputs by kind.
-        tallies: by split, how many rows the base version has records of: copied and unchanged.
-    """
-
-    rows: int
+    rows: int  # rows of all tables, including those that could not be read
     assigned: Mapping[str, int]
+    # (split, reason) to the sum of the rejects; the split is "" for rows rejected before
+    # assignment.
     rejects: Mapping[tuple[str, str], RejectSum]
+    # The number of rows dropped as duplicate images, by split.
     dropped: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
+    # By split, how many rows the base version has records of: copied and unchanged.
     tallies: Mapping[str, SplitTally] = field(default_factory=dict)
 
     def with_records(
         self, shards: Iterable[tuple[str, ShardEntry | SplitTally]], planned: Iterable[str]
     ) -> tuple[RowCounts, dict[str, SplitCounts]]:
-        """Returns the row counts, in total and by split.
-
-        Args:
-            shards: split and counts of each shard.
-            planned: the splits of the dataset.
-        """
+        """Returns the row counts, in total and by split."""
         # rows = records + rejected + duplicates + unchanged holds for each split, if nothing was
         # lost. Copied records are both rows and records.
         records, frames = Counter[str](), Counter[str]()
@@ -98,17 +87,9 @@ def reconcile(
 ) -> DatasetInfo:
     """Returns the metadata of a written dataset, with all problems that prevent its publication.
 
-    Args:
-        plan: the plan of the run.
-        rows: rows of all tables that could be read.
-        unread: rows of all tables that could not be read.
-        assigned: split to rows assigned to it.
-        rejects: (split, reason) to their sum; the split is "" for rows rejected before assignment.
-        tallies: split to the sums over its shards.
-        dropped: split to rows dropped as duplicate images.
-        skipped: kind to skipped inputs.
-        verified: the shards as re-read by TensorFlow, compared with those written.
-        base: the base version; None if there is none.
+    `unread`: rows of all tables that could not be read. `rejects`: (split, reason) to their sum;
+    the split is "" for rows rejected before assignment. `verified` is the shards as re-read by
+    TensorFlow, compared with those written. `base` is the base version; None if there is none.
     """
     shards = sorted(verified, key=lambda shard: (shard.split, shard.index))
     stages = StageCounts(rows + unread, assigned, rejects, dropped, skipped, tallies)
@@ -153,11 +134,7 @@ def _copied(tallies: Mapping[str, SplitTally], base: Base | None) -> dict[str, C
 
 
 def first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
-    """Returns the first reject of each reason, in the order of the tables; sorted by reason.
-
-    Args:
-        rejects: (split, reason) to their sum.
-    """
+    """Returns the first reject of each reason, in the order of the tables; sorted by reason."""
     first: dict[str, RejectSum] = {}
     for (_, reason), found in rejects.items():
         first[reason] = first.get(reason, RejectSum()).add(found, 1)
@@ -197,12 +174,7 @@ def _damage(plan: Plan, shards: Sequence[ShardVerification]) -> Iterator[Problem
 
 
 def without_tally(written: WrittenShard, verified: ShardVerification) -> ShardVerification:
-    """Returns the verification of a shard without what is summed, compared with the shard written.
-
-    Args:
-        written: the shard as written.
-        verified: the shard as re-read.
-    """
+    """Returns the verification of a shard without what is summed, compared with its writer's."""
     return replace(
         verified,
         entry=verified.entry.model_copy(update={"images": dict(sorted(written.images.items()))}),
@@ -214,12 +186,7 @@ def without_tally(written: WrittenShard, verified: ShardVerification) -> ShardVe
 
 
 def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, SplitTally]:
-    """Returns a shard's split, and its counts that are summed.
-
-    Args:
-        written: the shard as written.
-        verified: the shard as re-read.
-    """
+    """Returns a shard's split, and its counts that are summed."""
     return written.split, SplitTally(
         records=written.records,
         frames=written.frames,
@@ -235,12 +202,7 @@ def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, S
 
 
 def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
-    """Yields every difference between a shard as written and as re-read.
-
-    Args:
-        written: the shard as written.
-        verified: the shard as re-read.
-    """
+    """Yields every difference between a shard as written and as re-read."""
     entry = verified.entry
     for what in ("records", "frames", "payload", "crc32c"):
         wrote, read = getattr(written, what), getattr(entry, what)

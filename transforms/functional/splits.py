@@ -22,28 +22,15 @@ Lengths = Mapping[str, Sequence[int]]
 
 
 class SplitSlice(NamedTuple):
-    """Consecutive records of a split.
-
-    Attributes:
-        split: the split.
-        start: number of the first record, from 0 over all shards.
-        stop: number after the last record.
-    """
+    """Consecutive records of a split."""
 
     split: str
-    start: int
-    stop: int
+    start: int  # number of the first record, from 0 over all shards
+    stop: int  # number after the last record
 
 
 class RecordRange(NamedTuple):
-    """A range of the records of one shard.
-
-    Attributes:
-        split: the shard's split.
-        shard: its number.
-        skip: number of records before the range.
-        take: number of records in the range.
-    """
+    """A range of the records of one shard."""
 
     split: str
     shard: int
@@ -54,12 +41,8 @@ class RecordRange(NamedTuple):
 def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
     """Returns the slices that a split specification selects, in its order.
 
-    Args:
-        spec: splits and slices of them, joined by "+"; "all" is every split.
-        lengths: the dataset's splits and shards.
-
-    Raises:
-        UsageError: if the specification is invalid, or exceeds the dataset.
+    `spec`: splits and slices of them, joined by "+"; "all" is every split. Raises UsageError if the
+    specification is invalid, or exceeds the dataset.
 
     >>> parse_split("train[:50%] + test[-1:]", {"train": [2, 3], "test": [4]})
     [SplitSlice(split='train', start=0, stop=2), SplitSlice(split='test', start=3, stop=4)]
@@ -73,10 +56,7 @@ def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
 def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitSlice]:
     """Returns one of several disjoint shares of some records, equal up to one record.
 
-    Args:
-        parts: the records.
-        index: the number of the share, from 0.
-        count: the number of shares.
+    `index` is the number of the share, from 0.
 
     >>> share_of([SplitSlice("train", 0, 4), SplitSlice("test", 0, 3)], 1, 2)
     [SplitSlice(split='train', start=3, stop=4), SplitSlice(split='test', start=0, stop=3)]
@@ -98,10 +78,6 @@ def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitS
 
 def record_ranges(parts: Iterable[SplitSlice], lengths: Lengths) -> list[RecordRange]:
     """Returns the ranges of shards that hold some records, in order.
-
-    Args:
-        parts: the records.
-        lengths: the dataset's splits and shards.
 
     >>> record_ranges([SplitSlice("train", 0, 1)], {"train": [2, 3]})
     [RecordRange(split='train', shard=0, skip=0, take=1)]

@@ -34,17 +34,11 @@ _by_manifest: dict[str, _Keys] = {}
 
 @dataclass(frozen=True)
 class _Keys:
-    """The digests of all keys as sorted arrays, 20 bytes per key, and the shard of each.
+    """The digests of all keys as sorted arrays, 20 bytes per key, and the shard of each."""
 
-    Attributes:
-        first: the first 8 bytes of each digest, (keys,).
-        second: its last 8 bytes, (keys,).
-        shard: the shard that holds the key, as an index into `shards`, (keys,).
-        shards: all shards of the base version.
-    """
-
-    first: npt.NDArray[np.uint64]
-    second: npt.NDArray[np.uint64]
+    first: npt.NDArray[np.uint64]  # the first 8 bytes of each digest, (keys,)
+    second: npt.NDArray[np.uint64]  # its last 8 bytes, (keys,)
+    # The shard that holds the key, as an index into `shards`, (keys,).
     shard: npt.NDArray[np.uint32]
     shards: tuple[BaseShard, ...]
 
@@ -62,8 +56,7 @@ class _Keys:
 def base_shard_lookup(base: Base | None) -> BaseShardLookup:
     """Returns a function that looks up the base shard of a key; without a base, it returns None.
 
-    Raises:
-        UsageError: if an index of the base version is missing, or is not the published one.
+    Raises UsageError if an index of the base version is missing, or is not the published one.
     """
     if base is None:
         return not_in_base

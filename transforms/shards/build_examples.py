@@ -71,17 +71,11 @@ _FETCH_BYTES = 64 * 2**20
 
 
 class Fetched(NamedTuple):
-    """A reference with the bytes of its files.
-
-    Attributes:
-        ref: the reference.
-        image: the bytes of its image file; empty for schemas without images.
-        mask: the bytes of its mask file; None if there is none.
-    """
+    """A reference with the bytes of its files."""
 
     ref: ImageRef
-    image: bytes = b""
-    mask: bytes | None = None
+    image: bytes = b""  # the bytes of its image file; empty for schemas without images
+    mask: bytes | None = None  # the bytes of its mask file; None if there is none
 
 
 T = TypeVar("T")
@@ -104,14 +98,8 @@ def build_all(
 ) -> Iterator[Built]:
     """Yields the example, frame or reject of each reference, in order; threads work ahead.
 
-    Args:
-        refs: the references; as `Fetched` if the image has been read already.
-        plan: the resolved schema.
-        decode: "full" or "header".
-        pools: the threads that read and decode.
-        seen: receives the version tags of the files that are read.
-        guard: confines reads to the image root.
-        check: is called with every image before it is stored, and may reject it.
+    `refs` are the references; as `Fetched` if the image has been read already. `decode`: "full" or
+    "header". `check`: is called with every image before it is stored, and may reject it.
     """
     schema = plan.resolved.schema
     if not schema.has_image:  # cheaper than a task of a thread pool
@@ -134,22 +122,13 @@ def build_all(
 
 @dataclass(frozen=True)
 class _ImageBuilder:
-    """Reads and builds references with images, in any thread, and measures the times.
-
-    Attributes:
-        plan: the resolved schema.
-        decode: "full" or "header".
-        seen: receives the version tags of the files that are read.
-        guard: confines reads to the image root.
-        check: is called with every image before it is stored, and may reject it.
-        measured: the times and sizes.
-    """
+    """Reads and builds references with images, in any thread, and measures the times."""
 
     plan: Plan
-    decode: Decode
+    decode: Decode  # "full" or "header"
     seen: VersionTags | None
     guard: ImageRootGuard
-    check: Check | None
+    check: Check | None  # is called with every image before it is stored, and may reject it
     measured: Measurements = field(default_factory=Measurements)
 
     def read(self, ref: ImageRef | Fetched) -> Fetched | Reject:
@@ -225,10 +204,7 @@ def fetch(
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if a file cannot be read.
 
-    Args:
-        ref: the reference; as `Fetched` if only its mask has to be read.
-        seen: receives the version tags of the files that are read.
-        guard: confines reads to the image root.
+    `ref` is the reference; as `Fetched` if only its mask has to be read.
     """
     ref, held = (ref.ref, ref.image) if isinstance(ref, Fetched) else (ref, None)
     try:
@@ -255,12 +231,9 @@ def build_one(
 ) -> Built:
     """Returns the example or frame of a reference, or its reject.
 
-    Args:
-        fetched: the reference and its files; a reject is returned unchanged.
-        plan: the resolved schema.
-        decode: "full" or "header".
-        check: is called with the image before it is stored, and may reject it.
-        kept: the result of `keep_all` for the image; None to read it here.
+    `fetched` is the reference and its files; a reject is returned unchanged. `decode`: "full" or
+    "header". `check`: is called with the image before it is stored, and may reject it. `kept` is
+    the result of `keep_all` for the image; None to read it here.
     """
     if isinstance(fetched, Reject):
         return fetched
@@ -286,15 +259,9 @@ def read_image(
     Images that are stored unchanged are decoded in this process. All others are transcoded in a
     subprocess, where a hang, a crash or excessive memory use costs only that image. The subprocess
     examines the header again, because this process reads only the fields that the choice needs.
-
-    Args:
-        data: the bytes of the image file.
-        settings: limits and options.
-        decode: "full" or "header".
-        kept: the result of `keep_all` for the file; None to read it here.
-
-    Raises:
-        RecordError: if the image has to be rejected.
+    `data` is the bytes of the image file. `decode`: "full" or "header". `kept` is the result of
+    `keep_all` for the file; None to read it here. Raises RecordError if the image has to be
+    rejected.
     """
     if isinstance(kept, RecordError):
         raise kept
@@ -309,13 +276,8 @@ def read_image(
 def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
     """Returns the encoded mask of an image, made from its mask file or from object outlines.
 
-    Args:
-        fetched: the reference, and its mask file if it has one.
-        image: the image as stored in the record.
-        schema: the image settings and the mask settings.
-
-    Raises:
-        RecordError: if the mask cannot be decoded, or does not match the image's size.
+    `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
+    cannot be decoded, or does not match the image's size.
     """
     ref, data = fetched.ref, fetched.mask or b""
     if ref.outlines is not None:
@@ -332,8 +294,7 @@ def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
 def _mask_errors(ref: ImageRef) -> Iterator[None]:
     """Prefixes the detail of a RecordError with the mask's file, to distinguish it from the image.
 
-    Raises:
-        RecordError: the prefixed error.
+    Raises RecordError (the) prefixed error.
     """
     try:
         yield
@@ -351,16 +312,14 @@ def new_executor() -> ThreadPoolExecutor:
 class Pools:
     """The thread pools of a process.
 
-    Attributes:
-        working: decodes and encodes, with one thread per core.
-        waiting: waits for object stores; its threads are started on demand.
+    `working`: decodes and encodes, with one thread per core. `waiting`: waits for object stores;
+    its threads are started on demand.
     """
 
     def __init__(self, working: Executor | None = None) -> None:
         """Starts no thread yet.
 
-        Args:
-            working: what decodes and encodes instead of threads.
+        `working`: what decodes and encodes instead of threads.
         """
         self.working: Executor = working or new_executor()
         self.waiting: Executor = ThreadPoolExecutor(_FETCH_REFS, thread_name_prefix="fetch")

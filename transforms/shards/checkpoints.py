@@ -61,13 +61,7 @@ _DAMAGED = Checkpoint.model_construct(fingerprint="", versions=({}, {}))  # type
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one dataset, named after the shards.
-
-    Attributes:
-        directory: the folder of the checkpoints.
-        dataset: the folder of the dataset that is being written.
-        name: the dataset's name.
-    """
+    """The checkpoints of one dataset, named after the shards."""
 
     directory: str
     dataset: str
@@ -76,12 +70,7 @@ class Checkpoints:
     def write(self, checkpoint: Checkpoint, shard: str) -> None:
         """Writes the checkpoint of a finished shard, which makes the shard reusable.
 
-        Args:
-            checkpoint: the checkpoint.
-            shard: the shard's file name.
-
-        Raises:
-            RecordmillError: if the run has ended.
+        Raises RecordmillError if the run has ended.
         """
         path = self._path(shard)
         try:
@@ -92,11 +81,7 @@ class Checkpoints:
     def read(self, shard: str) -> Checkpoint | None:
         """Returns the checkpoint of a shard, or None. One that is damaged matches no shard.
 
-        Args:
-            shard: the shard's file name.
-
-        Raises:
-            OSError: if it cannot be read.
+        Raises OSError if it cannot be read.
         """
         try:
             return Checkpoint.model_validate_json(read_stored(self._path(shard)))
@@ -106,11 +91,7 @@ class Checkpoints:
             return _DAMAGED
 
     def delete(self, shard: str) -> None:
-        """Deletes the checkpoint of a shard.
-
-        Args:
-            shard: the shard's file name.
-        """
+        """Deletes the checkpoint of a shard."""
         delete(self._path(shard))
 
     def shards(self) -> set[str]:
@@ -119,11 +100,7 @@ class Checkpoints:
         return {name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)}
 
     def keep(self, shards: Collection[str]) -> None:
-        """Deletes the checkpoints and files of all finished shards except the given ones.
-
-        Args:
-            shards: the file names of the shards to keep.
-        """
+        """Deletes the checkpoints and files of all finished shards except the given ones."""
         others = sorted(self.shards() - set(shards))
         if not others:
             return
@@ -140,11 +117,6 @@ def is_reusable(checkpoint: Checkpoint, fingerprint: str, files: ShardFiles) -> 
     """Returns whether a checkpoint has the fingerprint of a shard, and the shard's files match it.
 
     Object stores compare versions; elsewhere, sizes and checksums are compared.
-
-    Args:
-        checkpoint: the checkpoint.
-        fingerprint: the required fingerprint.
-        files: the shard's files.
     """
     if checkpoint.fingerprint != fingerprint:
         return False
@@ -183,10 +155,8 @@ def settings_fingerprint(
 ) -> str:
     """Returns a hex digest of the settings that decide the bytes of every shard of a run.
 
-    Args:
-        config: the options.
-        resolved: the resolved schema with its image settings; class names are left out.
-        versions: the version of each library that decides the bytes of shards, by name.
+    `resolved` is the resolved schema with its image settings; class names are left out. `versions`
+    is the version of each library that decides the bytes of shards, by name.
     """
     of_shards = fields_that_affect(type(config), Affects.SHARD)
     document = {
@@ -200,21 +170,12 @@ def settings_fingerprint(
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The fingerprint of one shard.
-
-    Attributes:
-        settings: the settings fingerprint, common to all shards of a run.
-        split: the shard's split.
-        index: the shard's number in the split.
-        refs: the shard's references in order.
-        tags: the version tag of the files of each.
-        resolved: the resolved schema.
-    """
+    """The fingerprint of one shard."""
 
     settings: str
     split: str
-    index: int
-    refs: RefBatch
+    index: int  # the shard's number in the split
+    refs: RefBatch  # the shard's references in order
     tags: Sequence[str]
     resolved: ResolvedSchema
 

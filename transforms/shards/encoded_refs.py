@@ -21,13 +21,9 @@ _GATHERED_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class EncodedRefs:
-    """References of one shard, encoded.
+    """References of one shard, encoded."""
 
-    Attributes:
-        parts: the encoded parts, or their place in a spill file.
-    """
-
-    parts: tuple[bytes, ...] | Spilled = ()
+    parts: tuple[bytes, ...] | Spilled = ()  # the encoded parts, or their place in a spill file
 
     def read(self) -> tuple[bytes, ...]:
         """Returns the encoded parts."""

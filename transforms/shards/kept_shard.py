@@ -34,13 +34,7 @@ _BATCH_ROWS = 1024
 
 @dataclass(frozen=True)
 class KeptShard:
-    """A shard of a base version that keeps its records.
-
-    Attributes:
-        base: the base version.
-        entry: the shard's entry in the base's manifest.
-        removed: the keys of the records to remove.
-    """
+    """A shard of a base version that keeps its records."""
 
     base: Base
     entry: ShardEntry
@@ -48,13 +42,7 @@ class KeptShard:
 
     @classmethod
     def of(cls, base: Base | None, split: str, index: int) -> KeptShard | None:
-        """Returns the kept shard that a new shard continues; None if there is none.
-
-        Args:
-            base: the base version, or None.
-            split: the split of the new shard.
-            index: its number within the split.
-        """
+        """Returns the kept shard that a new shard continues; None if there is none."""
         entry = base.kept_shard(split, index) if base else None
         return cls(base, entry) if base and entry else None
 
@@ -87,8 +75,7 @@ class KeptShard:
     def records(self) -> Iterator[CopiedRecord]:
         """Yields the shard's records in order, in one pass that checks every checksum.
 
-        Raises:
-            UsageError: if the shard or its index is not the published one.
+        Raises UsageError if the shard or its index is not the published one.
         """
         dataset = Dataset(self.base.directory, self.base.manifest)
         path = dataset.path(self.entry.file)
@@ -116,12 +103,8 @@ class KeptShard:
     def link(self, files: ShardFiles, replaced: Sequence[Version | None]) -> WrittenShard:
         """Publishes the shard under its new name; it was verified with the base version.
 
-        Args:
-            files: the files of the new version.
-            replaced: the versions of the files that an earlier run left; None for a missing file.
-
-        Raises:
-            UsageError: if the shard does not have its size in the manifest.
+        `replaced` is the versions of the files that an earlier run left; None for a missing file.
+        Raises UsageError if the shard does not have its size in the manifest.
         """
         entry = self.entry
         fingerprint = self.base.fingerprints.get(entry.file, "")

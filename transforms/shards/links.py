@@ -30,15 +30,8 @@ def link_shard(
 ) -> WrittenShard:
     """Publishes a shard of the base version and its index under their new names, unread.
 
-    Args:
-        base: the base version.
-        entry: the shard's entry in the base's manifest.
-        files: the files of the new version.
-        fingerprint: the fingerprint of the shard's input.
-        replaced: the versions of the files that an earlier run left; None for a missing file.
-
-    Raises:
-        UsageError: if the shard does not have its size in the manifest.
+    `replaced` is the versions of the files that an earlier run left; None for a missing file.
+    Raises UsageError if the shard does not have its size in the manifest.
     """
     sources, targets = (entry.file, entry.index_file), (files.file, files.records)
     sizes = (entry.bytes, None)
@@ -91,16 +84,8 @@ def publish_link(
     """Gives a file of the base version its name in a new version, without reading it if possible.
 
     It becomes a hard link, or a copy that the object store makes; elsewhere, it is copied.
-
-    Args:
-        source: the file of the base version.
-        directory: the folder of the new version.
-        name: the name in that folder.
-        replaced: the version of the file that an earlier run left; None if there is none.
-        size: the expected bytes; None to accept any.
-
-    Raises:
-        UsageError: if it is missing, or has another size.
+    `replaced` is the version of the file that an earlier run left; None if there is none. `size` is
+    the expected bytes; None to accept any. Raises UsageError if it is missing, or has another size.
     """
     found = file_size(source)
     if found is None or size not in (None, found):

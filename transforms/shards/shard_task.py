@@ -35,25 +35,15 @@ from recordmill.transforms.workers.progress import advance
 
 @dataclass(frozen=True, eq=False)
 class ShardTask:
-    """What all shards of a run have in common.
+    """What all shards of a run have in common."""
 
-    Attributes:
-        sink: Beam's sink, which frames and compresses records.
-        checkpoints: the checkpoints of finished shards, and the dataset's folder.
-        config: the options.
-        base: the base version, whose unchanged shards are linked; None if there is none.
-        plan: the number of shards, and the resolved schema.
-        settings: the settings fingerprint of all shards.
-        check: is called with each image before it is stored, and may reject it; or None.
-    """
-
-    sink: FileBasedSink
-    checkpoints: Checkpoints
+    sink: FileBasedSink  # Beam's sink, which frames and compresses records
+    checkpoints: Checkpoints  # the checkpoints of finished shards, and the dataset's folder
     config: ConvertConfig
-    base: Base | None
+    base: Base | None  # the base version, whose unchanged shards are linked; None if there is none
     plan: Plan
     settings: str
-    check: Check | None
+    check: Check | None  # is called with each image before it is stored, and may reject it; or None
 
     def run(
         self, shard: ShardId, rows: Iterable[EncodedRefs], pools: Pools
@@ -61,11 +51,6 @@ class ShardTask:
         """Yields the rejects of a shard, and then the shard.
 
         Holds its references and a window of images in memory.
-
-        Args:
-            shard: the split and number of the shard.
-            rows: its references.
-            pools: the threads that read and decode.
         """
         guard = ImageRootGuard(self.config.guard)
         files = ShardFiles.planned(self.checkpoints.dataset, self.config, self.plan, *shard)
@@ -137,11 +122,7 @@ class ShardTask:
     ) -> WrittenShard:
         """Returns a newly written shard with its fingerprint, after writing its checkpoint.
 
-        Args:
-            writer: the closed writer of the shard.
-            written: the shard.
-            files: its files.
-            fingerprint: the fingerprint of its inputs; None if a version tag is unknown.
+        `fingerprint` is the fingerprint of its inputs; None if a version tag is unknown.
         """
         if fingerprint is None:
             return written
@@ -183,14 +164,8 @@ def build_records(
 ) -> Iterator[SerializedExample | Reject]:
     """Yields a shard's records and rejects in order; threads build a few of them ahead.
 
-    Args:
-        refs: the shard's references, in order.
-        plan: the resolved schema.
-        config: decoding.
-        pools: the threads that read and decode.
-        seen: receives the version tags of the files that are read.
-        guard: confines reads to the image root.
-        check: is called with each image before it is stored; or None.
+    `refs` is the shard's references, in order. `check`: is called with each image before it is
+    stored; or None.
     """
     built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
     schema = plan.resolved.schema

@@ -33,10 +33,7 @@ _BUFFER_BYTES = 2**18
 class MeteredFile:
     """A buffered file wrapper that counts the bytes written and computes their checksum.
 
-    Attributes:
-        size: the number of bytes written so far.
-        crc32c: their CRC-32C, once they are flushed.
-        closed: whether the file is closed.
+    `size` is the number of bytes written so far. `crc32c`: their CRC-32C, once they are flushed.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -89,14 +86,11 @@ class _Frames(list[bytes]):
 class ShardWriter:
     """Writes one shard and the index of its records.
 
-    Attributes:
-        faults: the references rejected so far.
-        sizes: the bytes of the shard file and the index, once closed.
-        versions: the versions of both in an object store, once closed.
+    `faults` are the references rejected so far.
     """
 
-    sizes: tuple[int, int]
-    versions: tuple[Version, Version]
+    sizes: tuple[int, int]  # the bytes of the shard file and the index, once closed
+    versions: tuple[Version, Version]  # the versions of both in an object store, once closed
 
     def __init__(
         self,
@@ -108,12 +102,9 @@ class ShardWriter:
     ) -> None:
         """Opens drafts of both files.
 
-        Args:
-            sink: Beam's sink, which frames and compresses records.
-            files: the names of the files.
-            plan: the resolved schema.
-            old: the base's shard that records are copied from; None if there is none.
-            hashed: whether to compute perceptual hashes of images.
+        `sink`: Beam's sink, which frames and compresses records. `old` is the base's shard that
+        records are copied from; None if there is none. `hashed`: whether to compute perceptual
+        hashes of images.
         """
         self._sink, self._files, self._plan, self._old = sink, files, plan, old
         self._drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
@@ -169,11 +160,8 @@ class ShardWriter:
     def close(self, replaced: Sequence[Version | None] = (None, None)) -> WrittenShard:
         """Closes the files and gives them their final names, the index last.
 
-        Args:
-            replaced: the versions of both files left by an earlier run; None for each without one.
-
-        Returns:
-            The shard's counts and checksums.
+        Returns the shard's counts and checksums. `replaced` is the versions of both files left by
+        an earlier run; None for each without one.
         """
         self._record_index.close()
         self._sink.close(self._shard)

@@ -55,23 +55,16 @@ class Task(Protocol):
     def run(self, *arguments: Any) -> Iterator[Any]:
         """Yields the results of an element.
 
-        Args:
-            arguments: the element, and then the threads that read and decode.
+        `arguments` is the element, and then the threads that read and decode.
         """
 
 
 class Answer(NamedTuple):
-    """What a writer process has done.
-
-    Attributes:
-        found: the results.
-        counts: the increments of progress counters.
-        observed: the values of Beam's distributions.
-    """
+    """What a writer process has done."""
 
     found: list[Any]
     counts: dict[str, int]
-    observed: dict[str, list[int]]
+    observed: dict[str, list[int]]  # the values of Beam's distributions
 
     def reported(self) -> list[Any]:
         """Returns the results, after the counts are added to those of the calling step."""
@@ -84,18 +77,10 @@ class Answer(NamedTuple):
 
 
 class WriterProcesses:
-    """Processes that work on one element each at a time.
-
-    Attributes:
-        number: how many there are.
-    """
+    """Processes that work on one element each at a time."""
 
     def __init__(self, number: int) -> None:
-        """Starts the processes.
-
-        Args:
-            number: how many.
-        """
+        """Starts the processes."""
         self.number = number
         self._service = ServiceProcess(__name__, number)
         self._lock = threading.Lock()
@@ -117,13 +102,9 @@ class WriterProcesses:
     def run(self, what: str, task: Task, *element: Any) -> Answer:
         """Runs a task on an element in one of the processes.
 
-        Args:
-            what: a description of the process, for the message if it dies.
-            task: what all elements have in common, which the processes remember.
-            element: the element, in parts.
-
-        Raises:
-            RecordmillError: if the process has died.
+        `what` is a description of the process, for the message if it dies. `task`: what all
+        elements have in common, which the processes remember. Raises RecordmillError if the process
+        has died.
         """
         with self._lock:
             if task is not self._known:
@@ -147,9 +128,7 @@ class Answers:
     def add(self, awaited: Future[Answer], number: int) -> Iterator[Any]:
         """Yields the results of the oldest requests, so that few elements are in memory.
 
-        Args:
-            awaited: the answer to a new request.
-            number: how many requests may be awaited.
+        `number`: how many requests may be awaited.
         """
         self._awaited.append(awaited)
         while len(self._awaited) > number:
@@ -173,9 +152,7 @@ _started: list[WriterProcesses] = []
 def writer_processes_allowed(are_allowed: bool, table_bytes: int = 0) -> Iterator[None]:
     """Allows this process to start writer processes while the body runs, and then ends them.
 
-    Args:
-        are_allowed: False to write all shards in this process.
-        table_bytes: the size of tables without images: many rows have them started now.
+    `table_bytes` is the size of tables without images: many rows have them started now.
     """
     global _allowed
     _allowed = are_allowed
@@ -192,10 +169,8 @@ def writer_processes_allowed(are_allowed: bool, table_bytes: int = 0) -> Iterato
 def prepare(rows: int, images: Sequence[tuple[str, int]]) -> None:
     """Starts writer processes if they are allowed, and pay off; decides once there are enough rows.
 
-    Args:
-        rows: the number of all rows.
-        images: (uri, size in bytes) of a sample of their images, where the size of a whole file is
-            not known; empty for rows without images.
+    `images`: (uri, size in bytes) of a sample of their images, where the size of a whole file is
+    not known; empty for rows without images.
     """
     global _allowed
     if not _allowed or rows < (MANY_IMAGES if images else MANY_ROWS):
@@ -215,9 +190,8 @@ def _are_small(images: Sequence[tuple[str, int]]) -> bool:
 def writers_for(plan: Plan) -> WriterProcesses | None:
     """Returns the writer processes; None if this process writes shards itself.
 
-    Args:
-        plan: the number of shards: fewer than there are cores are written by threads, which share
-            the work on one shard.
+    `plan` is the number of shards: fewer than there are cores are written by threads, which share
+    the work on one shard.
     """
     if _started and sum(plan.shards.values()) >= _started[0].number:
         return _started[0]
@@ -230,11 +204,7 @@ def readers() -> WriterProcesses | None:
 
 
 def serve(descriptors: Sequence[int]) -> None:
-    """Forks a writer process for each connection, and waits until all end, or one of them fails.
-
-    Args:
-        descriptors: the file descriptors of the connections.
-    """
+    """Forks a writer process for each connection, and waits until all end, or one of them fails."""
     limit_cores(1)  # before pools of threads and processes are made
     for module in _TASKS:
         importlib.import_module(module)

@@ -23,17 +23,10 @@ _OPEN_FILES = 256
 
 
 class ByteRange(NamedTuple):
-    """A range of bytes of a shard.
-
-    Attributes:
-        path: the shard.
-        sha256: its checksum, so that a replaced file is opened again.
-        start: the first byte.
-        stop: the byte after the last.
-    """
+    """A range of bytes of a shard."""
 
     path: str
-    sha256: str
+    sha256: str  # its checksum, so that a replaced file is opened again
     start: int
     stop: int
 
@@ -41,11 +34,8 @@ class ByteRange(NamedTuple):
 def read_ranges(ranges: Sequence[ByteRange]) -> list[bytes]:
     """Returns the bytes of each range; fewer where a file ends.
 
-    Args:
-        ranges: ranges of one or more shards, in any order.
-
-    Raises:
-        VerificationFailed: if a shard is missing, or cannot be read.
+    `ranges`: ranges of one or more shards, in any order. Raises VerificationFailed if a shard is
+    missing, or cannot be read.
     """
     if not ranges or not layout.is_url(ranges[0].path):
         return list(map(_read, ranges))  # local reads cost too little to join them
@@ -66,9 +56,8 @@ def coalesced(
 ) -> Iterator[tuple[ByteRange, list[int]]]:
     """Yields ranges that cover the given ones, each with the numbers of those that it covers.
 
-    Args:
-        ranges: ranges of one or more shards, in any order.
-        max_gap: bytes between two ranges of a shard up to which they become one.
+    `ranges`: ranges of one or more shards, in any order. `max_gap`: bytes between two ranges of a
+    shard up to which they become one.
 
     >>> ranges = [ByteRange("s3://b/x", "", *span) for span in ((90, 95), (0, 10), (12, 20))]
     >>> [(span.start, span.stop, numbers) for span, numbers in coalesced(ranges, max_gap=5)]
@@ -91,9 +80,7 @@ def coalesced(
 def unreadable(path: str, error: OSError) -> VerificationFailed:
     """Returns the error for a file of a dataset that is missing, or cannot be read.
 
-    Args:
-        path: the file.
-        error: the error of the file system or store.
+    `error` is the error of the file system or store.
     """
     if isinstance(error, FileNotFoundError):
         return VerificationFailed(f"{path}: is missing. Restore it from a backup.")

@@ -58,26 +58,15 @@ _NO_RECORDS = pa.table(
 
 
 class RecordLocation(NamedTuple):
-    """The location of a record: one row of its shard's index.
-
-    Attributes:
-        key: the row's identity.
-        split: the record's split.
-        shard: number of the shard within the split, from 0.
-        record: number of the record within the shard, from 0.
-        offset: first byte of its data in the uncompressed shard.
-        length: bytes of its data.
-        sha256: hex digest of its image as stored, or "".
-        classes: names of its classes.
-    """
+    """The location of a record: one row of its shard's index."""
 
     key: str
     split: str
-    shard: int
-    record: int
-    offset: int
-    length: int
-    sha256: str
+    shard: int  # number of the shard within the split, from 0
+    record: int  # number of the record within the shard, from 0
+    offset: int  # first byte of its data in the uncompressed shard
+    length: int  # bytes of its data
+    sha256: str  # hex digest of its image as stored, or ""
     classes: tuple[str, ...]
 
     @classmethod
@@ -114,30 +103,20 @@ class _Shards(Mapping[tuple[str, int], ShardEntry]):
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """The folder of a dataset, published or about to be published.
+    """The folder of a dataset, published or about to be published."""
 
-    Attributes:
-        directory: the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store.
-        manifest: the splits, shards, classes and options of the dataset.
-        manifest_sha256: checksum of manifest.json; "" if the file has not been read.
-        is_committed: whether the commit marker has this checksum.
-    """
-
-    directory: str
-    manifest: Manifest
-    manifest_sha256: str = ""
-    is_committed: bool = False
+    directory: str  # the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store
+    manifest: Manifest  # the splits, shards, classes and options of the dataset
+    manifest_sha256: str = ""  # checksum of manifest.json; "" if the file has not been read
+    is_committed: bool = False  # whether the commit marker has this checksum
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
         """Opens a published dataset, and checks its manifest against the commit marker.
 
-        Args:
-            directory: the dataset's folder, DIR/NAME/VERSION.
-            read: a function that returns the bytes of a file, or None for a missing file.
-
-        Raises:
-            VerificationFailed: if no dataset is published there, or its manifest was changed.
+        `directory` is the dataset's folder, DIR/NAME/VERSION. `read` is a function that returns the
+        bytes of a file, or None for a missing file. Raises VerificationFailed if no dataset is
+        published there, or its manifest was changed.
         """
         dataset = cls.open_unchecked(directory, read)
         if not dataset.is_committed:
@@ -151,12 +130,9 @@ class Dataset:
     def open_unchecked(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
         """Opens a dataset that has a commit marker, even one that does not match the manifest.
 
-        Args:
-            directory: the dataset's folder, DIR/NAME/VERSION.
-            read: a function that returns the bytes of a file, or None for a missing file.
-
-        Raises:
-            VerificationFailed: if the commit marker is missing, or the manifest cannot be read.
+        `directory` is the dataset's folder, DIR/NAME/VERSION. `read` is a function that returns the
+        bytes of a file, or None for a missing file. Raises VerificationFailed if the commit marker
+        is missing, or the manifest cannot be read.
         """
         folder = os.fspath(directory).rstrip("/") or "/"
         return cls(folder, *read_manifest(folder, read))
@@ -193,12 +169,8 @@ class Dataset:
     def select(self, split: str, share: tuple[int, int] = (0, 1)) -> list[RecordRange]:
         """Returns the shards of a split or slice, with the range of records in each, in order.
 
-        Args:
-            split: a split or slice in TFDS's syntax: `train[:80%]`, `train[100:200]+test`.
-            share: (i, n) for the i-th of n equal shares.
-
-        Raises:
-            UsageError: for an unknown split, an invalid slice or an invalid share.
+        `split` is a split or slice in TFDS's syntax: `train[:80%]`, `train[100:200]+test`. Raises
+        UsageError: for an unknown split, an invalid slice or an invalid share.
         """
         index, count = share
         if not 0 <= index < count:
@@ -209,9 +181,7 @@ class Dataset:
     def shard(self, split: str, number: int) -> ShardEntry:
         """Returns a shard.
 
-        Args:
-            split: the shard's split.
-            number: the shard's number within the split, from 0.
+        `number` is the shard's number within the split, from 0.
         """
         return self.splits[split].shards[number]
 
@@ -222,12 +192,7 @@ class Dataset:
     def index(self, shard: ShardEntry, columns: Sequence[str]) -> pa.Table:
         """Reads columns of a shard's index, and checks its checksum against the manifest.
 
-        Args:
-            shard: a shard of the dataset.
-            columns: the index columns to read.
-
-        Raises:
-            VerificationFailed: if the index is missing, cannot be read, or was changed.
+        Raises VerificationFailed if the index is missing, cannot be read, or was changed.
         """
         path = self.path(shard.index_file)
         return read_index(path, columns, shard.index_sha256, shard.records)
@@ -235,12 +200,8 @@ class Dataset:
     def columns(self, parts: Sequence[RecordRange], names: Sequence[str]) -> pa.Table:
         """Reads index columns of ranges of records, in order.
 
-        Args:
-            parts: the ranges, as `select` returns them.
-            names: the index columns to read.
-
-        Raises:
-            VerificationFailed: if an index is missing, cannot be read, or was changed.
+        `parts` are the ranges, as `select` returns them. Raises VerificationFailed if an index is
+        missing, cannot be read, or was changed.
         """
         tables = [
             self.index(self.shard(part.split, part.shard), names).slice(part.skip, part.take)
@@ -260,9 +221,7 @@ class Dataset:
     ) -> Iterator[RecordLocation]:
         """Yields the locations of a shard's records, in order, as `batches` reads them.
 
-        Args:
-            shard: a shard of the dataset.
-            classes: the classes to select; all records if empty.
+        `classes` are the classes to select; all records if empty.
         """
         for batch in self.batches(shard, LOCATION_COLUMNS):
             labels = batch.column("class")
@@ -277,21 +236,15 @@ class Dataset:
     def location(self, shard: ShardEntry, number: int) -> RecordLocation:
         """Returns the location of a record.
 
-        Args:
-            shard: a shard of the dataset.
-            number: the record's number within the shard, from 0.
-
-        Raises:
-            VerificationFailed: if the index is not the published one.
-            IndexError: if it has fewer records.
+        `number` is the record's number within the shard, from 0. Raises VerificationFailed if the
+        index is not the published one. Raises IndexError if it has fewer records.
         """
         return RecordLocation.of(self._row(shard, number, LOCATION_COLUMNS))
 
     def find(self, key: str) -> RecordLocation | None:
         """Returns the location of the record with a key, or None; reads the indexes one by one.
 
-        Raises:
-            VerificationFailed: if an index is not the published one.
+        Raises VerificationFailed if an index is not the published one.
         """
         # Keys are ordered by their hash, not sorted, so every index may have the key.
         for shard in self.shards().values():
@@ -304,13 +257,9 @@ class Dataset:
     def record(self, shard: ShardEntry, number: int, span: tuple[int, int] | None = None) -> bytes:
         """Reads one record by its byte range, and checks its two CRCs.
 
-        Args:
-            shard: a shard of the dataset.
-            number: the record's number within the shard, from 0.
-            span: (offset, length) of its data from the index, if known.
-
-        Raises:
-            VerificationFailed: if the record is damaged, or is not the one in the index.
+        `number` is the record's number within the shard, from 0. `span`: (offset, length) of its
+        data from the index, if known. Raises VerificationFailed if the record is damaged, or is not
+        the one in the index.
         """
         if span is None:
             row = self._row(shard, number, ("offset", "length"))
@@ -324,13 +273,9 @@ class Dataset:
     ) -> list[bytes]:
         """Reads records of shards that are not gzipped, and checks the two CRCs of each.
 
-        In an object store, records that are close to each other take one request.
-
-        Args:
-            locations: (shard, number within the shard, (offset, length)) of each record.
-
-        Raises:
-            VerificationFailed: if a record is damaged, or is not the one in the index.
+        In an object store, records that are close to each other take one request. `locations`:
+        (shard, number within the shard, (offset, length)) of each record. Raises VerificationFailed
+        if a record is damaged, or is not the one in the index.
         """
         ranges = [
             ByteRange(self.path(shard.file), shard.sha256, *_frame_of(*span))
@@ -354,11 +299,7 @@ class Dataset:
     def damaged(self, shard: ShardEntry, number: int, offset: int, what: str) -> VerificationFailed:
         """Returns the error for a damaged record, with its shard, number, first byte and key.
 
-        Args:
-            shard: a shard of the dataset.
-            number: the record's number within the shard, from 0.
-            offset: the first byte of its data in the uncompressed shard.
-            what: the problem, as text.
+        `number` is the record's number within the shard, from 0.
         """
         # Without a key if the index is damaged as well.
         with contextlib.suppress(VerificationFailed, IndexError):
@@ -369,18 +310,14 @@ class Dataset:
     def rejects(self) -> Iterator[dict[str, Any]]:
         """Yields all rejected rows: key, uri, source, reason and detail.
 
-        Raises:
-            OSError: if they cannot be read.
-            ValueError: at a line that is not JSON.
+        Raises OSError if they cannot be read. Raises ValueError: at a line that is not JSON.
         """
         return map(json.loads, read_lines(self.directory, layout.REJECTS))
 
     def dropped(self) -> Iterator[dict[str, Any]]:
         """Yields all rows dropped as duplicates.
 
-        Raises:
-            OSError: if they cannot be read.
-            ValueError: at a line that is not JSON.
+        Raises OSError if they cannot be read. Raises ValueError: at a line that is not JSON.
         """
         return map(json.loads, read_lines(self.directory, layout.DROPPED))
 
@@ -453,12 +390,8 @@ def index_batches(
 def read_lines(directory: str, folder: str) -> Iterator[bytes]:
     """Yields the lines of a dataset's rejects or dropped rows, with their line breaks.
 
-    Args:
-        directory: the dataset's folder.
-        folder: one of `layout.LINES`; a missing file has no lines.
-
-    Raises:
-        OSError: if they cannot be read.
+    `folder` is one of `layout.LINES`; a missing file has no lines. Raises OSError if they cannot be
+    read.
     """
     try:
         stream = open_stored(layout.join(directory, layout.lines_name(folder)))

@@ -47,9 +47,7 @@ _MAX_OBJECT_BYTES = 5 * 2**30
 class Draft:
     """A file that is being written.
 
-    Attributes:
-        path: where to write it.
-        is_late: whether another attempt had given the name to the same bytes, once committed.
+    `is_late`: whether another attempt had given the name to the same bytes, once committed.
     """
 
     is_late = False
@@ -57,9 +55,7 @@ class Draft:
     def __init__(self, directory: str, name: str) -> None:
         """Chooses the path of a new draft; nothing is created.
 
-        Args:
-            directory: the dataset's folder.
-            name: the file's final name below the folder.
+        `name` is the file's final name below the folder.
         """
         self._final = layout.join(directory, name)
         self._object = None if is_local(directory) else objects.parse(self._final)
@@ -73,11 +69,8 @@ class Draft:
     def open(self, compression: str = CompressionTypes.UNCOMPRESSED) -> BinaryIO:
         """Opens the file for writing.
 
-        Args:
-            compression: the compression, one of Beam's `CompressionTypes`.
-
-        Raises:
-            RecordmillError: if the folder of a local run was renamed or deleted.
+        `compression` is the compression, one of Beam's `CompressionTypes`. Raises RecordmillError
+        if the folder of a local run was renamed or deleted.
         """
         if not is_local(self.path):
             created = FileSystems.create(self.path, compression_type=compression)
@@ -98,14 +91,10 @@ class Draft:
     def commit(self, replaced: Version | None = None, checked: bool = False) -> Version:
         """Gives the file its final name, and returns the version that is there now.
 
-        Args:
-            replaced: the version of an earlier run that is to be replaced; None if there is none.
-            checked: whether to compare the object with the file, if nothing else does.
-
-        Raises:
-            RecordmillError: if a file with other bytes has that name, or the folder of a local run
-                was renamed or deleted.
-            OSError: if the file cannot be written.
+        `replaced` is the version of an earlier run that is to be replaced; None if there is none.
+        `checked`: whether to compare the object with the file, if nothing else does. Raises
+        RecordmillError if a file with other bytes has that name, or the folder of a local run was
+        renamed or deleted. Raises OSError if the file cannot be written.
         """
         try:
             if self._object:
@@ -158,11 +147,7 @@ class Draft:
 
 
 def ended_run(path: str) -> RecordmillError:
-    """Returns the error for a file that cannot be written because its run has ended.
-
-    Args:
-        path: the file.
-    """
+    """Returns the error for a file that cannot be written because its run has ended."""
     return RecordmillError(
         f"{path}: not written, because the run's folder was renamed or deleted; expected the run "
         "to be active. Run again if it has not published."

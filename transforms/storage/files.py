@@ -61,9 +61,8 @@ def store_of(path: str) -> Store:
 def open_binary(path: str) -> BinaryIO:
     """Opens a file for seekable reads, without decompression.
 
-    Raises:
-        OSError: if the file cannot be opened; NotRegularError for a FIFO, a socket or a device.
-        ValueError: if the path is not valid, or the extra of its file system is not installed.
+    Raises OSError if the file cannot be opened; NotRegularError for a FIFO, a socket or a device.
+    Raises ValueError if the path is not valid, or the extra of its file system is not installed.
     """
     return store_of(path).open(path)
 
@@ -71,8 +70,7 @@ def open_binary(path: str) -> BinaryIO:
 def load(path: str) -> bytes:
     """Returns the bytes of a file; an object takes one request.
 
-    Raises:
-        OSError: if it cannot be read.
+    Raises OSError if it cannot be read.
     """
     return store_of(path).load(path)
 
@@ -87,11 +85,6 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
     """Opens a byte range of a file for reading as it is stored, seekable.
 
     Reads raise `EOFError` where the file has become shorter, and `OSError` where it cannot be read.
-
-    Args:
-        path: the file.
-        start: the first byte.
-        stop: the byte after the last.
     """
     return store_of(path).open_range(path, start, stop)
 
@@ -99,13 +92,7 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
 def read_range(path: str, start: int, stop: int) -> bytes:
     """Returns a byte range of a file, with one request; fewer bytes where the file ends.
 
-    Args:
-        path: the file.
-        start: the first byte.
-        stop: the byte after the last.
-
-    Raises:
-        OSError: if it cannot be read; FileNotFoundError if it does not exist.
+    Raises OSError if it cannot be read; FileNotFoundError if it does not exist.
     """
     if start >= stop:  # stores reject an empty range
         return b""
@@ -117,17 +104,10 @@ def read_bytes(
 ) -> bytes:
     """Returns the bytes of a file, or a range of them, with one request.
 
-    Args:
-        uri: the file.
-        start: the first byte; None for the whole file.
-        stop: the byte after the last.
-        seen: receives the version tag of an object, which its response includes. The tag of a
-            local file is compared with the one recorded before the read; if they differ, it
-            becomes None.
-
-    Raises:
-        RecordError: missing_file if there is no such file; read_error if it cannot be read, or
-            exceeds `--max_image_bytes`.
+    `start` is the first byte; None for the whole file. `seen`: receives the version tag of an
+    object, which its response includes. The tag of a local file is compared with the one recorded
+    before the read; if they differ, it becomes None. Raises RecordError (missing_file) if there is
+    no such file; read_error if it cannot be read, or exceeds `--max_image_bytes`.
     """
     try:
         data, tag = store_of(uri).read(uri, start, stop, max_image_bytes())
@@ -166,13 +146,7 @@ def _form_that_exists(path: str) -> str:
 def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
     """Writes a whole file, replacing an existing one; atomic on this machine.
 
-    Args:
-        path: the file.
-        data: the content of the file.
-        with_folders: whether to create missing folders on this machine.
-
-    Raises:
-        OSError: if the file cannot be written, or the path is a device, a pipe or a folder.
+    Raises OSError if the file cannot be written, or the path is a device, a pipe or a folder.
     """
     store_of(path).write(path, data, with_folders)
 
@@ -180,8 +154,7 @@ def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
 def write_checked(path: str, data: bytes) -> None:
     """Writes a whole file, and has a store return it: some keep other bytes than they were sent.
 
-    Raises:
-        OSError: if the file cannot be written, or the store keeps other bytes.
+    Raises OSError if the file cannot be written, or the store keeps other bytes.
     """
 
     def attempt() -> None:
@@ -195,8 +168,7 @@ def write_checked(path: str, data: bytes) -> None:
 def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
     """Returns the size of each file in a folder, by name; None for those that do not exist.
 
-    Raises:
-        OSError: if the store does not answer.
+    Raises OSError if the store does not answer.
     """
 
     def size(name: str) -> int | None:
@@ -214,8 +186,7 @@ def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
 def delete(path: str) -> None:
     """Deletes a file, or a folder with everything in it; a missing path is not an error.
 
-    Raises:
-        OSError: if the path cannot be deleted.
+    Raises OSError if the path cannot be deleted.
     """
     store_of(path).delete(path)
 
@@ -223,12 +194,8 @@ def delete(path: str) -> None:
 def files_below(directory: str, pattern: str) -> list[str]:
     """Returns the names of files below a folder that match a pattern, sorted and relative to it.
 
-    Args:
-        directory: the folder, taken literally even if its name has wildcards.
-        pattern: a glob pattern; `**` matches any depth.
-
-    Raises:
-        OSError: if the files cannot be listed.
+    `directory` is the folder, taken literally even if its name has wildcards. `pattern` is a glob
+    pattern; `**` matches any depth. Raises OSError if the files cannot be listed.
     """
     return store_of(directory).files_below(directory, pattern)
 
@@ -236,10 +203,8 @@ def files_below(directory: str, pattern: str) -> list[str]:
 def all_files_below(directory: str) -> list[str]:
     """Returns the names of all files below a folder, sorted and relative to it.
 
-    Includes hidden files, links and special files; links are not followed.
-
-    Raises:
-        OSError: if the files cannot be listed.
+    Includes hidden files, links and special files; links are not followed. Raises OSError if the
+    files cannot be listed.
     """
     return store_of(directory).all_files_below(directory)
 
@@ -247,12 +212,7 @@ def all_files_below(directory: str) -> list[str]:
 def delete_files(directory: str, names: list[str]) -> None:
     """Deletes files below a folder in order, then the folders that have become empty.
 
-    Args:
-        directory: the folder.
-        names: the files, relative to it.
-
-    Raises:
-        OSError: if a file cannot be deleted.
+    Raises OSError if a file cannot be deleted.
     """
     store_of(directory).delete_files([join(directory, name) for name in names], directory)
 
@@ -260,8 +220,7 @@ def delete_files(directory: str, names: list[str]) -> None:
 def expand(pattern: str) -> list[str]:
     """Returns the files that match a path or pattern, sorted; an existing path is not a pattern.
 
-    Raises:
-        OSError: if the files cannot be listed.
+    Raises OSError if the files cannot be listed.
     """
     return store_of(pattern).expand(pattern)
 
@@ -269,8 +228,7 @@ def expand(pattern: str) -> list[str]:
 def names_below(root: str) -> Iterator[str]:
     """Yields the names of all files below a remote folder, relative to it.
 
-    Raises:
-        OSError: if the files cannot be listed.
+    Raises OSError if the files cannot be listed.
     """
     return store_of(root).names_below(root)
 
@@ -278,10 +236,7 @@ def names_below(root: str) -> Iterator[str]:
 def entries(folder: str) -> tuple[list[str], list[str]]:
     """Returns the names of the folders and of the files directly in a folder, in any order.
 
-    Both are empty if the folder does not exist.
-
-    Raises:
-        OSError: if the folder cannot be listed.
+    Both are empty if the folder does not exist. Raises OSError if the folder cannot be listed.
     """
     return store_of(folder).entries(folder)
 
@@ -289,8 +244,7 @@ def entries(folder: str) -> tuple[list[str], list[str]]:
 def exists(path: str) -> bool:
     """Returns whether a path is an existing file or folder.
 
-    Raises:
-        OSError: if the store does not answer.
+    Raises OSError if the store does not answer.
     """
     return store_of(path).exists(path)
 
@@ -312,9 +266,7 @@ def ranged_size(path: str) -> int | None:
 def move(source: str, target: str) -> None:
     """Renames a file within a file system or store.
 
-    Args:
-        source: the path of the file.
-        target: the new path; on this machine, its folder exists.
+    `target` is the new path; on this machine, its folder exists.
     """
     store_of(source).move(source, target)
 
@@ -322,13 +274,9 @@ def move(source: str, target: str) -> None:
 def make_folders(directory: str, *names: str) -> None:
     """Creates a folder and some folders in it; does nothing in object stores.
 
-    Args:
-        directory: the folder. On this machine, its parent exists: an attempt that is later than the
-            end of its run must not create the run's folder again.
-        names: the folders in it.
-
-    Raises:
-        FileNotFoundError: if the parent does not exist.
+    `directory` is the folder. On this machine, its parent exists: an attempt that is later than the
+    end of its run must not create the run's folder again. Raises FileNotFoundError if the parent
+    does not exist.
     """
     store = store_of(directory)
     for path in (directory, *(join(directory, name) for name in names)):

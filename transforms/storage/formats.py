@@ -63,13 +63,9 @@ _FolderId = tuple[int, int]
 
 @dataclass(frozen=True)
 class FileTree:
-    """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`.
+    """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`."""
 
-    Attributes:
-        root: the path of the folder, without a trailing slash.
-    """
-
-    root: str
+    root: str  # the path of the folder, without a trailing slash
 
     def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path below the root of every file, and skipped inputs for hidden ones."""
@@ -190,9 +186,7 @@ class Format(Protocol):
     def read(self, split: SourceSplit, projection: Projection) -> Iterator[Read]:
         """Yields the rows of one split.
 
-        Args:
-            split: a split that `split` yielded.
-            projection: the columns and images to read.
+        `split` is a split that `split` yielded.
         """
 
 
@@ -278,9 +272,7 @@ def _fault_before(split: SourceSplit, stream: BinaryIO) -> str:
 def cut_text(file: TableFile, range_bytes: int) -> list[SourceSplit]:
     """Returns the byte ranges of a large text table, cut anywhere.
 
-    Args:
-        file: a file for which `text_ranges.is_large`.
-        range_bytes: the size of a range.
+    `file` is a file for which `text_ranges.is_large`.
     """
     with open_range(file.path, 0, file.size or 0) as stream:
         return list(text_ranges.cut(stream, file, range_bytes))
@@ -355,12 +347,7 @@ _SIGNATURES = {
 def format_of(path: str, head: bytes) -> str | None:
     """Returns the format of a file by its signature, or else by its suffix.
 
-    Args:
-        path: the path of the file.
-        head: the first bytes of the file.
-
-    Returns:
-        A name in `FORMATS`; None if neither is known.
+    Returns a name in `FORMATS`; None if neither is known. `head` is the first bytes of the file.
     """
     for signature, found in _SIGNATURES.items():
         if head.startswith(signature):

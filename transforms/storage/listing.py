@@ -30,15 +30,10 @@ _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 
 
 class ListedPath(NamedTuple):
-    """A file or folder of an input.
-
-    Attributes:
-        path: its path.
-        partition: columns and values in the names of the folders that the pattern leaves open.
-        folder: the folder of tables that it was found in, or "".
-    """
+    """A file or folder of an input."""
 
     path: str
+    # Columns and values in the names of the folders that the pattern leaves open.
     partition: Partition = ()
     folder: str = ""
 
@@ -46,14 +41,9 @@ class ListedPath(NamedTuple):
 def list_paths(pattern: str, input_format: str) -> list[ListedPath]:
     """Returns the files that a pattern matches, and the tables in the folders that it matches.
 
-    Folders of images, or in the format of a folder, are returned as they are.
-
-    Args:
-        pattern: a path, or a pattern of paths.
-        input_format: the format of the input, or "auto".
-
-    Raises:
-        UsageError: if nothing matches, or a folder is a table with a log.
+    Folders of images, or in the format of a folder, are returned as they are. `pattern` is a path,
+    or a pattern of paths. `input_format` is the format of the input, or "auto". Raises UsageError
+    if nothing matches, or a folder is a table with a log.
     """
     if TableAddress.parse(pattern):
         return [ListedPath(pattern)]
@@ -96,10 +86,7 @@ def similar_path(path: str) -> str:
 def _tables_or_folder(path: str, base: str, input_format: str) -> list[ListedPath]:
     """Returns the tables in a folder, or the folder itself if it has other files.
 
-    Args:
-        path: the folder.
-        base: the folder below which names of folders are columns.
-        input_format: the format of the input, or "auto".
+    `input_format` is the format of the input, or "auto".
     """
     root = path.rstrip("/") or "/"
     if input_format != "auto" and FORMATS[input_format].is_folder:

@@ -46,18 +46,15 @@ class ImageRootGuard:
 
     A guard resolves each folder once, and each run creates its own guard, because links may change
     between runs. A link that changes between the check and the read is not detected.
-
-    Attributes:
-        root: the folder or address that contains all images; None allows every file.
     """
 
+    # The folder or address that contains all images; None allows every file.
     root: str | None = None
 
     def check_ref(self, ref: ImageRef) -> None:
         """Rejects a reference whose image or mask is outside the root.
 
-        Raises:
-            RecordError: outside_root.
+        Raises RecordError (outside_root).
         """
         if not ref.staged:  # staging files of the run itself are outside the root
             self.check(ref.uri)
@@ -66,8 +63,7 @@ class ImageRootGuard:
     def check(self, path: str) -> None:
         """Rejects a path or address outside the root.
 
-        Raises:
-            RecordError: outside_root.
+        Raises RecordError (outside_root).
         """
         root = self.root
         if root is None or not path:
@@ -107,9 +103,7 @@ def existing_form(path: str) -> str:
 
     macOS stores `é` as two characters (NFD), also in archives; most tables have one (NFC). Folders
     and the file may differ: forms are tried for the file, then for it and the folder above it, ….
-
-    Args:
-        path: a local path. A path that exists takes one `lstat`, or none if it is ASCII.
+    `path` is a local path. A path that exists takes one `lstat`, or none if it is ASCII.
     """
     if path.isascii():
         return path
@@ -133,10 +127,8 @@ def _existing_forms(path: str) -> Iterator[str]:
 def open_regular(path: str) -> BinaryIO:
     """Opens a regular file for reading; never blocks on a FIFO or a device.
 
-    Raises:
-        NotRegularError: for a FIFO, a socket or a device.
-        OSError: if the file cannot be opened; IsADirectoryError for a folder.
-        ValueError: if the path has a null byte.
+    Raises NotRegularError: for a FIFO, a socket or a device. Raises OSError if the file cannot be
+    opened; IsADirectoryError for a folder. Raises ValueError if the path has a null byte.
     """
     return open(path, "rb", opener=_open)
 
@@ -144,14 +136,8 @@ def open_regular(path: str) -> BinaryIO:
 def open_regular_range(path: str, start: int, stop: int) -> BinaryIO:
     """Opens a byte range of a regular file for reading, seekable.
 
-    Args:
-        path: the file.
-        start: the first byte.
-        stop: the byte after the last.
-
-    Raises:
-        OSError: for the same reasons as `open_regular`.
-        ValueError: if the path has a null byte.
+    Raises OSError: for the same reasons as `open_regular`. Raises ValueError if the path has a null
+    byte.
     """
     return cast("BinaryIO", io.BufferedReader(_Range(path, start, stop), _RANGE_BUFFER_BYTES))
 
@@ -183,17 +169,9 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
     """Returns the bytes of a regular file, or a range of them, and the file's version tag.
 
     The tag is that of the opened file, taken before the read, because a link may change later.
-
-    Args:
-        path: the file.
-        start: the first byte; None for the whole file.
-        stop: byte after the last, or None for the end.
-        limit: the maximum number of bytes.
-
-    Raises:
-        TooLargeError: above `limit` bytes.
-        OSError: for the same reasons as `open_regular`.
-        ValueError: if the path has a null byte.
+    `start` is the first byte; None for the whole file. `stop`: byte after the last, or None for the
+    end. `limit` is the maximum number of bytes. Raises TooLargeError: above `limit` bytes. Raises
+    OSError: for the same reasons as `open_regular`. Raises ValueError if the path has a null byte.
     """
     # A file object would take as long as the read: it has a buffer, and asks for the state again.
     descriptor, state = _opened(path, os.O_RDONLY)
@@ -217,10 +195,7 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
 def _read(descriptor: int, start: int, number: int) -> bytes:
     """Returns bytes of an open file; fewer where it ends, or where a file in /proc would block.
 
-    Args:
-        descriptor: the file.
-        start: the first byte.
-        number: the maximum number of bytes.
+    `number` is the maximum number of bytes.
     """
     data = b""
     try:

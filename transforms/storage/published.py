@@ -28,8 +28,7 @@ Read: TypeAlias = Callable[[str], "bytes | None"]
 def read_file(path: str) -> bytes | None:
     """Returns the bytes of a file, or None if it does not exist.
 
-    Raises:
-        OSError: if the file cannot be read.
+    Raises OSError if the file cannot be read.
     """
     try:
         return read_stored(path)
@@ -40,12 +39,7 @@ def read_file(path: str) -> bytes | None:
 def content(path: str, read: Read = read_file) -> bytes | None:
     """Returns the bytes of a file, or None if it does not exist.
 
-    Args:
-        path: the file.
-        read: a function that does so.
-
-    Raises:
-        VerificationFailed: if the file cannot be read.
+    Raises VerificationFailed if the file cannot be read.
     """
     try:
         return read(path)
@@ -60,13 +54,8 @@ def newest_version(
 ) -> str:
     """Returns the folder of the newest version in DIR/NAME; other paths, such as a version, as is.
 
-    Args:
-        path: the folder.
-        read: returns the content of a file, or None if it does not exist.
-        list_published: returns the names of the folders in a folder that have a commit marker.
-
-    Raises:
-        VerificationFailed: if the folder, or a version that may be the newest, cannot be read.
+    `read`: returns the content of a file, or None if it does not exist. Raises VerificationFailed
+    if the folder, or a version that may be the newest, cannot be read.
     """
     folder = os.fspath(path)
     if content(layout.join(folder, layout.SUCCESS), read) is not None:
@@ -83,8 +72,7 @@ def newest_version(
 def published_versions(folder: str) -> list[str]:
     """Returns the versions that are published in a folder DIR/NAME, in the order of semver.
 
-    Raises:
-        VerificationFailed: if the folder, or one of the versions, cannot be read.
+    Raises VerificationFailed if the folder, or one of the versions, cannot be read.
     """
     versions, faults = find_versions(folder)
     for version, error in faults.items():
@@ -97,14 +85,8 @@ def find_versions(
 ) -> tuple[list[str], Mapping[str, OSError]]:
     """Returns the published versions in a folder DIR/NAME, and the error of each unreadable one.
 
-    Both are in the order of semver.
-
-    Args:
-        folder: the folder.
-        list_published: as for `newest_version`.
-
-    Raises:
-        VerificationFailed: if the folder cannot be read.
+    Both are in the order of semver. `list_published`: as for `newest_version`. Raises
+    VerificationFailed if the folder cannot be read.
     """
     faults = dict[str, OSError]()
     try:
@@ -156,12 +138,9 @@ def _list_published(folder: str, faults: dict[str, OSError]) -> list[str]:
 def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, bool]:
     """Returns the manifest of a dataset, its SHA-256, and whether the commit marker has that.
 
-    Args:
-        folder: the dataset's folder, DIR/NAME/VERSION.
-        read: returns the content of a file, or None if it does not exist.
-
-    Raises:
-        VerificationFailed: if the commit marker is missing, or the manifest cannot be read.
+    `folder` is the dataset's folder, DIR/NAME/VERSION. `read`: returns the content of a file, or
+    None if it does not exist. Raises VerificationFailed if the commit marker is missing, or the
+    manifest cannot be read.
     """
     # Written after all other files: without it, the folder is not a dataset.
     marker = content(layout.join(folder, layout.SUCCESS), read)
@@ -213,8 +192,7 @@ def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
 def _parse_manifest(data: bytes) -> Manifest:
     """Parses a manifest without garbage collection, which would scan up to a million objects.
 
-    Raises:
-        ValidationError: if it is not valid.
+    Raises ValidationError if it is not valid.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -48,16 +48,11 @@ def sources_of(
 ) -> Layout:
     """Returns the sources of a path, and what it was recognized as.
 
-    Args:
-        path: a file or folder.
-        input_format: its format, or "auto".
-        has_images: whether the images of a COCO file are needed, as those of labels are not.
-        has_labels: whether the rows are joined to a table of labels.
-        since: the snapshots of lakehouse tables whose rows are not read, by the id of the table.
-
-    Raises:
-        UsageError: if the format is not known, or does not match the path.
-        OSError: if the path cannot be read.
+    `path` is a file or folder. `input_format` is its format, or "auto". `has_images`: whether the
+    images of a COCO file are needed, as those of labels are not. `has_labels`: whether the rows are
+    joined to a table of labels. `since` is the snapshots of lakehouse tables whose rows are not
+    read, by the id of the table. Raises UsageError if the format is not known, or does not match
+    the path. Raises OSError if the path cannot be read.
     """
     if address := TableAddress.parse(path):
         return _lakehouse_table(address, input_format, since)

@@ -48,26 +48,19 @@ _NUMBERED = re.compile(r"(\d+):(.+)")
 
 
 class Description(NamedTuple):
-    """What is known of the records of the TFRecord files in a folder.
-
-    Attributes:
-        columns: the columns that their features are read as.
-        shards: the shards of a published dataset by file; {} for other folders.
-        name: the name of the dataset; "" for other folders.
-        version: its version.
-    """
+    """What is known of the records of the TFRecord files in a folder."""
 
     columns: RecordColumns
+    # The shards of a published dataset by file; {} for other folders.
     shards: Mapping[str, ShardEntry] = {}
-    name: str = ""
+    name: str = ""  # the name of the dataset; "" for other folders
     version: str = ""
 
 
 def record_files(folder: str) -> list[str]:
     """Returns the TFRecord files of a dataset, or of a folder without images; [] for others.
 
-    Args:
-        folder: the folder of a dataset, or that of its versions, of which the newest is read.
+    `folder` is the folder of a dataset, or that of its versions, of which the newest is read.
     """
     folders, files = entries(folder)
     if {layout.SUCCESS, layout.MANIFEST} <= {*files}:
@@ -96,8 +89,7 @@ def metadata_of(folder: str) -> Metadata | None:
 def described(metadata: Metadata) -> Description:
     """Returns the description of records.
 
-    Raises:
-        UsageError: if it cannot be read, or has changed since it was listed.
+    Raises UsageError if it cannot be read, or has changed since it was listed.
     """
     folder = metadata.folder
     changed = f"{folder}: the metadata has changed during the run. Convert again."

@@ -37,21 +37,13 @@ _CHUNK_BYTES = 2**18
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """The files of a shard.
-
-    Attributes:
-        directory: the dataset's folder.
-        split: the shard's split.
-        index: the shard's number within the split.
-        file: the shard, relative to the folder.
-        records: the record index, relative to the folder; "" if there is none.
-    """
+    """The files of a shard."""
 
     directory: str
     split: str
-    index: int
+    index: int  # the shard's number within the split
     file: str
-    records: str
+    records: str  # the record index, relative to the folder; "" if there is none
 
     @classmethod
     def planned(
@@ -59,12 +51,7 @@ class ShardFiles:
     ) -> ShardFiles:
         """Returns the files of a shard that is planned.
 
-        Args:
-            directory: the dataset's folder.
-            config: the dataset's name, and the compression.
-            plan: the number of shards.
-            split: the shard's split.
-            index: its number within the split.
+        `config` is the dataset's name, and the compression.
         """
         count = plan.shards[split]
         file = layout.shard_name(config.name, split, index, count, config.compression)
@@ -73,27 +60,16 @@ class ShardFiles:
 
 @dataclass(frozen=True)
 class Digests:
-    """Checksums and sizes of a shard file.
+    """Checksums and sizes of a shard file."""
 
-    Attributes:
-        size: bytes of the file.
-        sha256: hex digest of the file.
-        stream: bytes of the records and their framing, uncompressed; -1 if they cannot be read.
-        crc32c: checksum of the uncompressed stream.
-    """
-
-    size: int
+    size: int  # bytes of the file
     sha256: str
-    stream: int
+    stream: int  # bytes of the records and their framing, uncompressed; -1 if they cannot be read
     crc32c: int
 
 
 class MeasuredShard:
-    """A shard file whose checksums are computed while its records are read, in one pass.
-
-    Attributes:
-        stream: the uncompressed stream of framed records.
-    """
+    """A shard file whose checksums are computed while its records are read, in one pass."""
 
     def __init__(self, path: str, by_content: bool = False) -> None:
         """Opens the file; its compression is that of its name, or by content if it is foreign."""
@@ -135,8 +111,7 @@ class MeasuredShard:
 class _Tap(io.BufferedIOBase):
     """A stream that feeds the bytes read from another stream to a checksum.
 
-    Attributes:
-        size: the number of bytes read so far.
+    `size` is the number of bytes read so far.
     """
 
     def __init__(self, source: Any, update: Callable[[bytes], object]) -> None:
@@ -230,8 +205,7 @@ def open_stored(path: str) -> BinaryIO:
 def remote_files(path: str) -> Any:
     """Returns the module that reads remote files; it loads Beam, which local files do not need.
 
-    Raises:
-        UsageError: if Beam is not installed.
+    Raises UsageError if Beam is not installed.
     """
     try:
         return import_module("recordmill.transforms.storage.files")

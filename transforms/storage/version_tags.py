@@ -25,12 +25,9 @@ def file_version_tags(refs: Sequence[ImageRef], guard: ImageRootGuard, remote: b
 
     Tags are taken before the files are read, so that a later change results in another tag. Files
     on the web and in HDFS have no tags. Images staged by the run need none, because their
-    references have a hash of the bytes.
-
-    Args:
-        refs: the references.
-        guard: confines files to the image root; files outside have no tag.
-        remote: whether to request the tags of objects in stores, with one request per file.
+    references have a hash of the bytes. `guard`: confines files to the image root; files outside
+    have no tag. `remote`: whether to request the tags of objects in stores, with one request per
+    file.
     """
     # Each file once, in a deterministic order: many references can share an archive.
     files = dict.fromkeys(chain.from_iterable(_files_of(refs)))
@@ -47,12 +44,7 @@ def file_version_tags(refs: Sequence[ImageRef], guard: ImageRootGuard, remote: b
 def ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] | None:
     """Returns the version tag of each reference: the tags of its image and mask, joined.
 
-    Args:
-        refs: the references.
-        tags: the version tags of their files.
-
-    Returns:
-        The tags in order; None if the tag of any file is unknown.
+    Returns the tags in order; None if the tag of any file is unknown.
     """
     joined = []
     for files in _files_of(refs):

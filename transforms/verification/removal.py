@@ -32,12 +32,7 @@ _SHARDS_AHEAD = 4
 
 
 def image_digests(data: bytes, resolved: ResolvedSchema) -> list[str]:
-    """Returns the hex digest of each image of a record; for sequences, of each frame.
-
-    Args:
-        data: the serialized message.
-        resolved: the schema of the dataset.
-    """
+    """Returns the hex digest of each image of a record; for sequences, of each frame."""
     feature = resolved.schema.image_feature
     if feature is None:
         return []
@@ -47,13 +42,7 @@ def image_digests(data: bytes, resolved: ResolvedSchema) -> list[str]:
 
 @dataclass(frozen=True)
 class Removed:
-    """What a version must not have any more.
-
-    Attributes:
-        keys: the hex digest of each removed key.
-        images: the hex digest of each removed image.
-        resolved: the schema of the dataset.
-    """
+    """What a version must not have any more."""
 
     keys: Set[str]
     images: Set[str]
@@ -61,21 +50,14 @@ class Removed:
 
     @classmethod
     def of(cls, records: RemovedRecords, resolved: ResolvedSchema) -> Removed:
-        """Returns the digests that a certificate states; images that another record has may remain.
+        """Returns the digests that a certificate states.
 
-        Args:
-            records: the removed records.
-            resolved: the schema of the dataset.
+        Images that another record has may remain.
         """
         return cls(frozenset(records.keys_sha256), frozenset(records.images_sha256), resolved)
 
     def found_in(self, key: str, data: bytes) -> Iterator[str]:
-        """Yields a description of each part of a record that was removed.
-
-        Args:
-            key: the key of the record.
-            data: the serialized message.
-        """
+        """Yields a description of each part of a record that was removed."""
         if digest_of_key(key) in self.keys:
             yield f"its key {key!r} is one that {layout.REMOVAL} states as removed"
         if not self.images.isdisjoint(image_digests(data, self.resolved)):
@@ -86,11 +68,6 @@ def find_removed(directory: str, shard: ShardEntry, removed: Removed) -> list[Pr
     """Returns a problem for each record of a shard that was removed, by key or by image.
 
     Holds the keys of the shard and one record in memory.
-
-    Args:
-        directory: the dataset's folder.
-        shard: the shard.
-        removed: the removed records.
     """
     problems = list[Problem]()
     try:
@@ -113,11 +90,7 @@ def find_removed(directory: str, shard: ShardEntry, removed: Removed) -> list[Pr
 
 
 def check_certificate(dataset: Dataset) -> Iterator[Problem]:
-    """Yields the problems of removal.json; none if the dataset has no such file.
-
-    Args:
-        dataset: a published dataset.
-    """
+    """Yields the problems of removal.json; none if the dataset has no such file."""
     if layout.REMOVAL not in dataset.manifest.sidecars:
         return
     data = read_file(dataset.path(layout.REMOVAL))
@@ -137,10 +110,6 @@ def removal_problems(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
     """Yields the problems of a certificate: wrong counts and digests, and records that remain.
 
     Reads all records, and computes the digests of their images.
-
-    Args:
-        dataset: the dataset.
-        removal: its certificate.
     """
     yield from false_statements(dataset, removal)
     removed = Removed.of(removal, dataset.manifest.resolved)
@@ -153,12 +122,7 @@ def removal_problems(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
 
 
 def false_statements(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
-    """Yields the counts and digests of a certificate that are not those of the manifest.
-
-    Args:
-        dataset: the dataset.
-        removal: its certificate.
-    """
+    """Yields the counts and digests of a certificate that are not those of the manifest."""
     for what, stated, found in _statements(dataset, removal):
         if stated != found:
             message = f"states {what} {stated}, but the manifest has {found}"

@@ -81,8 +81,7 @@ Attribute: TypeAlias = "bool | int | DataType | Sequence[DataType] | Sequence[Se
 def load() -> ctypes.CDLL:
     """Returns TensorFlow's library, loaded on first use without log messages or a GPU.
 
-    Raises:
-        ImportError: if TensorFlow is not installed, or its library cannot be used.
+    Raises ImportError if TensorFlow is not installed, or its library cannot be used.
     """
     if "library" in _loaded:
         return _loaded["library"]
@@ -176,9 +175,7 @@ class _Status:
 class Tensor:
     """A tensor in TensorFlow's memory.
 
-    Attributes:
-        dtype: its `TF_DataType`.
-        shape: its dimensions.
+    `dtype` is its `TF_DataType`.
     """
 
     def __init__(self, handle: int) -> None:
@@ -248,14 +245,9 @@ def run(
 ) -> list[Tensor]:
     """Runs an operation.
 
-    Args:
-        op: its name.
-        inputs: its inputs, in the order of its definition; those that are lists, as lists.
-        outputs: the number of its outputs.
-        attributes: its attributes, except for those that follow from the inputs.
-
-    Raises:
-        OpError: if it fails.
+    `inputs` is its inputs, in the order of its definition; those that are lists, as lists.
+    `attributes` is its attributes, except for those that follow from the inputs. Raises OpError if
+    it fails.
     """
     library, context = load(), _context()
     with _Status(library) as status:

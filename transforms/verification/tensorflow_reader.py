@@ -37,20 +37,16 @@ class BadImageError(Exception):
 
 @dataclass(frozen=True)
 class ParsedBatch:
-    """A parsed batch of records.
-
-    Attributes:
-        resolved: the schema of the records.
-        context: feature name to a tensor of all records' values, (records, ...), or (values,) of a
-            feature with any number of values.
-        frames: feature name to a tensor of all frames' values, padded, (records, frames, ...), or
-            (values,); {} unless the records are sequences.
-        lengths: the number of frames of each record; None unless the records are sequences.
-    """
+    """A parsed batch of records."""
 
     resolved: ResolvedSchema
+    # Feature name to a tensor of all records' values, (records, ...), or (values,) of a feature
+    # with any number of values.
     context: Mapping[str, Tensor]
+    # Feature name to a tensor of all frames' values, padded, (records, frames, ...), or (values,);
+    # {} unless the records are sequences.
     frames: Mapping[str, Tensor]
+    # The number of frames of each record; None unless the records are sequences.
     lengths: list[int] | None
 
     def labels(self, name: str) -> list[int]:
@@ -65,9 +61,8 @@ class ParsedBatch:
     def decode(self) -> None:
         """Decodes every image with the functions that training code uses, and its mask.
 
-        Raises:
-            OpError: if TensorFlow cannot decode an image.
-            BadImageError: if an image or mask does not have the shape that its record states.
+        Raises OpError if TensorFlow cannot decode an image. Raises BadImageError if an image or
+        mask does not have the shape that its record states.
         """
         schema = self.resolved.schema
         if schema.encoded_image is None:
@@ -93,13 +88,10 @@ class ParsedBatch:
 class _Features:
     """Features as TensorFlow's parsers take them: lists of values, and arrays of a fixed shape.
 
-    Attributes:
-        lists: names of features with any number of values.
-        arrays: names of features with a shape.
-        list_types: types of `lists`.
-        array_types: types of `arrays`.
-        shapes: shapes of `arrays`; -1 where the number of rows is not fixed.
-        defaults: values of `arrays` that a record lacks; empty for those that it must have.
+    `lists`: names of features with any number of values. `list_types`: types of `lists`.
+    `array_types`: types of `arrays`. `shapes`: shapes of `arrays`; -1 where the number of rows is
+    not fixed. `defaults`: values of `arrays` that a record lacks; empty for those that it must
+    have.
     """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
@@ -126,13 +118,8 @@ def _names(names: Sequence[str]) -> Tensor:
 def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBatch:
     """Parses a batch of serialized records.
 
-    Args:
-        records: the records.
-        resolved: the schema that they have to match.
-
-    Raises:
-        OpError: if a record does not match the schema.
-        UnequalLengthsError: if the frame features of a sequence differ in length.
+    Raises OpError if a record does not match the schema. Raises UnequalLengthsError if the frame
+    features of a sequence differ in length.
     """
     if resolved.schema.sequence is not None:
         return _parse_sequences(records, resolved)
@@ -220,15 +207,10 @@ def check_image(
 ) -> None:
     """Decodes an image and its mask, and compares their shapes with the record's.
 
-    Args:
-        data: the encoded bytes.
-        stated: the height, width and channels that the record states; some may be absent.
-        mask: the encoded mask; None if there is none.
-        bit_depth: the bits per id of a mask, 8 or 16.
-
-    Raises:
-        OpError: if TensorFlow cannot decode the image or the mask.
-        BadImageError: if the image or the mask does not have the stated shape.
+    `data` is the encoded bytes. `stated` is the height, width and channels that the record states;
+    some may be absent. `mask` is the encoded mask; None if there is none. `bit_depth` is the bits
+    per id of a mask, 8 or 16. Raises OpError if TensorFlow cannot decode the image or the mask.
+    Raises BadImageError if the image or the mask does not have the stated shape.
     """
     image = Tensor.of(data)
     run("DecodeJpeg", [image], 1, {"channels": 3})  # many readers call it for PNG as well

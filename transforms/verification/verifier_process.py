@@ -54,12 +54,10 @@ def workers_are_threads(
 ) -> bool:
     """Returns whether a run's workers are threads of the process that starts it.
 
-    Only such workers can use the verifier process. The decision does not import Beam.
-
-    Args:
-        runner: the value of Beam's `--runner`; None if it is not set.
-        direct_running_mode: the value of Beam's `--direct_running_mode`; None if it is not set.
-        environment_type: the value of Beam's `--environment_type`; None if it is not set.
+    Only such workers can use the verifier process. The decision does not import Beam. `runner` is
+    the value of Beam's `--runner`; None if it is not set. `direct_running_mode` is the value of
+    Beam's `--direct_running_mode`; None if it is not set. `environment_type` is the value of Beam's
+    `--environment_type`; None if it is not set.
     """
     if (runner or "DirectRunner") in IN_PROCESS_RUNNERS:
         return direct_running_mode != "multi_processing"
@@ -70,10 +68,8 @@ def workers_are_threads(
 def verifier_process_started(options: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Starts the verifier process for the duration of the body.
 
-    Does nothing if one is running, or if this process has imported TensorFlow already.
-
-    Args:
-        options: Beam's options, with which it reads shards from stores; None for local shards.
+    Does nothing if one is running, or if this process has imported TensorFlow already. `options`:
+    Beam's options, with which it reads shards from stores; None for local shards.
     """
     process = os.getpid()
     if process in _verifiers or "tensorflow" in sys.modules:
@@ -95,9 +91,6 @@ def prepare(directory: str) -> None:
     """Starts the verifier process of a worker, if it has none that is alive.
 
     A worker that has imported TensorFlow already verifies shards itself.
-
-    Args:
-        directory: the dataset's folder.
     """
     with _STARTING:
         verifier = current_verifier()
@@ -112,11 +105,7 @@ def prepare(directory: str) -> None:
 
 
 def store_options(directory: str) -> dict[str, Any] | None:
-    """Returns Beam's options of this process if a folder is in a store, and otherwise None.
-
-    Args:
-        directory: the dataset's folder.
-    """
+    """Returns Beam's options of this process if a folder is in a store, and otherwise None."""
     if not is_url(directory):
         return None
     from recordmill.transforms.storage.stores.options import current_options
@@ -128,14 +117,9 @@ def store_options(directory: str) -> dict[str, Any] | None:
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
     """Verifies a shard with `verify_shard`, in the verifier process if one runs.
 
-    Args:
-        shard: the shard's files.
-        resolved: the schema that every record has to match.
-        level: "parse" to parse every record, "decode" to decode every image as well.
-
-    Raises:
-        OSError: if a file does not exist or cannot be read.
-        RecordmillError: if the verifier process has died.
+    `resolved` is the schema that every record has to match. `level`: "parse" to parse every record,
+    "decode" to decode every image as well. Raises OSError if a file does not exist or cannot be
+    read. Raises RecordmillError if the verifier process has died.
     """
     if verifier := current_verifier():
         return verifier.verify(shard, resolved, level)
@@ -147,15 +131,10 @@ def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardV
 def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
     """Checks that TensorFlow decodes an image and its mask, before they are written.
 
-    Args:
-        image: the image as stored in the record.
-        mask: its encoded mask; None if there is none.
-        schema: states whether images are encoded, and the bit depth of masks.
-
-    Raises:
-        RecordError: corrupt, if TensorFlow does not decode the image to the height, width and
-            channels that the record states.
-        RecordmillError: if the verifier process has died.
+    `mask` is its encoded mask; None if there is none. `schema`: states whether images are encoded,
+    and the bit depth of masks. Raises RecordError (corrupt), if TensorFlow does not decode the
+    image to the height, width and channels that the record states. Raises RecordmillError if the
+    verifier process has died.
     """
     from recordmill.schemas.features import ImageAttribute
     from recordmill.schemas.rejects import Reason, RecordError
@@ -175,19 +154,14 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
 
 
 class VerifierProcess:
-    """A process on this machine that verifies shards until it is ended or this one dies.
-
-    Attributes:
-        pid: the process id.
-    """
+    """A process on this machine that verifies shards until it is ended or this one dies."""
 
     def __init__(self, concurrency: int, options: Mapping[str, Any] | None = None) -> None:
         """Starts the process.
 
-        Args:
-            concurrency: the number of requests that it answers concurrently, each on its own
-                connection.
-            options: Beam's options, with which it reads shards from stores; None for local shards.
+        `concurrency` is the number of requests that it answers concurrently, each on its own
+        connection. `options`: Beam's options, with which it reads shards from stores; None for
+        local shards.
         """
         self._service = ServiceProcess(__name__, concurrency, options, _ENVIRONMENT)
         self.pid = self._service.pid
@@ -202,13 +176,8 @@ class VerifierProcess:
     ) -> ShardVerification:
         """Returns the result of `verify_shard`, called in the process.
 
-        Args:
-            shard: the shard's files.
-            resolved: the schema that every record has to match.
-            level: "parse" or "decode".
-
-        Raises:
-            RecordmillError: if the process has died.
+        `resolved` is the schema that every record has to match. `level`: "parse" or "decode".
+        Raises RecordmillError if the process has died.
         """
         what = f"{shard.file}: the process that re-reads it with TensorFlow"
         result: ShardVerification = self._service.request(what, "verify", shard, resolved, level)
@@ -217,11 +186,7 @@ class VerifierProcess:
     def decode_error(self, *arguments: Any) -> str | None:
         """Returns the result of `verify_shard.decode_error`, called in the process.
 
-        Args:
-            arguments: the arguments of that function.
-
-        Raises:
-            RecordmillError: if the process has died.
+        Raises RecordmillError if the process has died.
         """
         what = "the process that decodes images with TensorFlow"
         error: str | None = self._service.request(what, "decode_error", *arguments)
@@ -233,11 +198,7 @@ class VerifierProcess:
 
 
 def serve(descriptors: Sequence[int]) -> None:
-    """Answers requests in the verifier process until their connections are closed.
-
-    Args:
-        descriptors: the file descriptors of the connections.
-    """
+    """Answers requests in the verifier process until their connections are closed."""
     end_with_parent()
     connections = [Connection(descriptor) for descriptor in descriptors]
     try:

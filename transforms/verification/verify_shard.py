@@ -61,12 +61,7 @@ _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
 
 
 def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
-    """Returns the first record that differs from the index, for a valid but replaced shard.
-
-    Args:
-        shard: the shard's files.
-        resolved: the dataset's schema.
-    """
+    """Returns the first record that differs from the index, for a valid but replaced shard."""
     what = "is not the shard that was published: its sha256 differs"
     try:
         path = layout.join(shard.directory, shard.records)
@@ -86,12 +81,7 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
 
 
 def with_key(problem: Problem, shard: ShardFiles) -> Problem:
-    """Adds the key of the record to a problem, if the index has the key.
-
-    Args:
-        problem: the problem.
-        shard: the files of the shard.
-    """
+    """Adds the key of the record to a problem, if the index has the key."""
     if problem.record is None or not shard.records:
         return problem
     try:
@@ -127,29 +117,21 @@ def _matches(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -
 
 @dataclass
 class _Contents:
-    """The contents of a shard as TensorFlow read them.
+    """The contents of a shard as TensorFlow read them."""
 
-    Attributes:
-        lengths: the length of each record, in bytes.
-        frames: the number of frames of each record; None unless the records are sequences.
-        classes: the number of occurrences of each class id, by feature name.
-    """
-
-    lengths: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # the length of each record, in bytes
+    # The number of frames of each record; None unless the records are sequences.
     frames: list[int] | None = None
+    # The number of occurrences of each class id, by feature name.
     classes: dict[str, Counter[int]] = field(default_factory=dict)
 
 
 def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
     """Returns the counts and digests of a shard as TensorFlow reads it, and its problems.
 
-    Args:
-        shard: the shard's files.
-        resolved: the schema that every record has to match.
-        level: "parse" to parse every record, "decode" to decode every image as well.
-
-    Raises:
-        OSError: if a file does not exist or cannot be read.
+    `resolved` is the schema that every record has to match. `level`: "parse" to parse every record,
+    "decode" to decode every image as well. Raises OSError if a file does not exist or cannot be
+    read.
     """
     # A file without an index is none of a dataset, whose names state the compression.
     path = layout.join(shard.directory, shard.file)
@@ -281,11 +263,9 @@ def decode_error(
 ) -> str | None:
     """Returns the error of decoding an image and its mask with TensorFlow; None if it succeeds.
 
-    Args:
-        image: the encoded bytes.
-        stated: the height, width and channels that the record states.
-        mask: the encoded mask; None if there is none.
-        bit_depth: the bits per id of a mask, 8 or 16.
+    `image` is the encoded bytes. `stated` is the height, width and channels that the record states.
+    `mask` is the encoded mask; None if there is none. `bit_depth` is the bits per id of a mask, 8
+    or 16.
     """
     try:
         check_image(image, stated, mask, bit_depth)

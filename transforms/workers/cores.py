@@ -29,12 +29,10 @@ def num_cores() -> int:
 def cgroup_quota(root: Path = Path("/")) -> float:
     """Returns the CPU quota of this process's cgroup in cores; infinity without a limit.
 
-    `docker --cpus` and Kubernetes' `limits.cpu` set a quota, but the container sees all cores.
-    See https://docs.kernel.org/admin-guide/cgroup-v2.html and
-    https://docs.kernel.org/scheduler/sched-bwc.html (version 1).
-
-    Args:
-        root: the root of the file system; tests pass a folder.
+    `docker --cpus` and Kubernetes' `limits.cpu` set a quota, but the container sees all cores. See
+    https://docs.kernel.org/admin-guide/cgroup-v2.html and
+    https://docs.kernel.org/scheduler/sched-bwc.html (version 1). `root` is the root of the file
+    system; tests pass a folder.
     """
     return min((_quota_of(folder) for folder in _cgroups(root)), default=math.inf)
 

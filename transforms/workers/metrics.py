@@ -38,12 +38,7 @@ _observed: dict[str, list[int]] | None = None
 
 
 def observe(name: str, *values: int) -> None:
-    """Updates a distribution of the step that the calling thread executes.
-
-    Args:
-        name: the name of the distribution, with the unit.
-        values: the values.
-    """
+    """Updates a distribution of the step that the calling thread executes."""
     if _observed is not None:
         _observed.setdefault(name, []).extend(values)
         return
@@ -71,12 +66,7 @@ class Measurements:
         self._values: deque[tuple[str, int]] = deque()
 
     def add(self, name: str, value: int) -> None:
-        """Adds a value, from any thread.
-
-        Args:
-            name: the name of the distribution, with the unit.
-            value: the value.
-        """
+        """Adds a value, from any thread."""
         self._values.append((name, value))
 
     @contextmanager

@@ -38,24 +38,14 @@ Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified
 
 @dataclass
 class ProgressCounters:
-    """Progress counters; a retried bundle is counted twice.
+    """Progress counters; a retried bundle is counted twice."""
 
-    Attributes:
-        read: rows read from tables, or files found in folders.
-        analyzed: rows analyzed.
-        total: the number of all rows, known after the analyze pass.
-        assigned: rows assigned to a shard, or rejected before.
-        written: records written.
-        rejected: rows rejected while records were written.
-        verified: records verified.
-    """
-
-    read: int = 0
+    read: int = 0  # rows read from tables, or files found in folders
     analyzed: int = 0
-    total: int = 0
-    assigned: int = 0
+    total: int = 0  # the number of all rows, known after the analyze pass
+    assigned: int = 0  # rows assigned to a shard, or rejected before
     written: int = 0
-    rejected: int = 0
+    rejected: int = 0  # rows rejected while records were written
     verified: int = 0
 
     def reset(self) -> None:
@@ -83,9 +73,7 @@ class ProgressOptions(PipelineOptions):
 def advance(what: Count, number: int = 1) -> None:
     """Increments a counter of this process and of Beam, and reports all of them if a report is due.
 
-    Args:
-        what: the name of the counter; Beam's is called `rows_…`.
-        number: the number to add.
+    `what` is the name of the counter; Beam's is called `rows_…`.
     """
     # Concurrent threads can lose increments here: a progress bar tolerates that, and a lock for
     # every row would be slow.
@@ -116,8 +104,7 @@ def sum_of(processes: Iterable[ProgressCounters]) -> ProgressCounters:
 def read_counters(folder: str) -> dict[str, ProgressCounters]:
     """Returns the reported counters of all worker processes, by file name.
 
-    Raises:
-        OSError: if the folder cannot be listed.
+    Raises OSError if the folder cannot be listed.
     """
     found = {}
     for name in files_below(folder, "*.json"):

@@ -62,14 +62,9 @@ _launching = threading.Lock()
 def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: float) -> T:
     """Returns `function(*arguments)`, called in a child process.
 
-    Args:
-        function: the function to call; pickled, like its arguments.
-        arguments: its arguments.
-        timeout: seconds after which the child is killed.
-
-    Raises:
-        RecordError: timeout; decoder_crash; too_many_pixels if the memory limit is exceeded.
-        Exception: any exception of the function.
+    `function` is the function to call; pickled, like its arguments. `timeout`: seconds after which
+    the child is killed. Raises RecordError (timeout); decoder_crash; too_many_pixels if the memory
+    limit is exceeded. Raises Exception: any exception of the function.
     """
     call = partial(_call, function, arguments, timeout)
     with _slots:
@@ -110,14 +105,7 @@ def _outcome(pool: ProcessPool, future: ProcessFuture[T], timeout: float) -> T:
 
     Pebble loses a task if its child is killed before it has acknowledged the task, or if the pool
     breaks while the task is scheduled. Slots equal children, so no task waits for another one.
-
-    Args:
-        pool: the pool of the task.
-        future: the task.
-        timeout: seconds that the task may run.
-
-    Raises:
-        BrokenProcessPool: if the task was lost.
+    `timeout`: seconds that the task may run. Raises BrokenProcessPool if the task was lost.
     """
     deadline = time.monotonic() + timeout + _START_SECONDS
     while not future.done():
@@ -153,8 +141,7 @@ def _discard(pool: ProcessPool) -> None:
 def _pool() -> ProcessPool:
     """Returns this process's pool, made on first use.
 
-    Raises:
-        BrokenProcessPool: after `stop_children`.
+    Raises BrokenProcessPool: after `stop_children`.
     """
     with _lock:
         if _stopped.is_set():
@@ -244,15 +231,8 @@ def reject_printed_errors(function: Callable[..., T], *arguments: Any) -> T:
     """Returns `function(*arguments)` in a child, unless native code prints an error.
 
     libtiff prints its errors. Pillow ignores those after which libtiff continues: the pixels of a
-    damaged strip are wrong, and nothing else states it.
-
-    Args:
-        function: the function to call.
-        arguments: its arguments.
-
-    Raises:
-        RecordError: that of the function, with the first error that was printed; corrupt if only
-            native code reports damage.
+    damaged strip are wrong, and nothing else states it. Raises RecordError (that) of the function,
+    with the first error that was printed; corrupt if only native code reports damage.
     """
     os.ftruncate(_STANDARD_ERROR, 0)
     os.lseek(_STANDARD_ERROR, 0, os.SEEK_SET)
@@ -295,7 +275,6 @@ _EXAMINE_SECONDS = 10.0
 def examine_in_subprocess(data: bytes) -> SourceImage:
     """Returns the header of an untrusted image; a child reads all formats except JPEG and PNG.
 
-    Raises:
-        RecordError: as `examine` does; also timeout and decoder_crash.
+    Raises RecordError (as) `examine` does; also timeout and decoder_crash.
     """
     return examine_in_process(data) or run_in_subprocess(examine, data, timeout=_EXAMINE_SECONDS)

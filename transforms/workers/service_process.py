@@ -30,9 +30,7 @@ Services: TypeAlias = Mapping[str, Callable[..., Any]]
 class ServiceProcess:
     """A process of this machine.
 
-    Attributes:
-        pid: the process id.
-        connections: our ends of the connections to it; each carries one request at a time.
+    `connections`: our ends of the connections to it; each carries one request at a time.
     """
 
     def __init__(
@@ -44,12 +42,10 @@ class ServiceProcess:
     ) -> None:
         """Starts the process.
 
-        Args:
-            module: the module whose function `serve` answers requests, given file descriptors; it
-                calls `collect_garbage` after its last import.
-            concurrency: the number of connections.
-            first: a message on the first connection: it may contain secrets, unlike an argument.
-            environment: environment variables, unless this process has other values.
+        `module` is the module whose function `serve` answers requests, given file descriptors; it
+        calls `collect_garbage` after its last import. `first` is a message on the first connection:
+        it may contain secrets, unlike an argument. `environment`: environment variables, unless
+        this process has other values.
         """
         pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
         descriptors = [remote.fileno() for _, remote in pairs]
@@ -78,14 +74,8 @@ class ServiceProcess:
     def request(self, what: str, service: str, *arguments: Any) -> Any:
         """Returns the result of a function of the process, on whichever connection is free.
 
-        Args:
-            what: a description of the process, for the message if it dies.
-            service: the name of the function.
-            arguments: its arguments.
-
-        Raises:
-            RecordmillError: if the process has died.
-            Exception: any exception of the function.
+        `what` is a description of the process, for the message if it dies. Raises RecordmillError
+        if the process has died. Raises Exception: any exception of the function.
         """
         connection = self._free.get()
         try:
@@ -102,12 +92,7 @@ class ServiceProcess:
     def request_each(self, service: str, *arguments: Any) -> None:
         """Calls a function of the process once on each connection.
 
-        Args:
-            service: the name of the function.
-            arguments: its arguments.
-
-        Raises:
-            RecordmillError: if the process has died.
+        Raises RecordmillError if the process has died.
         """
         taken = [self._free.get() for _ in self.connections]
         try:
@@ -148,12 +133,7 @@ class ServiceProcess:
 
 
 def answer_all(connection: Connection, services: Services) -> None:
-    """Answers the requests of a connection until it is closed.
-
-    Args:
-        connection: the connection.
-        services: the functions by name.
-    """
+    """Answers the requests of a connection until it is closed."""
     while True:
         try:
             service, arguments = connection.recv()
@@ -172,12 +152,7 @@ def answer_all(connection: Connection, services: Services) -> None:
 
 
 def answer_in_threads(connections: Sequence[Connection], services: Services) -> None:
-    """Answers the requests of connections, each in a thread, and then exits the process.
-
-    Args:
-        connections: the connections.
-        services: the functions by name.
-    """
+    """Answers the requests of connections, each in a thread, and then exits the process."""
     threads = [
         threading.Thread(target=answer_all, args=(connection, services))
         for connection in connections

@@ -15,13 +15,7 @@ from recordmill.transforms.storage.files import make_folders
 
 
 class Spilled(NamedTuple):
-    """The place of an element in a spill file.
-
-    Attributes:
-        path: the file.
-        start: the first byte of the element.
-        stop: the byte after its last.
-    """
+    """The place of an element in a spill file."""
 
     path: str
     start: int
@@ -42,8 +36,7 @@ _folder = ""
 def spilling_to(folder: str) -> Iterator[None]:
     """Has elements wait in staging files while the body runs.
 
-    Args:
-        folder: the folder of the run, on this machine; "" to keep elements in memory.
+    `folder` is the folder of the run, on this machine; "" to keep elements in memory.
     """
     global _folder
     _folder = folder
@@ -56,11 +49,7 @@ def spilling_to(folder: str) -> Iterator[None]:
 def spill(elements: Iterable[bytes]) -> list[Spilled]:
     """Writes elements to a new file.
 
-    Args:
-        elements: the elements, one at least.
-
-    Returns:
-        The place of each; none, and no element is made, if they stay in memory.
+    Returns the place of each; none, and no element is made, if they stay in memory.
     """
     if not _folder:
         return []

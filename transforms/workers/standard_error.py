@@ -18,10 +18,7 @@ def rewritten_standard_error(rewrite: Callable[[bytes], bytes]) -> Iterator[None
 
     Native libraries and child processes write to file descriptor 2. It is replaced by a pipe, whose
     reader writes the lines to the former descriptor, also those of child processes that outlive the
-    body.
-
-    Args:
-        rewrite: returns the replacement of a line. The last line may lack its line end.
+    body. `rewrite`: returns the replacement of a line. The last line may lack its line end.
     """
     sys.stderr.flush()
     kept = os.dup(2)

@@ -27,12 +27,9 @@ _PAETH = 4  # PNG, section 9.2
 
 
 class Bands(NamedTuple):
-    """An image of 2 to 4 channels of 16 bits.
+    """An image of 2 to 4 channels of 16 bits."""
 
-    Attributes:
-        bands: the channels, gray or red, green and blue, then alpha; each of mode I;16.
-    """
-
+    # The channels, gray or red, green and blue, then alpha; each of mode I;16.
     bands: tuple[Image.Image, ...]
 
     @property
@@ -113,12 +110,8 @@ def in_rgb(image: Image.Image | Bands) -> Bands:
 def decode(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> Image.Image | Bands:
     """Decodes an opened image of 16 bits per sample.
 
-    Args:
-        image: the image, whose pixels are not loaded.
-        reopened: the same image, opened once more.
-
-    Raises:
-        RecordError: unsupported_feature if 16 bits cannot be kept.
+    `image` is the image, whose pixels are not loaded. Raises RecordError (unsupported_feature) if
+    16 bits cannot be kept.
     """
     is_gray = image.mode.startswith("I")
     if not is_gray and "icc_profile" in image.info and not _is_srgb(image.info["icc_profile"]):

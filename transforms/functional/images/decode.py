@@ -34,8 +34,7 @@ _MODES = {1: "L", 3: "RGB"}
 def check_pixel_type(dtype: str) -> None:
     """Checks the type of decoded samples.
 
-    Raises:
-        UsageError: if it is not supported.
+    Raises UsageError if it is not supported.
     """
     if dtype not in get_args(PixelType):
         raise UsageError(f"dtype={dtype!r}: expected one of {', '.join(get_args(PixelType))}")
@@ -57,14 +56,8 @@ def decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") ->
 
     Like `tf.io.decode_image`, it ignores color profiles and drops alpha without blending. As uint8,
     16-bit samples are reduced to their high byte; as uint16, 8-bit samples are multiplied by 257.
-
-    Args:
-        data: the encoded image.
-        channels: 3 for RGB, 1 for gray, 0 for the stored number.
-        dtype: the type of the pixels.
-
-    Raises:
-        ValueError: if the image cannot be decoded.
+    `channels`: 3 for RGB, 1 for gray, 0 for the stored number. `dtype` is the type of the pixels.
+    Raises ValueError if the image cannot be decoded.
     """
     try:
         if dtype == "uint16" and is_16_bit(data):
@@ -99,13 +92,8 @@ def _deep(data: bytes, channels: int) -> np.ndarray:
 def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
     """Decodes a JPEG or PNG to RGB like `decode_stored`, averaged over blocks of pixels.
 
-    Args:
-        data: the encoded image.
-        source: its header.
-        side: the minimum of the longest side in pixels; smaller images keep their size.
-
-    Raises:
-        RecordError: if the image cannot be decoded.
+    `side` is the minimum of the longest side in pixels; smaller images keep their size. Raises
+    RecordError if the image cannot be decoded.
     """
     with opened(data, source.family) as image:
         load_reduced(image, source, side)
@@ -115,8 +103,7 @@ def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
 def decode_mask(data: bytes) -> np.ndarray:
     """Decodes a mask to class ids: uint8 or uint16, (height, width, 1).
 
-    Raises:
-        ValueError: if the mask cannot be decoded.
+    Raises ValueError if the mask cannot be decoded.
     """
     try:
         with open_image(data, ("PNG",)) as image:
@@ -128,14 +115,8 @@ def decode_mask(data: bytes) -> np.ndarray:
 def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
     """Converts raw samples to an array: uint8, (height, width, channels).
 
-    Args:
-        data: the stored samples, row by row.
-        height: the height in pixels.
-        width: the width in pixels.
-        channels: 3 for RGB, 1 for gray, 0 for the stored number.
-
-    Raises:
-        ValueError: if the number of bytes does not match the size.
+    `height` is the height in pixels. `width` is the width in pixels. `channels`: 3 for RGB, 1 for
+    gray, 0 for the stored number. Raises ValueError if the number of bytes does not match the size.
     """
     stored, rest = divmod(len(data), height * width)
     if rest or stored not in (1, 2, 3, 4):
@@ -189,12 +170,7 @@ def attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
 def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
     """Returns the height and width of a raw image, from its example or from the schema.
 
-    Args:
-        schema: the schema of the dataset.
-        example: the values of the example, by feature.
-
-    Raises:
-        UsageError: if neither states the size.
+    Raises UsageError if neither states the size.
     """
     check_raw_size(schema)
     names = attribute_features(schema)
@@ -206,8 +182,7 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
 def check_raw_size(schema: Schema) -> None:
     """Checks that the size of raw images is stored with them, or fixed by the schema.
 
-    Raises:
-        UsageError: if the size is unknown.
+    Raises UsageError if the size is unknown.
     """
     sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= attribute_features(schema).keys()
     if not sized and common_size(schema) is None:

@@ -84,8 +84,7 @@ def _of_avif(data: bytes) -> int:
 def to_16_bits(image: Image.Image, samples: str, settings: ImageSettings) -> Image.Image:
     """Maps the values of a loaded gray image to 16 bits, by the window or per image.
 
-    Raises:
-        RecordError: unsupported_feature without either setting, or for NaN and infinite values.
+    Raises RecordError (unsupported_feature) without either setting, or for NaN and infinite values.
     """
     values = values_of(image)
     if not samples and settings.window is None:

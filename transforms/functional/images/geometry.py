@@ -37,24 +37,15 @@ TINY_AREA = 1e-4
 
 
 class Geometry(NamedTuple):
-    """The transform from a source image to the image of a record: orient, crop, scale, pad.
-
-    Attributes:
-        stored: the size of the image in the file.
-        orientation: the EXIF orientation, from 1 to 8.
-        turned: whether the orientation is applied.
-        crop: the left, top, right and bottom of the cropped part, as exact fractions in pixels.
-        content: the size to which the cropped part is scaled.
-        offset: the left and top padding around the content.
-        size: the size of the image of the record.
-    """
+    """The transform from a source image to the image of a record: orient, crop, scale, pad."""
 
     stored: Size
-    orientation: int
+    orientation: int  # the EXIF orientation, from 1 to 8
     turned: bool
+    # The left, top, right and bottom of the cropped part, as exact fractions in pixels.
     crop: tuple[Fraction, Fraction, Fraction, Fraction]
     content: Size
-    offset: tuple[int, int]
+    offset: tuple[int, int]  # the left and top padding around the content
     size: Size
 
     @property
@@ -82,10 +73,7 @@ class Geometry(NamedTuple):
 def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geometry:
     """Computes the transform that the settings define for an image.
 
-    Args:
-        stored: the width and height of the image in the file.
-        orientation: its EXIF orientation, from 1 to 8.
-        settings: the image settings of the schema.
+    `orientation` is its EXIF orientation, from 1 to 8.
 
     >>> geometry_of((400, 300), 6, ImageSettings(max_side=200)).size
     (150, 200)
@@ -111,9 +99,7 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
 def oriented_size(size: Size, orientation: int) -> Size:
     """Returns the size of an image after an EXIF orientation is applied.
 
-    Args:
-        size: the width and height in the file.
-        orientation: the orientation, from 1 to 8.
+    `orientation` is the orientation, from 1 to 8.
     """
     # Orientations 5 to 8 swap the axes.
     return (size[1], size[0]) if orientation >= 5 else size
@@ -121,10 +107,6 @@ def oriented_size(size: Size, orientation: int) -> Size:
 
 def target_size(size: Size, settings: ImageSettings) -> Size:
     """Returns the width and height of the image of a record.
-
-    Args:
-        size: the width and height of the upright image.
-        settings: the image settings of the schema.
 
     >>> target_size((400, 300), ImageSettings(max_side=200))
     (200, 150)
@@ -143,10 +125,7 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
 def oriented_point(point: Point, size: Size, orientation: int) -> Point:
     """Returns the coordinates of a point after an EXIF orientation is applied to its image.
 
-    Args:
-        point: the coordinates before the orientation is applied.
-        size: the width and height of the image before that.
-        orientation: the orientation, from 1 to 8.
+    `orientation` is the orientation, from 1 to 8.
 
     >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
     (300, 10)
@@ -175,10 +154,8 @@ def inverse_orientation(orientation: int) -> int:
 def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
     """Transforms a box from the annotated image to the image before cropping.
 
-    Args:
-        box: the box in pixels of the annotated image.
-        geometry: the transform of the image.
-        frame: the annotated image, "displayed" or "stored".
+    `box` is the box in pixels of the annotated image. `frame` is the annotated image, "displayed"
+    or "stored".
     """
     if frame == "displayed" and not geometry.turned:
         size, orientation = geometry.displayed, inverse_orientation(geometry.orientation)
@@ -272,19 +249,13 @@ def is_scaled(size: tuple[float, float], scaled: Size) -> bool:
 
 
 class TransformedBoxes(NamedTuple):
-    """The boxes of a record.
-
-    Attributes:
-        boxes: the boxes as fractions of the image of the record.
-        kept: the index of each box in its row.
-        area_scale: the number of pixels of the image per unit of area in the row.
-        remarks: the changes to boxes, such as "boxes clipped", and `TINY` for each tiny box, which
-            the manifest counts.
-    """
+    """The boxes of a record."""
 
     boxes: list[Box]
     kept: list[int]
-    area_scale: float
+    area_scale: float  # the number of pixels of the image per unit of area in the row
+    # The changes to boxes, such as "boxes clipped", and `TINY` for each tiny box, which the
+    # manifest counts.
     remarks: tuple[str, ...]
 
 
@@ -305,14 +276,9 @@ class _BoxTransform(NamedTuple):
 def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedBoxes:
     """Transforms the boxes of a row from the annotated image to the image of the record.
 
-    Args:
-        row: the corners of each box, in pixels or as fractions of the annotated image.
-        geometry: the transform of the image.
-        settings: the box settings of the schema.
-
-    Raises:
-        RecordError: bad_box if the settings reject invalid boxes and there is one;
-            invalid_dimensions if the row states a size of another aspect ratio.
+    `row` is the corners of each box, in pixels or as fractions of the annotated image. Raises
+    RecordError (bad_box) if the settings reject invalid boxes and there is one; invalid_dimensions
+    if the row states a size of another aspect ratio.
     """
     # Order of the transform: to pixels of the annotated image, check and clip, orient, crop, scale,
     # pad, divide by the size of the image of the record.
@@ -343,10 +309,7 @@ def box_values(
 ) -> FeatureValue:
     """Returns the value of a feature that has one item per box.
 
-    Args:
-        feature: the feature.
-        value: the items of the row, including those of dropped boxes; empty if missing.
-        transformed: the boxes of the record.
+    `value` is the items of the row, including those of dropped boxes; empty if missing.
     """
     if feature.source.origin is Origin.BOX:
         return _sides(transformed.boxes, feature.source.name)
@@ -369,18 +332,8 @@ def _checked(
 ) -> Box | None:
     """Checks a box and clips it to its image.
 
-    Args:
-        box: the box in pixels of the annotated image.
-        size: the width and height of this image.
-        settings: the box settings of the schema.
-        index: the index of the box in its row, for messages.
-        remarks: the remarks to which to add a change.
-
-    Returns:
-        The clipped box; None for a box to drop.
-
-    Raises:
-        RecordError: bad_box if the settings reject the box.
+    Returns the clipped box; None for a box to drop. `box` is the box in pixels of the annotated
+    image. Raises RecordError (bad_box) if the settings reject the box.
     """
     problem = _problem(box)
     if problem is None:

@@ -64,48 +64,28 @@ UPRIGHT = 1
 
 
 class Segment(NamedTuple):
-    """A marker segment.
-
-    Attributes:
-        marker: the second byte of the marker.
-        start: the offset of the marker in the file.
-        body: the offset of the content, after the length field.
-        stop: the offset after the content.
-    """
+    """A marker segment."""
 
     marker: int
     start: int
-    body: int
+    body: int  # the offset of the content, after the length field
     stop: int
 
 
 class JpegHeader(NamedTuple):
-    """The header of a JPEG.
+    """The header of a JPEG."""
 
-    Attributes:
-        process: the coding process, which is n of the first SOFn marker; None if there is no frame
-            header.
-        precision: the bits per sample.
-        height: the height in pixels.
-        width: the width in pixels.
-        components: 1 for gray, 3 for color, 4 for CMYK.
-        scans: the number of scans.
-        end: the offset after the end-of-image marker; None without this marker.
-        multi_image: whether further images follow the first.
-        exif: the EXIF block, or None.
-        whole_factors: whether all sampling factors divide the largest.
-    """
-
+    # The coding process, which is n of the first SOFn marker; None if there is no frame header.
     process: int | None
     precision: int
-    height: int
-    width: int
-    components: int
+    height: int  # the height in pixels
+    width: int  # the width in pixels
+    components: int  # 1 for gray, 3 for color, 4 for CMYK
     scans: int
-    end: int | None
-    multi_image: bool
+    end: int | None  # the offset after the end-of-image marker; None without this marker
+    multi_image: bool  # whether further images follow the first
     exif: bytes | None
-    whole_factors: bool
+    whole_factors: bool  # whether all sampling factors divide the largest
 
     @property
     def readable_by_all(self) -> bool:
@@ -141,12 +121,8 @@ def segments(data: bytes) -> Iterator[Segment]:
 def examine(data: bytes, bounded: bool = False) -> JpegHeader:
     """Reads the header of a JPEG, which may be damaged.
 
-    Args:
-        data: the content of the file.
-        bounded: whether to enforce the limits on metadata.
-
-    Raises:
-        WorkLimitError: if a limit is exceeded.
+    `bounded`: whether to enforce the limits on metadata. Raises WorkLimitError if a limit is
+    exceeded.
     """
     frame: Segment | None = None
     last: Segment | None = None
@@ -182,8 +158,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
 def _bounded(data: bytes) -> Iterator[Segment]:
     """Yields the segments up to the limits.
 
-    Raises:
-        WorkLimitError: if there are more segments, or Pillow would parse one slowly.
+    Raises WorkLimitError if there are more segments, or Pillow would parse one slowly.
     """
     parsed, scans = 0, 0
     for number, segment in enumerate(segments(data)):
@@ -203,8 +178,7 @@ def _bounded(data: bytes) -> Iterator[Segment]:
 def _has_whole_factors(components: bytes) -> bool:
     """Returns whether each sampling factor divides the largest, which libjpeg requires.
 
-    Args:
-        components: the component specifications of a frame header, of 3 bytes each.
+    `components` are the component specifications of a frame header, of 3 bytes each.
     """
     # T.81, B.2.2: identifier, horizontal and vertical factor of 4 bits each, quantization table.
     factors = [(byte >> 4, byte & 15) for byte in components[1::3]]
@@ -257,14 +231,7 @@ def _is_metadata(data: bytes, segment: Segment) -> bool:
 
 
 class _Tag(NamedTuple):
-    """An entry of a TIFF directory.
-
-    Attributes:
-        name: the tag number.
-        kind: the TIFF type of the values.
-        number: the number of values.
-        offset: the offset of the first value.
-    """
+    """An entry of a TIFF directory."""
 
     name: int
     kind: int
@@ -275,8 +242,7 @@ class _Tag(NamedTuple):
 def orientation_of(block: bytes | None) -> int:
     """Returns the orientation in an EXIF block, from 1 to 8; 1 if it is missing or invalid.
 
-    Args:
-        block: the block, with or without its `Exif` prefix, or None.
+    `block` is the block, with or without its `Exif` prefix, or None.
     """
     if block is None:
         return UPRIGHT

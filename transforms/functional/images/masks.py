@@ -60,8 +60,7 @@ Outline: TypeAlias = "list[list[float]] | dict[str, Any]"
 def checked_outlines(values: Iterable[Any]) -> list[Outline]:
     """Validates the outlines of a row, and converts them to values that Beam can serialize.
 
-    Raises:
-        RecordError: wrong_type if a value is not an outline.
+    Raises RecordError (wrong_type) if a value is not an outline.
     """
     outlines = []
     for i, value in enumerate(values):
@@ -120,16 +119,10 @@ def _is_count(value: Any) -> bool:
 def draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
     """Draws objects to class ids: uint16, (height, width).
 
-    Later objects cover earlier ones. Pixels without an object are 0.
-
-    Args:
-        segments: the class id, up to 65535, and the outline of each object.
-        size: the width and height of the annotated image.
-
-    Raises:
-        RecordError: wrong_type for points far outside the image, or run lengths that do not fill
-            it; invalid_dimensions for run lengths of another size; too_many_pixels for outlines
-            over the work limits.
+    Later objects cover earlier ones. Pixels without an object are 0. `segments` are the class id,
+    up to 65535, and the outline of each object. Raises RecordError (wrong_type) for points far
+    outside the image, or run lengths that do not fill it; invalid_dimensions for run lengths of
+    another size; too_many_pixels for outlines over the work limits.
     """
     width, height = size
     # Column-major like run lengths, so that each run is a single slice.
@@ -154,8 +147,8 @@ def draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray
 def _edge_points(outline: Outline, size: Size) -> int:
     """Returns the number of edge points that maskApi.c allocates for an outline.
 
-    Raises:
-        RecordError: wrong_type for a point far outside the image, for which maskApi.c overflows.
+    Raises RecordError (wrong_type) for a point far outside the image, for which maskApi.c
+    overflows.
     """
     if isinstance(outline, dict):
         return 0
@@ -192,8 +185,7 @@ def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
 def decompress_counts(counts: bytes) -> list[int]:
     """Decodes compressed run lengths like rleFrString in maskApi.c.
 
-    Raises:
-        RecordError: wrong_type if the last number is truncated.
+    Raises RecordError (wrong_type) if the last number is truncated.
     """
     # A number is a sequence of characters, each 48 plus a digit of 5 bits, lowest digit first. Bit
     # 5 indicates that more digits follow; bit 4 of the last digit is the sign. From the fourth run
@@ -219,8 +211,7 @@ def decompress_counts(counts: bytes) -> list[int]:
 def _of_runs(runs: list[int], size: Size) -> Iterator[tuple[int, int]]:
     """Yields the start and stop of each run of the foreground, which is every second run.
 
-    Raises:
-        RecordError: wrong_type if the runs do not fill the image.
+    Raises RecordError (wrong_type) if the runs do not fill the image.
     """
     pixels = size[0] * size[1]
     # Checked before drawing, because slices with negative bounds would wrap around.
@@ -242,13 +233,8 @@ def _invalid_outline(value: Any) -> RecordError:
 def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
     """Reads the header of a mask file.
 
-    Args:
-        data: the content of the file.
-        bounded: whether to enforce the limits on chunks.
-
-    Raises:
-        WorkLimitError: if a limit is exceeded.
-        RecordError: if the file is not a PNG, or is damaged.
+    `bounded`: whether to enforce the limits on chunks. Raises WorkLimitError if a limit is
+    exceeded. Raises RecordError if the file is not a PNG, or is damaged.
     """
     format_ = sniffed_format(data)
     if format_ != "png":
@@ -261,8 +247,7 @@ def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
 def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
     """Reads the header of a mask file; returns None for a file over the work limits.
 
-    Raises:
-        RecordError: if the file is not a PNG, or is damaged.
+    Raises RecordError if the file is not a PNG, or is damaged.
     """
     if len(data) > MAX_FILE_BYTES:
         return None
@@ -278,14 +263,9 @@ def mask_from_file(
 ) -> bytes:
     """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
 
-    Args:
-        data: a gray or palette PNG, whose values or palette indexes are class ids.
-        image: the image of the record.
-        schema: the schema of the dataset.
-        header: the header of the file, if it has been read.
-
-    Raises:
-        RecordError: if the file is not such a PNG, is damaged, or differs in size from the image.
+    `data` is a gray or palette PNG, whose values or palette indexes are class ids. `header` is the
+    header of the file, if it has been read. Raises RecordError if the file is not such a PNG, is
+    damaged, or differs in size from the image.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
@@ -296,14 +276,8 @@ def mask_from_file(
 def mask_from_outlines(outlines: RowOutlines, image: StoredImage, schema: Schema) -> bytes:
     """Builds the mask of a record from the outlines of objects: a PNG aligned with the image.
 
-    Args:
-        outlines: the class id and the outline of each object.
-        image: the image of the record.
-        schema: the schema of the dataset.
-
-    Raises:
-        RecordError: if an outline is invalid or differs in size from the image, or a class id
-            exceeds the bit depth.
+    Raises RecordError if an outline is invalid or differs in size from the image, or a class id
+    exceeds the bit depth.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     for class_id, _ in outlines.objects:
@@ -330,14 +304,9 @@ def read_ids(
 ) -> np.ndarray:
     """Reads the class ids of a PNG: uint8 or uint16, (height, width).
 
-    Args:
-        data: the content of the file.
-        size: the expected width and height.
-        frame: the annotated image, "displayed" or "stored", for messages.
-        header: the header of the file, if it has been read.
-
-    Raises:
-        RecordError: if the file is not a gray or palette PNG, is damaged, or has another size.
+    `frame` is the annotated image, "displayed" or "stored", for messages. `header` is the header of
+    the file, if it has been read. Raises RecordError if the file is not a gray or palette PNG, is
+    damaged, or has another size.
     """
     header = header or examine_mask(data)
     if header.mode not in ("1", "L", "P", "I;16"):
@@ -357,13 +326,7 @@ def read_ids(
 def encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
     """Transforms class ids like their image, and encodes them as a PNG.
 
-    Args:
-        ids: the class ids of the annotated image, (height, width).
-        geometry: the transform of the image.
-        settings: the mask settings of the schema.
-
-    Raises:
-        RecordError: wrong_type if a class id exceeds the bit depth.
+    Raises RecordError (wrong_type) if a class id exceeds the bit depth.
     """
     check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
@@ -376,12 +339,7 @@ def encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> 
 def check_id(class_id: int, settings: MaskSettings) -> None:
     """Checks that a class id fits the bit depth of masks.
 
-    Args:
-        class_id: the class id.
-        settings: the mask settings of the schema.
-
-    Raises:
-        RecordError: wrong_type if it does not fit.
+    Raises RecordError (wrong_type) if it does not fit.
     """
     if not 0 <= class_id <= settings.max_id:
         remedy = ". Set masks: {bit_depth: 16}." if 0 <= class_id <= 65_535 else ""
@@ -390,13 +348,7 @@ def check_id(class_id: int, settings: MaskSettings) -> None:
 
 
 def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
-    """Transforms class ids like their image, with nearest-neighbor scaling.
-
-    Args:
-        ids: the class ids of the annotated image, (height, width).
-        geometry: the transform of the image.
-        settings: the mask settings of the schema.
-    """
+    """Transforms class ids like their image, with nearest-neighbor scaling."""
     # Same order as for the image: orient, then crop and scale by `nearest_pixels`, then pad.
     if settings.frame == "displayed" and not geometry.turned:
         ids = _oriented(ids, inverse_orientation(geometry.orientation))

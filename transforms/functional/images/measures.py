@@ -69,34 +69,23 @@ _DCT, _ENTROPIES = _basis(), _entropies()
 
 
 class Measures(NamedTuple):
-    """What some images look like.
+    """What some images look like."""
 
-    Attributes:
-        phash: the perceptual hashes, (images, 32); (0, 32) if they are not computed.
-        hashed: whether an image has enough structure to be hashed, (images,).
-        luma_p5: the 5th percentile of the luma of the pixels, 0 to 255, (images,).
-        luma_p99: the 99th percentile, (images,).
-        luma_std: the standard deviation of the luma, (images,).
-        entropy: the entropy of the histogram of the luma, in bits, 0 to 8, (images,).
-        sharpness: cleanvision's score, from 0 to 1 for a sharp image, (images,).
-    """
-
-    phash: Bytes
-    hashed: npt.NDArray[np.bool_]
-    luma_p5: Bytes
-    luma_p99: Bytes
+    phash: Bytes  # the perceptual hashes, (images, 32); (0, 32) if they are not computed
+    hashed: npt.NDArray[np.bool_]  # whether an image has enough structure to be hashed, (images,)
+    luma_p5: Bytes  # the 5th percentile of the luma of the pixels, 0 to 255, (images,)
+    luma_p99: Bytes  # the 99th percentile, (images,)
     luma_std: Floats
-    entropy: Floats
-    sharpness: Floats
+    entropy: Floats  # the entropy of the histogram of the luma, in bits, 0 to 8, (images,)
+    sharpness: Floats  # cleanvision's score, from 0 to 1 for a sharp image, (images,)
 
 
 def thumbnail_of(image: Pixels, box: Box | None = None) -> bytes:
     """Returns the gray pixels of a thumbnail of 64 x 64 pixels, row by row; alpha is dropped.
 
-    Args:
-        image: the decoded image, of any mode, possibly scaled down.
-        box: the area of it that is the image: the scaled decode of a JPEG has whole blocks, hence
-            up to one pixel more. By default, all of it.
+    `image` is the decoded image, of any mode, possibly scaled down. `box` is the area of it that is
+    the image: the scaled decode of a JPEG has whole blocks, hence up to one pixel more. By default,
+    all of it.
     """
     plain = to_8_bits(image)
     gray = plain if plain.mode == "L" else plain.convert("L")
@@ -106,10 +95,8 @@ def thumbnail_of(image: Pixels, box: Box | None = None) -> bytes:
 def measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures:
     """Measures images.
 
-    Args:
-        thumbnails: the concatenated thumbnails of the images.
-        sides: the shorter side of each image in pixels, (images,).
-        hashed: whether to compute perceptual hashes; otherwise, no image has one.
+    `sides` is the shorter side of each image in pixels, (images,). `hashed`: whether to compute
+    perceptual hashes; otherwise, no image has one.
     """
     pixels = np.frombuffer(thumbnails, np.uint8).reshape(-1, _SIDE, _SIDE)
     images = len(pixels)
@@ -132,8 +119,7 @@ def measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures
 def perceptual_hashes(pixels: Bytes) -> Bytes:
     """Returns the perceptual hashes of thumbnails, (images, 32): similar images share most bits.
 
-    Args:
-        pixels: the thumbnails, (images, 64, 64).
+    `pixels` are the thumbnails, (images, 64, 64).
     """
     coefficients = (_DCT @ pixels.astype(np.float64) @ _DCT.T).reshape(len(pixels), 8 * HASH_BYTES)
     middle = 8 * HASH_BYTES // 2
@@ -144,9 +130,8 @@ def perceptual_hashes(pixels: Bytes) -> Bytes:
 def _sharpness(pixels: Bytes, counts: Integers) -> Floats:
     """Returns the `blurry` scores of cleanvision: the deviation of the edges of thumbnails.
 
-    Args:
-        pixels: the thumbnails, (images, 64, 64).
-        counts: the histograms of their levels, (images, 256).
+    `pixels` are the thumbnails, (images, 64, 64). `counts` are the histograms of their levels,
+    (images, 256).
     """
     # Pillow's FIND_EDGES: 9 times the center minus the sum of 3 x 3, clipped to 8 bits. The pixels
     # of all images are one row, since numpy adds long rows twice as fast; then the border is left

@@ -43,9 +43,7 @@ _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
     """Converts a decoded image to one of the five modes and to sRGB.
 
-    Args:
-        image: an image that Pillow decoded, in any mode.
-        bit_depth: the bits per sample in the file, which is the depth of a transparent color.
+    `bit_depth` is the bits per sample in the file, which is the depth of a transparent color.
     """
     if image.mode in ("1", "L", "RGB", "I;16") and "transparency" in image.info:
         image = _with_alpha(image, image.info["transparency"], bit_depth)
@@ -59,9 +57,7 @@ def canonical(image: Image.Image, bit_depth: int = 8) -> Image.Image:
 def upright(image: Pixels, orientation: int) -> Pixels:
     """Applies an EXIF orientation to an image.
 
-    Args:
-        image: the image in its stored orientation.
-        orientation: the orientation, from 1 to 8; other values are ignored.
+    `orientation` is the orientation, from 1 to 8; other values are ignored.
     """
     method = _TRANSPOSE.get(orientation)
     if method is None:
@@ -74,9 +70,7 @@ def upright(image: Pixels, orientation: int) -> Pixels:
 def to_stored_orientation(image: Pixels, orientation: int) -> Pixels:
     """Reverts the EXIF orientation of an upright image.
 
-    Args:
-        image: the upright image.
-        orientation: the orientation of the file, from 1 to 8.
+    `orientation` is the orientation of the file, from 1 to 8.
     """
     return upright(image, inverse_orientation(orientation))
 
@@ -95,9 +89,8 @@ def to_8_bits(image: Pixels) -> Image.Image:
 def without_alpha(image: Pixels, background: tuple[int, int, int] | None) -> Pixels:
     """Removes the alpha channel of an image.
 
-    Args:
-        image: an image with or without alpha.
-        background: the RGB color to blend with; None to drop alpha without blending.
+    `image` is an image with or without alpha. `background` is the RGB color to blend with; None to
+    drop alpha without blending.
     """
     if isinstance(image, Bands):
         return image.without_alpha(background)
@@ -115,9 +108,7 @@ def without_alpha(image: Pixels, background: tuple[int, int, int] | None) -> Pix
 def in_color(image: Pixels, color: str) -> Pixels:
     """Converts an image to RGB or gray, and keeps its alpha channel.
 
-    Args:
-        image: an image in one of the five modes.
-        color: "rgb", "gray", or "keep" for no change.
+    `color`: "rgb", "gray", or "keep" for no change.
     """
     if isinstance(image, Bands) or image.mode == "I;16":
         if color == "rgb":
@@ -134,11 +125,8 @@ def in_color(image: Pixels, color: str) -> Pixels:
 def resized(image: Pixels, geometry: Geometry, method: str = "lanczos", fill: int = 0) -> Pixels:
     """Crops, scales and pads an upright image.
 
-    Args:
-        image: an image of the size `geometry.upright`.
-        geometry: the transform.
-        method: the resampling filter, as in `Resize.filter`.
-        fill: the value of padding; 0 is black and transparent.
+    `image` is an image of the size `geometry.upright`. `method` is the resampling filter, as in
+    `Resize.filter`. `fill` is the value of padding; 0 is black and transparent.
     """
     if geometry.size == image.size:
         return image
@@ -183,14 +171,8 @@ def encode(image: Pixels, format_: Encoding, quality: int) -> bytes:
     """Encodes an image.
 
     No color profile is stored: readers assume sRGB, and profiles of lcms contain the current time.
-
-    Args:
-        image: an image in one of the five modes.
-        format_: the format; "raw" for the samples themselves.
-        quality: the quality of a JPEG.
-
-    Raises:
-        RecordError: invalid_dimensions if a side exceeds the limit of JPEG.
+    `format_` is the format; "raw" for the samples themselves. Raises RecordError
+    (invalid_dimensions) if a side exceeds the limit of JPEG.
     """
     if isinstance(image, Bands):
         return image.encoded()
@@ -225,13 +207,7 @@ def _plain_mode(image: Image.Image) -> str:
 def _with_alpha(
     image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
 ) -> Image.Image:
-    """Converts the transparent color of an image to an alpha channel of 8 bits.
-
-    Args:
-        image: an opaque image.
-        clear: the transparent color in the bit depth of the file.
-        bit_depth: the bits per sample of the file.
-    """
+    """Converts the transparent color of an image to an alpha channel of 8 bits."""
     key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
     # PNG, section 11.3.1.1: tRNS has the bit depth of the file. Pillow reduces 16-bit RGB to its
     # high bytes, and scales gray of 2 and 4 bits to 0…255: do the same to the transparent color.

@@ -46,15 +46,11 @@ _LAST_PASS = (0, 1, 1, 2)
 
 
 class Chunk(NamedTuple):
-    """A chunk.
-
-    Attributes:
-        name: the chunk type, of four letters.
-        whole: the bytes in the file. Section 5.3: length of the content (4 bytes), type (4),
-            content, CRC-32 of type and content (4).
-    """
+    """A chunk."""
 
     name: bytes
+    # The bytes in the file. Section 5.3: length of the content (4 bytes), type (4), content, CRC-32
+    # of type and content (4).
     whole: memoryview
 
     @property
@@ -74,33 +70,20 @@ class Chunk(NamedTuple):
 
 
 class PngHeader(NamedTuple):
-    """The header of a PNG: the fields of IHDR and of other chunks.
+    """The header of a PNG: the fields of IHDR and of other chunks."""
 
-    Attributes:
-        width: the width in pixels.
-        height: the height in pixels.
-        depth: the bits per sample.
-        color_type: 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGBA.
-        interlaced: whether rows are stored in the seven passes of Adam7.
-        transparency: whether a valid tRNS chunk makes a color or palette entries transparent.
-        frames: the number of animation frames; 1 without an animation.
-        exif: the EXIF block, or None.
-        readable_by_all: whether all readers interpret the chunks in the same way.
-        ends_with_pixels: whether the image data is followed only by IEND.
-        only_pixels: whether all chunks are IHDR, IDAT or IEND.
-    """
-
-    width: int
-    height: int
+    width: int  # the width in pixels
+    height: int  # the height in pixels
     depth: int
-    color_type: int
-    interlaced: bool
+    color_type: int  # 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGBA
+    interlaced: bool  # whether rows are stored in the seven passes of Adam7
+    # Whether a valid tRNS chunk makes a color or palette entries transparent.
     transparency: bool = False
-    frames: int = 1
+    frames: int = 1  # the number of animation frames; 1 without an animation
     exif: bytes | None = None
-    readable_by_all: bool = True
-    ends_with_pixels: bool = True
-    only_pixels: bool = True
+    readable_by_all: bool = True  # whether all readers interpret the chunks in the same way
+    ends_with_pixels: bool = True  # whether the image data is followed only by IEND
+    only_pixels: bool = True  # whether all chunks are IHDR, IDAT or IEND
 
     @property
     def channels(self) -> int:
@@ -135,14 +118,9 @@ class PngHeader(NamedTuple):
 def examine(data: bytes, bounded: bool = False) -> PngHeader:
     """Reads the header of a PNG.
 
-    Args:
-        data: the content of the file.
-        bounded: whether to enforce the limits on chunks.
-
-    Raises:
-        WorkLimitError: if a limit is exceeded.
-        RecordError: corrupt or truncated if the header or a critical chunk is damaged;
-            unsupported_feature for an image with a high dynamic range.
+    `bounded`: whether to enforce the limits on chunks. Raises WorkLimitError if a limit is
+    exceeded. Raises RecordError (corrupt) or truncated if the header or a critical chunk is
+    damaged; unsupported_feature for an image with a high dynamic range.
     """
     chunks = _bounded(_chunks(data)) if bounded else _chunks(data)
     builder = _HeaderBuilder(_header(next(chunks)))
@@ -176,8 +154,7 @@ class _HeaderBuilder:
     def build(self) -> PngHeader:
         """Returns the header, once all chunks have been added.
 
-        Raises:
-            RecordError: corrupt or truncated if a required chunk is missing or misplaced.
+        Raises RecordError (corrupt) or truncated if a required chunk is missing or misplaced.
         """
         if not self._image_data_runs:
             raise RecordError(Reason.TRUNCATED, "has no image data")
@@ -241,9 +218,8 @@ class _HeaderBuilder:
 def _header(chunk: Chunk) -> PngHeader:
     """Returns the header with the fields of IHDR (section 11.2.1).
 
-    Raises:
-        RecordError: corrupt if the chunk is damaged or has invalid values; unsupported_feature for
-            a PNG with Apple's changes.
+    Raises RecordError (corrupt) if the chunk is damaged or has invalid values; unsupported_feature
+    for a PNG with Apple's changes.
     """
     if chunk.name == b"CgBI":
         raise RecordError(
@@ -265,8 +241,7 @@ def _header(chunk: Chunk) -> PngHeader:
 def _check_chunk(chunk: Chunk) -> None:
     """Checks the type of a chunk after IHDR, and its checksum if it is critical.
 
-    Raises:
-        RecordError: corrupt if either is invalid.
+    Raises RecordError (corrupt) if either is invalid.
     """
     if chunk.name == b"IHDR":
         raise RecordError(Reason.CORRUPT, "chunk IHDR occurs twice")
@@ -281,12 +256,7 @@ def _check_chunk(chunk: Chunk) -> None:
 def check_rows(data: bytes, header: PngHeader) -> None:
     """Checks the image data: decompresses it in parts, and checks the filter type of each row.
 
-    Args:
-        data: the content of the file.
-        header: its header.
-
-    Raises:
-        RecordError: corrupt or truncated if the image data is damaged.
+    Raises RecordError (corrupt) or truncated if the image data is damaged.
     """
     for _ in checked_rows(data, header):
         pass
@@ -295,12 +265,7 @@ def check_rows(data: bytes, header: PngHeader) -> None:
 def checked_rows(data: bytes, header: PngHeader) -> Iterator[bytes]:
     """Yields the decompressed image data in parts that have been checked, none of them empty.
 
-    Args:
-        data: the content of the file.
-        header: its header.
-
-    Raises:
-        RecordError: corrupt or truncated if the image data is damaged.
+    Raises RecordError (corrupt) or truncated if the image data is damaged.
     """
     rows = RowChecker(header)
     try:
@@ -312,11 +277,7 @@ def checked_rows(data: bytes, header: PngHeader) -> Iterator[bytes]:
 
 
 def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields a zlib stream that contains data without compression (RFC 1950, RFC 1951).
-
-    Args:
-        parts: the data.
-    """
+    """Yields a zlib stream that contains data without compression (RFC 1950, RFC 1951)."""
     adler = 1
     yield b"\x78\x01"
     for part in parts:
@@ -330,11 +291,8 @@ def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _inflate(data: bytes, rows: RowChecker, header: PngHeader) -> Iterator[bytes]:
     """Yields the decompressed image data.
 
-    Args:
-        data: the content of the file.
-        rows: the checker that receives the data before it is yielded. It is complete if the data
-            contains all rows, and then the end of the stream or enough further bytes.
-        header: the header of the file.
+    `rows` is the checker that receives the data before it is yielded. It is complete if the data
+    contains all rows, and then the end of the stream or enough further bytes.
     """
     inflate = zlib.decompressobj(0)  # takes the window size from the zlib header, like libpng
     # After the last row, libpng continues to the end of the stream; it fails if the file ends
@@ -380,10 +338,6 @@ def _states_small_window(first: int, header: PngHeader) -> bool:
 
     A distance beyond the stated window is an error that libpng detects between rows, but not within
     a row: such data must be decompressed row by row to give the same result.
-
-    Args:
-        first: the first byte of the zlib header.
-        header: the header of the file.
     """
     # RFC 1950, 2.2: the upper four bits of the first byte are log2(window size) - 8.
     window = 1 << (first >> 4) + 8
@@ -413,8 +367,7 @@ class RowChecker:
     def feed(self, data: bytes) -> None:
         """Checks the next bytes; bytes after the last row are ignored.
 
-        Raises:
-            RecordError: corrupt if a row has an unknown filter type.
+        Raises RecordError (corrupt) if a row has an unknown filter type.
         """
         start = 0
         while self._passes and start < len(data):
@@ -439,12 +392,7 @@ def strip_metadata(data: bytes) -> bytes:
 
 
 def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
-    """Returns a PNG with only those intact chunks that determine its pixels.
-
-    Args:
-        data: the content of the file.
-        header: its header.
-    """
+    """Returns a PNG with only those intact chunks that determine its pixels."""
     kept = {b"IHDR", b"IDAT", b"iCCP"}
     kept |= {b"PLTE"} if header.color_type == _PALETTE else set()
     kept |= {b"tRNS"} if header.transparency else set()
@@ -480,8 +428,7 @@ def join_chunks(chunks: Iterable[Chunk]) -> bytes:
 def _chunks(data: bytes) -> Iterator[Chunk]:
     """Yields the chunks up to IEND.
 
-    Raises:
-        RecordError: truncated if the file ends before the end of IEND.
+    Raises RecordError (truncated) if the file ends before the end of IEND.
     """
     view, position = memoryview(data), len(SIGNATURE)
     while position + 12 <= len(data):
@@ -499,8 +446,7 @@ def _chunks(data: bytes) -> Iterator[Chunk]:
 def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """Yields the chunks up to the limits.
 
-    Raises:
-        WorkLimitError: if there are more chunks.
+    Raises WorkLimitError if there are more chunks.
     """
     others = 0
     for number, chunk in enumerate(chunks):

@@ -10,10 +10,7 @@ from recordmill.transforms.functional.images.source_image import SourceImage
 def load_reduced(image: Image.Image, source: SourceImage, side: int) -> None:
     """Loads the pixels of an opened image: those of a JPEG at 1/2, 1/4 or 1/8 of its size.
 
-    Args:
-        image: the opened image.
-        source: its header.
-        side: the minimum of the longest side in pixels; smaller images keep their size.
+    `side` is the minimum of the longest side in pixels; smaller images keep their size.
     """
     # DCT scaling; not of the lossless process, where it would corrupt the heap of Pillow 12.3.
     if source.common:
@@ -25,9 +22,8 @@ def load_reduced(image: Image.Image, source: SourceImage, side: int) -> None:
 def reduced(image: Image.Image, side: int) -> Image.Image:
     """Returns an image averaged over square blocks of pixels.
 
-    Args:
-        image: the image, of 8 bits.
-        side: the minimum of the longest side in pixels; smaller images are returned as they are.
+    `image` is the image, of 8 bits. `side` is the minimum of the longest side in pixels; smaller
+    images are returned as they are.
     """
     factor = _factor(image, side)
     return image.reduce(factor) if factor > 1 else image

@@ -24,17 +24,11 @@ SIXTEEN_BITS = "16 bits per sample"
 
 
 class Foreign(NamedTuple):
-    """A kind of file that is not decoded.
-
-    Attributes:
-        name: its name in messages.
-        remedy: what to do with such a file.
-        is_image: whether it holds images, in a format that is not supported.
-    """
+    """A kind of file that is not decoded."""
 
     name: str
-    remedy: str
-    is_image: bool = True
+    remedy: str  # what to do with such a file
+    is_image: bool = True  # whether it holds images, in a format that is not supported
 
     @property
     def files(self) -> str:
@@ -297,12 +291,8 @@ _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 def check_stated_size(data: bytes, format_: str) -> None:
     """Checks the stated size of an image whose decoder allocates pixels when it opens the file.
 
-    Args:
-        data: the content of the file.
-        format_: the format, as returned by `sniff`.
-
-    Raises:
-        RecordError: too_many_pixels if the image is too large.
+    `format_` is the format, as returned by `sniff`. Raises RecordError (too_many_pixels) if the
+    image is too large.
     """
     sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
     for width, height in sizes[format_](data) if format_ in sizes else ():

@@ -65,37 +65,23 @@ _NEW_SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706  # TIFF 6.0, TIFF/E
 
 
 class SourceImage(NamedTuple):
-    """The header of an image file.
+    """The header of an image file."""
 
-    Attributes:
-        format: the format of the content; "mpo" for a JPEG followed by further images.
-        width: the width in pixels, before the orientation is applied.
-        height: the height in pixels, before the orientation is applied.
-        channels: the number of channels after decoding.
-        mode: the mode in which Pillow opens the image.
-        bit_depth: the bits per sample.
-        has_alpha: whether any pixel can be transparent.
-        frames: the number of animation frames or pages.
-        orientation: the EXIF orientation, from 1 to 8; 1 is upright.
-        common: whether all readers decode the file without changes to it.
-        work: the decoding work, in the units of `MAX_WORK`; 0 if unknown.
-        png: the header of a PNG, without its EXIF; None for other formats.
-        samples: the type of samples that are signed, wider than 16 bits or floats, as in "signed
-            16-bit"; "" for others.
-    """
-
-    format: str
-    width: int
-    height: int
+    format: str  # the format of the content; "mpo" for a JPEG followed by further images
+    width: int  # the width in pixels, before the orientation is applied
+    height: int  # the height in pixels, before the orientation is applied
     channels: int
     mode: str
     bit_depth: int
-    has_alpha: bool
-    frames: int
-    orientation: int
-    common: bool
-    work: int = 0
+    has_alpha: bool  # whether any pixel can be transparent
+    frames: int  # the number of animation frames or pages
+    orientation: int  # the EXIF orientation, from 1 to 8; 1 is upright
+    common: bool  # whether all readers decode the file without changes to it
+    work: int = 0  # the decoding work, in the units of `MAX_WORK`; 0 if unknown
+    # The header of a PNG, without its EXIF; None for other formats.
     png: png.PngHeader | None = None
+    # The type of samples that are signed, wider than 16 bits or floats, as in "signed 16-bit"; ""
+    # for others.
     samples: str = ""
 
     @property
@@ -107,8 +93,7 @@ class SourceImage(NamedTuple):
 def sniffed_format(data: bytes) -> str:
     """Returns the format of a file after checking that it is supported.
 
-    Raises:
-        RecordError: empty_file, not_an_image or unsupported_format.
+    Raises RecordError (empty_file), not_an_image or unsupported_format.
     """
     if not data:
         raise RecordError(Reason.EMPTY_FILE, "the file is empty")
@@ -130,13 +115,9 @@ def _unsupported(kind: Foreign) -> RecordError:
 def examine(data: bytes, bounded: bool = False) -> SourceImage:
     """Reads the header of an image file.
 
-    Args:
-        data: the content of the file.
-        bounded: whether to enforce the limits on the metadata of JPEG and PNG.
-
-    Raises:
-        WorkLimitError: if a limit is exceeded.
-        RecordError: if the file is not an image, is not supported, or has a damaged header.
+    `bounded`: whether to enforce the limits on the metadata of JPEG and PNG. Raises WorkLimitError
+    if a limit is exceeded. Raises RecordError if the file is not an image, is not supported, or has
+    a damaged header.
     """
     format_ = sniffed_format(data)
     if format_ == "jpeg":
@@ -156,10 +137,8 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
 def examine_in_process(data: bytes) -> SourceImage | None:
     """Reads the header of a JPEG or PNG within the limits; returns None for all other files.
 
-    Other files are opened only in a separate process, since opening them can crash or hang.
-
-    Raises:
-        RecordError: if the header is damaged.
+    Other files are opened only in a separate process, since opening them can crash or hang. Raises
+    RecordError if the header is damaged.
     """
     known = data.startswith((jpeg.SIGNATURE, png.SIGNATURE))
     if not known or len(data) > MAX_FILE_BYTES:
@@ -173,9 +152,7 @@ def examine_in_process(data: bytes) -> SourceImage | None:
 def open_with_pillow(data: bytes, format_: str) -> ImageFile.ImageFile | None:
     """Opens a file like `Image.open`, but without its size check; returns None if that fails.
 
-    Args:
-        data: the content of the file.
-        format_: "jpeg" or "png".
+    `format_`: "jpeg" or "png".
     """
     try:
         return open_image(data, PILLOW_FORMATS[format_])
@@ -188,8 +165,7 @@ def open_with_pillow(data: bytes, format_: str) -> ImageFile.ImageFile | None:
 def can_load(image: Image.Image) -> bool:
     """Returns whether Pillow can load an opened image and the chunks after its pixels.
 
-    Raises:
-        MemoryError: if there is not enough memory.
+    Raises MemoryError if there is not enough memory.
     """
     try:
         image.load()
@@ -204,13 +180,8 @@ def can_load(image: Image.Image) -> bool:
 def opened(data: bytes, format_: str) -> Iterator[ImageFile.ImageFile]:
     """Opens a file with Pillow, and converts errors of Pillow to rejects, also in the `with` block.
 
-    Args:
-        data: the content of the file.
-        format_: a key of PILLOW_FORMATS.
-
-    Raises:
-        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels if there is not
-            enough memory.
+    Raises RecordError (truncated), corrupt or unsupported_feature; too_many_pixels if there is not
+    enough memory.
     """
     plugins = _plugins(format_)
     with reject_damage(), open_image(data, plugins) as image:
@@ -221,18 +192,10 @@ def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
     """Opens a file like `Image.open`, but without its check for decompression bombs.
 
     That check uses the global `Image.MAX_IMAGE_PIXELS`, which belongs to the host program. Instead,
-    callers compare the size in the header to the limits of their settings.
-
-    Args:
-        data: the content of the file.
-        plugins: the names of Pillow's plugins, to be tried in order.
-
-    Returns:
-        The image, whose pixels are not loaded yet.
-
-    Raises:
-        Exception: the error of the first plugin that accepts the file and fails to open it.
-        UnidentifiedImageError: if no plugin accepts the file.
+    callers compare the size in the header to the limits of their settings. Returns the image, whose
+    pixels are not loaded yet. `plugins` are the names of Pillow's plugins, to be tried in order.
+    Raises Exception: the error of the first plugin that accepts the file and fails to open it.
+    Raises UnidentifiedImageError if no plugin accepts the file.
     """
     Image.preinit()
     failure: Exception | None = None
@@ -250,9 +213,8 @@ def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
 def reject_damage() -> Iterator[None]:
     """Converts errors of Pillow in the `with` block to rejects.
 
-    Raises:
-        RecordError: truncated, corrupt or unsupported_feature; too_many_pixels if there is not
-            enough memory.
+    Raises RecordError (truncated), corrupt or unsupported_feature; too_many_pixels if there is not
+    enough memory.
     """
     try:
         yield
@@ -267,8 +229,7 @@ def reject_damage() -> Iterator[None]:
 def _plugins(format_: str) -> tuple[str, ...]:
     """Returns the plugins for a format that this build of Pillow includes.
 
-    Raises:
-        RecordError: unsupported_feature if it includes none.
+    Raises RecordError (unsupported_feature) if it includes none.
     """
     names = PILLOW_FORMATS[format_]
     Image.preinit()
@@ -383,8 +344,7 @@ def _from_pillow(image: Image.Image, format_: str, data: bytes) -> SourceImage:
 def _stored_size(image: Image.Image) -> tuple[int, int]:
     """Returns the stored width and height, which Pillow swaps for a rotated TIFF.
 
-    Raises:
-        RecordError: unsupported_feature for a TIFF that Pillow would decode to wrong colors.
+    Raises RecordError (unsupported_feature) for a TIFF that Pillow would decode to wrong colors.
     """
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return image.size

@@ -51,14 +51,9 @@ _CHANNELS |= {f"{mode};16": number for mode, number in _CHANNELS.items()}
 def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> StoredImage:
     """Converts an image file to the image that a record stores.
 
-    Args:
-        data: the content of the file.
-        settings: the image settings of the schema.
-        decode: for images that are not re-encoded, "full" to check all coded data, and "header" to
-            check only the header.
-
-    Raises:
-        RecordError: if the file is not an image, is damaged or not supported, or exceeds a limit.
+    `decode`: for images that are not re-encoded, "full" to check all coded data, and "header" to
+    check only the header. Raises RecordError if the file is not an image, is damaged or not
+    supported, or exceeds a limit.
     """
     source = examine(data)
     check_limits(source, settings)
@@ -76,17 +71,8 @@ def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | N
     """Reads the header of an image that passes through and is safe to decode in this process.
 
     Safe images are within the work limits, and use only well-tested decoders. All others are
-    decoded in a separate process, since their decoders can crash or hang.
-
-    Args:
-        data: the content of the file.
-        settings: the image settings of the schema.
-
-    Returns:
-        The header, or None for other images.
-
-    Raises:
-        RecordError: if the header is damaged, or exceeds a limit.
+    decoded in a separate process, since their decoders can crash or hang. Returns the header, or
+    None for other images. Raises RecordError if the header is damaged, or exceeds a limit.
     """
     source = examine_in_process(data)
     if source is None:
@@ -100,12 +86,7 @@ def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | N
 def check_limits(source: SourceImage, settings: ImageSettings) -> None:
     """Checks the size and the frames of an image.
 
-    Args:
-        source: the header of the image.
-        settings: the image settings of the schema.
-
-    Raises:
-        RecordError: invalid_dimensions, too_many_pixels or animated if a limit is exceeded.
+    Raises RecordError (invalid_dimensions), too_many_pixels or animated if a limit is exceeded.
     """
     width, height = source.width, source.height
     if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
@@ -124,12 +105,7 @@ def check_limits(source: SourceImage, settings: ImageSettings) -> None:
 
 
 def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
-    """Returns whether a file can be stored without re-encoding.
-
-    Args:
-        source: the header of the image.
-        settings: the image settings of the schema.
-    """
+    """Returns whether a file can be stored without re-encoding."""
     return source.common and not any(
         required for _, required in _required_changes(source, settings)
     )
@@ -187,17 +163,9 @@ def keep(
 ) -> StoredImage | None:
     """Stores a file without re-encoding; only metadata may be removed.
 
-    Args:
-        data: the content of the file.
-        source: its header.
-        settings: the image settings of the schema.
-        decode: the parameter of `transcode`.
-
-    Returns:
-        The stored image; None if Pillow cannot open the file.
-
-    Raises:
-        RecordError: truncated or corrupt; too_many_pixels if there is not enough memory.
+    Returns the stored image; None if Pillow cannot open the file. `decode` is the parameter of
+    `transcode`. Raises RecordError (truncated) or corrupt; too_many_pixels if there is not enough
+    memory.
     """
     if source.format == "mpo":
         # An MPO is a JPEG followed by further images, of which only the first is stored.
@@ -218,16 +186,8 @@ def keep(
 def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage | None:
     """Stores a file without re-encoding, if it passes through and may be decoded in this process.
 
-    Args:
-        data: the content of the file.
-        settings: the image settings of the schema.
-        decode: the parameter of `transcode`.
-
-    Returns:
-        The stored image; None for all others.
-
-    Raises:
-        RecordError: if the image has to be rejected.
+    Returns the stored image; None for all others. `decode` is the parameter of `transcode`. Raises
+    RecordError if the image has to be rejected.
     """
     source = pass_through_source(data, settings)
     return keep(data, source, settings, decode) if source else None
@@ -236,14 +196,9 @@ def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> Stored
 def keep_all(files: Sequence[bytes], settings: ImageSettings, decode: Decode) -> list[Kept]:
     """Stores files without re-encoding, for another process.
 
-    Args:
-        files: the contents of the files.
-        settings: the image settings of the schema.
-        decode: the parameter of `transcode`.
-
-    Returns:
-        For each file, the stored image, without bytes that are those of the file; the error of an
-        image that has to be rejected; None for an image that does not pass through.
+    Returns for each file, the stored image, without bytes that are those of the file; the error of
+    an image that has to be rejected; None for an image that does not pass through. `decode` is the
+    parameter of `transcode`.
     """
     return [_kept(data, settings, decode) for data in files]
 
@@ -303,11 +258,7 @@ def _stored_format(
 
     Pixels that were scaled have lost what a lossless copy of a JPEG would preserve, and as a PNG
     they would take more bytes than the JPEG did. Other changes to a JPEG are stored without loss.
-
-    Args:
-        source: the header of the original.
-        decoded: its pixels with all changes.
-        settings: the image settings of the schema.
+    `decoded` is its pixels with all changes.
     """
     if settings.format != "keep":
         return settings.format
@@ -366,11 +317,8 @@ def _stored(
 def _check(data: bytes, source: SourceImage, decode: Decode) -> bytes | None:
     """Checks the coded data of a file.
 
-    Returns:
-        A thumbnail, or b"" if the pixels were not decoded; None if Pillow cannot open the file.
-
-    Raises:
-        RecordError: truncated or corrupt if the coded data is damaged.
+    Returns a thumbnail, or b"" if the pixels were not decoded; None if Pillow cannot open the file.
+    Raises RecordError (truncated) or corrupt if the coded data is damaged.
     """
     if source.png and _is_plain(source.png):
         return _plain_thumbnail(data, source.png) if decode == "full" else b""
@@ -403,14 +351,8 @@ def _plain_thumbnail(data: bytes, header: png.PngHeader) -> bytes:
     """Checks the image data of a plain PNG, and returns a thumbnail.
 
     Pillow's plugin would parse the same chunks again. All of them have been checked, so that it
-    cannot fail, and calling its decoder takes a third less time.
-
-    Args:
-        data: the content of the file.
-        header: its header.
-
-    Raises:
-        RecordError: truncated or corrupt if the image data is damaged.
+    cannot fail, and calling its decoder takes a third less time. Raises RecordError (truncated) or
+    corrupt if the image data is damaged.
     """
     rows = b"".join(png.stored(png.checked_rows(data, header)))
     size = (header.width, header.height)
@@ -420,16 +362,8 @@ def _plain_thumbnail(data: bytes, header: png.PngHeader) -> bytes:
 def _read_rows(image: ImageFile.ImageFile, data: bytes, header: png.PngHeader) -> bytes:
     """Checks the image data of a PNG whose pixels are at its end, and decodes it for the measures.
 
-    Args:
-        image: the image, opened by Pillow.
-        data: the content of the file.
-        header: its header.
-
-    Returns:
-        A thumbnail; b"" if the image is too large, or if Pillow fails on it.
-
-    Raises:
-        RecordError: truncated or corrupt if the image data is damaged.
+    Returns a thumbnail; b"" if the image is too large, or if Pillow fails on it. Raises RecordError
+    (truncated) or corrupt if the image data is damaged.
     """
     if header.width * header.height > _MAX_MEASURED_PIXELS:
         png.check_rows(data, header)
@@ -450,17 +384,8 @@ def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> bytes:
 
     This reads all entropy-coded data but skips most of the inverse DCT, which takes a third less
     time than a full decode and detects the same damage. Only for SOF0, SOF1 and SOF2: for the
-    lossless process, the scaled decode of Pillow 12.3 corrupts the heap.
-
-    Args:
-        image: the image, opened by Pillow.
-        data: the content of the file.
-
-    Returns:
-        A thumbnail.
-
-    Raises:
-        RecordError: truncated or corrupt if the coded data is damaged.
+    lossless process, the scaled decode of Pillow 12.3 corrupts the heap. Returns a thumbnail.
+    Raises RecordError (truncated) or corrupt if the coded data is damaged.
     """
     size = image.size
     # Small images are scaled down less, so that enough pixels remain for the thumbnail.

@@ -24,21 +24,14 @@ from recordmill.transforms.functional.records.examples import decode_example, de
 
 @dataclass(frozen=True)
 class ExampleReader:
-    """Reads records of a schema.
-
-    Attributes:
-        schema: the schema of the dataset.
-        names: the features to return, or None for all.
-        decode: whether to decode images to pixels, and masks to class ids.
-        channels: the channels of a decoded image: 3 for RGB, 1 for gray, 0 for the stored number.
-        dtype: the type of its pixels.
-    """
+    """Reads records of a schema."""
 
     schema: Schema
-    names: tuple[str, ...] | None = None
-    decode: bool = True
+    names: tuple[str, ...] | None = None  # the features to return, or None for all
+    decode: bool = True  # whether to decode images to pixels, and masks to class ids
+    # The channels of a decoded image: 3 for RGB, 1 for gray, 0 for the stored number.
     channels: int = 3
-    dtype: PixelType = "uint8"
+    dtype: PixelType = "uint8"  # the type of its pixels
 
     def __post_init__(self) -> None:
         check_choice(self.schema, self.names, self.channels)
@@ -49,8 +42,7 @@ class ExampleReader:
     def read(self, data: bytes) -> dict[str, Any]:
         """Returns the features of a serialized example.
 
-        Raises:
-            ValueError: if the example does not match the schema.
+        Raises ValueError if the example does not match the schema.
         """
         if not self.decodes and not self._decodes_mask:
             return self._features(data, self.names)
@@ -110,13 +102,8 @@ class ExampleReader:
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:
     """Checks the features and the number of channels to return.
 
-    Args:
-        schema: the schema of the dataset.
-        names: the features to return, or None for all.
-        channels: the channels of a decoded image.
-
-    Raises:
-        UsageError: if a feature is unknown, or the number of channels not supported.
+    `names` are the features to return, or None for all. Raises UsageError if a feature is unknown,
+    or the number of channels not supported.
     """
     for name in names or ():
         if name not in schema.features:

@@ -58,12 +58,7 @@ _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
 
 
 def build_examples(schema: Schema, refs: Sequence[ImageRef]) -> list[SerializedExample]:
-    """Builds the examples of references to rows without an image.
-
-    Args:
-        schema: the schema.
-        refs: the references, one at least.
-    """
+    """Builds the examples of references to rows without an image."""
     columns = dict(
         zip(schema.features, zip(*(ref.values for ref in refs), strict=True), strict=True)
     )
@@ -79,14 +74,9 @@ def build_example(
 ) -> SerializedExample:
     """Builds the example of a reference and its image.
 
-    Args:
-        schema: the schema.
-        ref: the reference, with the values of all features that do not depend on the image.
-        image: the image.
-        mask: the mask as a PNG of class ids; None for schemas without masks.
-
-    Raises:
-        RecordError: bad_box if the schema rejects invalid boxes and there is one.
+    `ref` is the reference, with the values of all features that do not depend on the image. `mask`
+    is the mask as a PNG of class ids; None for schemas without masks. Raises RecordError (bad_box)
+    if the schema rejects invalid boxes and there is one.
     """
     ref, remarks, features = complete_values(schema, ref, image, mask)
     data = encode_example(schema.features, features)
@@ -99,18 +89,11 @@ def complete_values(
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
     """Completes a reference with the values that depend on its image.
 
-    Args:
-        schema: the schema.
-        ref: the reference, with the values of all features that do not depend on the image.
-        image: the image; None for schemas without images.
-        mask: the mask as a PNG of class ids; None for schemas without masks.
-
-    Returns:
-        The reference with its boxes relative to the stored image, remarks on its depth and on boxes
-        that were changed, and the value of each feature.
-
-    Raises:
-        RecordError: bad_box if the schema rejects invalid boxes and there is one.
+    Returns the reference with its boxes relative to the stored image, remarks on its depth and on
+    boxes that were changed, and the value of each feature. `ref` is the reference, with the values
+    of all features that do not depend on the image. `image` is the image; None for schemas without
+    images. `mask` is the mask as a PNG of class ids; None for schemas without masks. Raises
+    RecordError (bad_box) if the schema rejects invalid boxes and there is one.
     """
     remarks: tuple[str, ...] = ()
     if ref.boxes is not None and image is not None:
@@ -158,9 +141,8 @@ def _remarks_on_outlines(
 def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
     """Serializes the values of an example.
 
-    Args:
-        specs: the feature of each name, whose kind selects the list of the message.
-        values: a value, a list of values, or None for an empty list, by name of the feature.
+    `specs` is the feature of each name, whose kind selects the list of the message. `values` is a
+    value, a list of values, or None for an empty list, by name of the feature.
     """
     return b"".join(field(FEATURES, encoded_features(specs, values)))
 
@@ -168,10 +150,8 @@ def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, Featur
 def read_features(data: bytes) -> dict[str, list[Any]]:
     """Returns the values of each feature of an example of any schema, sorted by name.
 
-    The values of the frames of a `tf.train.SequenceExample` are concatenated.
-
-    Raises:
-        ValueError: if the bytes are neither message.
+    The values of the frames of a `tf.train.SequenceExample` are concatenated. Raises ValueError if
+    the bytes are neither message.
     """
     return _features_of(data, None)
 
@@ -179,8 +159,7 @@ def read_features(data: bytes) -> dict[str, list[Any]]:
 def read_first_frame(data: bytes) -> dict[str, list[Any]]:
     """Returns the values of an example, or of the context and the first frame of a sequence.
 
-    Raises:
-        ValueError: if the bytes are neither message.
+    Raises ValueError if the bytes are neither message.
     """
     return _features_of(data, 1)
 
@@ -204,8 +183,7 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
 def class_ids(data: bytes, features: Mapping[str, FeatureSpec]) -> dict[str, list[int]]:
     """Returns the class ids of a serialized record of any schema, by class feature.
 
-    Raises:
-        ValueError: if the bytes are neither an example nor a sequence.
+    Raises ValueError if the bytes are neither an example nor a sequence.
     """
     message = _parsed(data)
     context, lists = message.context.feature, message.feature_lists.feature_list
@@ -239,15 +217,8 @@ def decode_example(
     """Parses a serialized example to the features that the schema declares.
 
     A single value is an int, a float or bytes. Several numbers are an int64 or float32 array of the
-    shape of the feature. Several texts are a list of bytes, nested by the shape.
-
-    Args:
-        data: the serialized message.
-        specs: the feature of each name.
-        names: the features to return, or None for all.
-
-    Raises:
-        ValueError: if the example does not match the schema.
+    shape of the feature. Several texts are a list of bytes, nested by the shape. `names` are the
+    features to return, or None for all. Raises ValueError if the example does not match the schema.
     """
     try:
         features = Example.FromString(data).features.feature
@@ -260,13 +231,7 @@ def decode_example(
 def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
     """Returns the value of one feature as the schema declares it.
 
-    Args:
-        name: the name of the feature.
-        spec: the feature in the schema.
-        features: the feature messages by name.
-
-    Raises:
-        ValueError: if the number of values does not match the schema.
+    Raises ValueError if the number of values does not match the schema.
     """
     field = _FIELDS[spec.kind]
     items: Any = getattr(features[name], field).value if name in features else ()
@@ -294,14 +259,10 @@ def build_frame(
 ) -> BuiltFrame:
     """Builds one frame of a sequence, with its values.
 
-    Args:
-        schema: the schema.
-        ref: the reference, with the values of all features that do not depend on the image.
-        image: the image; None for schemas without images.
-        mask: the mask as a PNG of class ids; None for schemas without masks.
-
-    Raises:
-        RecordError: bad_box if the schema rejects invalid boxes and there is one.
+    `ref` is the reference, with the values of all features that do not depend on the image. `image`
+    is the image; None for schemas without images. `mask` is the mask as a PNG of class ids; None
+    for schemas without masks. Raises RecordError (bad_box) if the schema rejects invalid boxes and
+    there is one.
     """
     ref, remarks, features = complete_values(schema, ref, image, mask)
     values = tuple(features.values())
@@ -313,9 +274,7 @@ def build_frame(
 def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedExample:
     """Builds the record of a sequence.
 
-    Args:
-        schema: the schema.
-        frames: the frames in order; all have the same context.
+    `frames` are the frames in order; all have the same context.
     """
     rows = [dict(zip(schema.features, frame.values, strict=True)) for frame in frames]
     # {frame feature: [value of each frame]}
@@ -343,10 +302,8 @@ def encode_sequence(
 ) -> bytes:
     """Serializes the values of a sequence.
 
-    Args:
-        specs: the feature of each name, whose kind selects the list of the message.
-        context: a value, a list of values, or None for an empty list, by name of the feature.
-        lists: the value of each frame, by name of the feature.
+    `specs` is the feature of each name, whose kind selects the list of the message. `context` is a
+    value, a list of values, or None for an empty list, by name of the feature.
     """
     frames = {
         name: [encoded_feature(specs[name].kind, value) for value in values]
@@ -362,15 +319,9 @@ def decode_sequence(
     """Parses a serialized sequence to the features that the schema declares.
 
     Context features are as in `decode_example`. Frame features are an array of shape (frames,) or
-    (frames, …) for numbers of a fixed shape, or else a list with one item per frame.
-
-    Args:
-        data: the serialized message.
-        schema: the schema.
-        names: the features to return, or None for all.
-
-    Raises:
-        ValueError: if the sequence does not match the schema.
+    (frames, …) for numbers of a fixed shape, or else a list with one item per frame. `names` are
+    the features to return, or None for all. Raises ValueError if the sequence does not match the
+    schema.
     """
     try:
         sequence = SequenceExample.FromString(data)

@@ -30,10 +30,8 @@ _FOOTER = struct.Struct("<I")  # masked CRC32C of the data
 class FrameError(Exception):
     """The error for a damaged record.
 
-    Attributes:
-        record: the number of the record, from 0.
-        offset: the byte offset of its frame.
-        ends: whether the records after it cannot be located.
+    `record` is the number of the record, from 0. `ends`: whether the records after it cannot be
+    located.
     """
 
     def __init__(self, record: int, offset: int, what: str, ends: bool = True) -> None:
@@ -44,29 +42,17 @@ class FrameError(Exception):
 
 
 class Frame(NamedTuple):
-    """An intact record.
+    """An intact record."""
 
-    Attributes:
-        record: the number of the record, from 0.
-        offset: the byte offset of its frame.
-        data: the serialized message.
-    """
-
-    record: int
+    record: int  # the number of the record, from 0
     offset: int
     data: bytes
 
 
 class Run(NamedTuple):
-    """Consecutive intact records.
+    """Consecutive intact records."""
 
-    Attributes:
-        record: the number of the first record, from 0.
-        offset: the byte offset of its frame.
-        data: the serialized messages.
-    """
-
-    record: int
+    record: int  # the number of the first record, from 0
     offset: int
     data: list[bytes]
 
@@ -107,8 +93,7 @@ def is_record_header(head: bytes) -> bool:
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:
     """Yields each record of an uncompressed TFRecord file.
 
-    Raises:
-        FrameError: at the first record that is truncated or has a checksum mismatch.
+    Raises FrameError: at the first record that is truncated or has a checksum mismatch.
     """
     for found in read_frames_or_errors(stream):
         if isinstance(found, FrameError):
@@ -177,8 +162,7 @@ def _intact_records(buffer: bytes) -> list[bytes]:
 def _frame_size(start: bytes) -> int:
     """Returns the size of a frame, or of its header if that is incomplete.
 
-    Raises:
-        ValueError: if the checksum of the length does not match.
+    Raises ValueError if the checksum of the length does not match.
     """
     if len(start) < HEADER_BYTES:
         return HEADER_BYTES
@@ -200,9 +184,8 @@ def _read(stream: BinaryIO, size: int) -> bytes:
 def _length(header: bytes) -> int:
     """Returns the length of the data of a record in bytes.
 
-    Raises:
-        struct.error: if the header is incomplete.
-        ValueError: if its checksum does not match.
+    Raises struct.error if the header is incomplete. Raises ValueError if its checksum does not
+    match.
     """
     length, crc = _HEADER.unpack(header)
     if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:

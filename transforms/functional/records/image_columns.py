@@ -40,11 +40,7 @@ class ImageColumns:
     """Collects the descriptions of images."""
 
     def __init__(self, hashed: bool = True) -> None:
-        """Starts without images.
-
-        Args:
-            hashed: whether to compute perceptual hashes.
-        """
+        """Starts without images."""
         self._hashed = hashed
         self._pending: list[ImageShape | None] = []
         self._described: list[pa.RecordBatch] = []
@@ -76,9 +72,7 @@ class ImageColumns:
 def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordBatch:
     """Returns one row of `IMAGE_COLUMNS` per image; unknown values are null.
 
-    Args:
-        shapes: the images; None for a record without one.
-        hashed: whether to compute perceptual hashes.
+    `shapes` are the images; None for a record without one.
     """
     measured = [i for i, shape in enumerate(shapes) if shape and shape.thumbnail]
     images = [shape for shape in shapes if shape and shape.thumbnail]
@@ -113,12 +107,7 @@ def _measured(images: list[ImageShape], hashed: bool) -> Measures:
 def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
     """Checks that an image has none of some quality issues.
 
-    Args:
-        shape: the image.
-        rejected: the issues.
-
-    Raises:
-        RecordError: low_quality if it has one.
+    Raises RecordError (low_quality) if it has one.
     """
     values = values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
     for name, found in find_issues(values).items():

@@ -59,12 +59,7 @@ class RecordIndex:
     ) -> None:
         """Starts an index.
 
-        Args:
-            handle: a binary file opened for writing.
-            split: the split of the shard.
-            shard: the number of the shard.
-            resolved: the resolved schema.
-            hashed: whether to compute perceptual hashes.
+        `handle` is a binary file opened for writing.
         """
         self._split, self._shard, self._resolved = split, shard, resolved
         self._schema = arrow_schema(resolved)
@@ -150,11 +145,7 @@ class RecordIndex:
 
 
 def index_lines(table: pa.Table) -> bytes:
-    """Returns an index in the format of DALI's tfrecord2idx: one line "offset length" per record.
-
-    Args:
-        table: the record index, with the byte range of the data of each record.
-    """
+    """Returns an index in the format of DALI's tfrecord2idx: a line "offset length" per record."""
     ranges = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
     # DALI's byte ranges include the header and footer of the frame.
     lines = (f"{start - HEADER_BYTES} {length + FRAME_BYTES}\n" for start, length in ranges)
@@ -162,12 +153,7 @@ def index_lines(table: pa.Table) -> bytes:
 
 
 def row_classes(rows: Sequence[tuple[FeatureValue, ...]], resolved: ResolvedSchema) -> list[Any]:
-    """Returns the result of `row_class` for each row.
-
-    Args:
-        rows: the values of each row.
-        resolved: the resolved schema.
-    """
+    """Returns the result of `row_class` for each row."""
     if resolved.class_position is None:
         return [None] * len(rows)
     return [row_class(values, resolved) for values in rows]
@@ -176,12 +162,8 @@ def row_classes(rows: Sequence[tuple[FeatureValue, ...]], resolved: ResolvedSche
 def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
     """Returns the class name or names of the first class feature of a row.
 
-    Args:
-        values: the values of the row, in the order of the features of the schema.
-        resolved: the resolved schema.
-
-    Returns:
-        The name or label as text, or a list of these; None for schemas without classes.
+    Returns the name or label as text, or a list of these; None for schemas without classes.
+    `values` are the values of the row, in the order of the features of the schema.
     """
     schema, position = resolved.schema, resolved.class_position
     if position is None:
@@ -193,12 +175,7 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
 
 
 def record_classes(examples: Sequence[SerializedExample], resolved: ResolvedSchema) -> list[Any]:
-    """Returns the values of records in the column `class` of the index.
-
-    Args:
-        examples: the records.
-        resolved: the resolved schema.
-    """
+    """Returns the values of records in the column `class` of the index."""
     if resolved.class_position is None:
         return [None] * len(examples)
     return [_record_class(example, resolved) for example in examples]
@@ -224,12 +201,8 @@ def index_mismatch(
 ) -> str | None:
     """Describes the first difference between an index and its shard; None if they match.
 
-    Args:
-        table: the index.
-        split: the split of the shard.
-        shard: the number of the shard.
-        lengths: the size in bytes of the data of each record, as read from the shard.
-        frames: the number of frames of each record; None for schemas without sequences.
+    `lengths` is the size in bytes of the data of each record, as read from the shard. `frames` is
+    the number of frames of each record; None for schemas without sequences.
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"

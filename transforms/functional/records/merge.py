@@ -27,15 +27,10 @@ def merge_records(
     """Yields the records of a shard in order, and the outcome of each new row.
 
     Records with one key are the same if their bytes are. Of two that differ, `on_conflict` keeps
-    one. All old records are yielded, those that are left out as `is_removed`.
-
-    Args:
-        old: the records of the base's shard, in order.
-        new: the records of new rows in order, and their rejects.
-        order: returns the order hash of a key.
-        on_conflict: which of two different records with one key is written; "fail" rejects the new
-            row.
-        removed: the keys of old records to remove.
+    one. All old records are yielded, those that are left out as `is_removed`. `old` is the records
+    of the base's shard, in order. `new` is the records of new rows in order, and their rejects.
+    `order`: returns the order hash of a key. `on_conflict`: which of two different records with one
+    key is written; "fail" rejects the new row.
     """
     remaining = (r._replace(is_removed=r.key in removed) for r in old)
     waiting = next(remaining, None)
@@ -89,10 +84,8 @@ def _resolved(
 def copied_images(images: Mapping[str, int], records: int, removed: int) -> Counter[str]:
     """Returns the number of copied images by treatment.
 
-    Args:
-        images: those of the base's shard.
-        records: the number of images in the base's shard.
-        removed: how many of them are not copied, whose treatments are not known.
+    `images`: those of the base's shard. `removed`: how many of them are not copied, whose
+    treatments are not known.
 
     >>> copied_images({"jpeg kept": 3}, 3, 1), copied_images({"jpeg kept": 2, "png kept": 1}, 3, 1)
     (Counter({'jpeg kept': 2}), Counter({'copied': 2}))

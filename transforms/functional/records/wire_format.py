@@ -38,32 +38,21 @@ _FLOAT = struct.Struct("<f")
 
 
 def field(tag: bytes, parts: Sequence[bytes]) -> Parts:
-    """Returns a field of a message.
-
-    Args:
-        tag: the number of the field.
-        parts: the content of the field.
-    """
+    """Returns a field of a message."""
     return [field_header(tag, sum(map(len, parts))), *parts]
 
 
 @lru_cache(2**14)  # as for the headers of entries below
 def field_header(tag: bytes, size: int) -> bytes:
-    """Returns the bytes of a field of a message before its content.
-
-    Args:
-        tag: the number of the field.
-        size: the size of the content.
-    """
+    """Returns the bytes of a field of a message before its content."""
     return tag + varint(size)
 
 
 def encoded_features(specs: Mapping[str, Feature], values: Mapping[str, FeatureValue]) -> Parts:
     """Returns a Features message.
 
-    Args:
-        specs: the feature of each name, whose kind selects the list of the message.
-        values: a value, a list of values, or None for an empty list, by name of the feature.
+    `specs` is the feature of each name, whose kind selects the list of the message. `values` is a
+    value, a list of values, or None for an empty list, by name of the feature.
     """
     parts = Parts()
     for name in _sorted(tuple(values)):
@@ -76,11 +65,9 @@ def encoded_rows(
 ) -> Iterator[tuple[bytes, ...]]:
     """Yields the parts of a Features message for each row.
 
-    The values are encoded column by column, which takes half of the time.
-
-    Args:
-        specs: the feature of each name, whose kind selects the list of the message.
-        columns: for each row a value, a list of values, or None, by name of the feature.
+    The values are encoded column by column, which takes half of the time. `specs` is the feature of
+    each name, whose kind selects the list of the message. `columns`: for each row a value, a list
+    of values, or None, by name of the feature.
     """
     parts = list[Sequence[bytes]]()
     for name in _sorted(tuple(columns)):
@@ -113,9 +100,7 @@ def _entry(name: str, kind: Kind, value: FeatureValue) -> tuple[bytes, bytes]:
 def encoded_feature(kind: Kind, value: FeatureValue) -> Parts:
     """Returns a Feature message.
 
-    Args:
-        kind: selects the list of the message.
-        value: a value, a list of values, or None for an empty list.
+    `value` is a value, a list of values, or None for an empty list.
     """
     return field(_TAGS[kind], _list(kind, _listed(value)))
 
@@ -152,7 +137,6 @@ def _listed(value: FeatureValue) -> Sequence[Any]:
 
 
 def _items(kind: Kind, values: Sequence[Any]) -> Sequence[bytes]:
-    """Returns each value as an item of a list."""
     if kind is Kind.BYTES:
         return values
     if kind is Kind.FLOAT:
@@ -162,7 +146,6 @@ def _items(kind: Kind, values: Sequence[Any]) -> Sequence[bytes]:
 
 
 def _list(kind: Kind, values: Sequence[Any]) -> Parts:
-    """Returns the content of a list."""
     items = _items(kind, values)
     if kind is Kind.BYTES:
         return [part for item in items for part in field(_ITEMS, [item])]
@@ -172,13 +155,7 @@ def _list(kind: Kind, values: Sequence[Any]) -> Parts:
 # The values of a feature have few sizes; those of images are many, but cost little in comparison.
 @lru_cache(2**14)
 def _entry_header(name: str, tag: bytes, size: int) -> bytes:
-    """Returns the bytes of an entry of Features before the content of its list.
-
-    Args:
-        name: the name of the feature.
-        tag: the field of the Feature that holds the list.
-        size: the size of the list's content.
-    """
+    """Returns the bytes of an entry of Features before the content of its list."""
     header = tag + varint(size)
     key = b"".join(field(_KEY, [name.encode()]))
     value = _VALUE + varint(len(header) + size)
@@ -187,13 +164,7 @@ def _entry_header(name: str, tag: bytes, size: int) -> bytes:
 
 @lru_cache(2**14)
 def _item_header(name: str, tag: bytes, size: int) -> bytes:
-    """Returns the bytes of an entry of Features before the only item of its list.
-
-    Args:
-        name: the name of the feature.
-        tag: the field of the Feature that holds the list.
-        size: the size of the item.
-    """
+    """Returns the bytes of an entry of Features before the only item of its list."""
     header = _ITEMS + varint(size)
     return _entry_header(name, tag, len(header) + size) + header
 

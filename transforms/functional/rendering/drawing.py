@@ -92,10 +92,8 @@ def read_boxes(
 ) -> list[Box]:
     """Returns the boxes of a record with finite coordinates, as fractions of the image.
 
-    Args:
-        features: the features of the record.
-        size: width and height of its image, for boxes in pixels.
-        class_names: names of the class ids, for boxes without class texts.
+    `size`: width and height of its image, for boxes in pixels. `class_names`: names of the class
+    ids, for boxes without class texts.
     """
     sides = [[v for v in features.get(key, []) if not isinstance(v, bytes)] for key in BOX_KEYS]
     if not any(sides):
@@ -127,12 +125,7 @@ def _box_ids(features: Features) -> list[int]:
 
 
 def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
-    """Returns an image with boxes and their names drawn on it, one color per class.
-
-    Args:
-        image: an image in RGB.
-        boxes: the boxes.
-    """
+    """Returns an image with boxes and their names drawn on it, one color per class."""
     if not boxes:
         return image
     drawn = image.copy()
@@ -169,12 +162,7 @@ def _name_box(
 def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
     """Returns an image blended with the classes of a mask; 0 is background, 255 is void.
 
-    Args:
-        image: an image in RGB.
-        data: the encoded mask.
-
-    Raises:
-        RecordError: if the mask cannot be decoded.
+    Raises RecordError if the mask cannot be decoded.
     """
     source = examine(data)
     with opened(data, source.format) as mask:
@@ -219,14 +207,9 @@ _FILTER = Image.Resampling.HAMMING
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
     """Returns a record's image in RGB with its boxes and mask, no side longer than `side`.
 
-    Args:
-        features: the features of the record.
-        side: the longest side in pixels; smaller images keep their size.
-        class_names: names of the class ids, for boxes without class texts.
-
-    Raises:
-        RecordError: if an image cannot be decoded.
-        ValueError: if there is no image, or it has too many pixels.
+    `side` is the longest side in pixels; smaller images keep their size. `class_names`: names of
+    the class ids, for boxes without class texts. Raises RecordError if an image cannot be decoded.
+    Raises ValueError if there is no image, or it has too many pixels.
     """
     image, size = _record_image(features, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
@@ -250,8 +233,7 @@ def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int
 def is_cheap_to_draw(features: Features) -> bool:
     """Returns whether the images of a record are within the work limits, by their headers.
 
-    Raises:
-        RecordError: if a header is damaged.
+    Raises RecordError if a header is damaged.
     """
     values = (features.get(key or "", [None])[:1] for key in (image_key(features), MASK_KEY))
     found = [examine_in_process(value[0]) for value in values if value and is_image(value[0])]
@@ -273,9 +255,7 @@ def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
 def thumbnail(image: Image.Image, side: int) -> Image.Image:
     """Returns an image in RGB on white, no side longer than `side`.
 
-    Args:
-        image: an image in one of the modes of `pixels`.
-        side: the longest side, in pixels.
+    `image` is an image in one of the modes of `pixels`. `side` is the longest side, in pixels.
     """
     plain = pixels.to_8_bits(pixels.without_alpha(image, _GROUND)).convert("RGB")
     small = reduced(plain, side)
@@ -286,9 +266,7 @@ def thumbnail(image: Image.Image, side: int) -> Image.Image:
 def to_jpeg(image: Image.Image, quality: int) -> bytes:
     """Returns an image as a JPEG.
 
-    Args:
-        image: an image in RGB.
-        quality: 1 to 95.
+    `quality`: 1 to 95.
     """
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=quality, optimize=True)
@@ -303,12 +281,8 @@ def error_detail(error: RecordError | ValueError) -> str:
 def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
     """Returns a JPEG thumbnail of a damaged image, and its width and height.
 
-    Args:
-        data: the file.
-        side: the longest side of the thumbnail, in pixels.
-
-    Raises:
-        RecordError: if nothing can be decoded.
+    `side` is the longest side of the thumbnail, in pixels. Raises RecordError if nothing can be
+    decoded.
     """
     image = decode_damaged(data, side)
     return to_jpeg(image, _DAMAGED_QUALITY), image.size
@@ -318,13 +292,7 @@ def decode_damaged(data: bytes, side: int) -> Image.Image:
     """Returns a damaged image in RGB, with gray for lost parts, no side longer than `side`.
 
     Only for a separate process: it sets the global `LOAD_TRUNCATED_IMAGES` of Pillow while it runs.
-
-    Args:
-        data: the file.
-        side: the longest side, in pixels.
-
-    Raises:
-        RecordError: if nothing can be decoded.
+    `side` is the longest side, in pixels. Raises RecordError if nothing can be decoded.
     """
     format_ = sniffed_format(data)
     ImageFile.LOAD_TRUNCATED_IMAGES = True
@@ -343,19 +311,12 @@ def decode_damaged(data: bytes, side: int) -> Image.Image:
 
 
 class Tile(NamedTuple):
-    """A tile of a contact sheet: an image and its caption.
+    """A tile of a contact sheet: an image and its caption."""
 
-    Attributes:
-        image: the image in RGB; None if it is missing or cannot be decoded.
-        title: first line of the caption, the label.
-        note: second line of the caption, the key.
-        problem: text in place of a missing image.
-    """
-
-    image: Image.Image | None
-    title: str
-    note: str
-    problem: str = ""
+    image: Image.Image | None  # the image in RGB; None if it is missing or cannot be decoded
+    title: str  # first line of the caption, the label
+    note: str  # second line of the caption, the key
+    problem: str = ""  # text in place of a missing image
 
 
 def contact_sheet(tiles: Sequence[Tile]) -> Image.Image:
@@ -387,14 +348,9 @@ def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
 
 
 class Caption(NamedTuple):
-    """A text with a font that can draw it.
+    """A text with a font that can draw it."""
 
-    Attributes:
-        text: the text; characters that the font lacks are escaped.
-        font: the font.
-    """
-
-    text: str
+    text: str  # the text; characters that the font lacks are escaped
     font: Font
 
     @property
@@ -411,11 +367,8 @@ class Caption(NamedTuple):
     ) -> None:
         """Draws the text on an image.
 
-        Args:
-            canvas: the drawing canvas of the image.
-            at: position of the anchor, in pixels.
-            fill: RGB color.
-            anchor: Pillow's text anchor; "la" is the upper left.
+        `at`: position of the anchor, in pixels. `anchor`: Pillow's text anchor; "la" is the upper
+        left.
         """
         canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
 
@@ -423,9 +376,7 @@ class Caption(NamedTuple):
 def make_caption(text: str, size: int) -> Caption:
     """Returns a text with the first font that has most of its characters.
 
-    Args:
-        text: the text.
-        size: the font size, in pixels.
+    `size` is the font size, in pixels.
     """
     # Fonts are tried in order until one has all characters; otherwise the first of those that lack
     # the fewest is used.
@@ -442,10 +393,7 @@ def make_caption(text: str, size: int) -> Caption:
 def fit_caption(text: str, width: float, size: int) -> Caption:
     """Returns a text, shortened with an ellipsis if it is wider than `width`.
 
-    Args:
-        text: the text.
-        width: the maximum width, in pixels.
-        size: the font size, in pixels.
+    `width` is the maximum width, in pixels. `size` is the font size, in pixels.
     """
     whole = make_caption(text[:_MAX_CHARACTERS], size)
     if whole.width <= width:

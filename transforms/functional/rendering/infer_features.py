@@ -34,19 +34,13 @@ RAW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class InferredFeature:
-    """A feature, inferred from some records.
-
-    Attributes:
-        name: the Example key.
-        kind: "int64", "float", "bytes", or "empty" if all records lack it.
-        lengths: smallest and largest number of values in a record; 0 if a record lacks the feature.
-        holds: description of its values, such as "JPEG image" or "0 to 9".
-    """
+    """A feature, inferred from some records."""
 
     name: str
-    kind: str
+    kind: str  # "int64", "float", "bytes", or "empty" if all records lack it
+    # Smallest and largest number of values in a record; 0 if a record lacks the feature.
     lengths: tuple[int, int]
-    holds: str
+    holds: str  # description of its values, such as "JPEG image" or "0 to 9"
 
 
 class RawShape(NamedTuple):
@@ -75,12 +69,7 @@ def is_image(value: object) -> bool:
 
 
 def raw_shape(features: Features, key: str) -> RawShape | None:
-    """Returns the shape of raw uint8 samples, if the record has one that matches their number.
-
-    Args:
-        features: the features of the record.
-        key: the Example key of the samples.
-    """
+    """Returns the shape of raw uint8 samples, if the record has one that matches their number."""
     value = features[key][0] if len(features[key]) == 1 else None
     stated = [_first_int(features, keys) for keys in (_HEIGHT_KEYS, _WIDTH_KEYS, _CHANNEL_KEYS)]
     if not isinstance(value, bytes) or None in stated[:2]:

@@ -74,29 +74,17 @@ MAX_COLUMNS = 100_000
 
 @dataclass(frozen=True)
 class Analyzer:
-    """The settings of the analyze pass.
-
-    Attributes:
-        config: the settings of the conversion.
-        schema: the schema, with resolved sources.
-        binding: the column mapping; its classes are not known yet.
-        ranges: the hash ranges of the splits, for rows that state no split.
-        base: the base version, whose rows stay in their shards, or None.
-        declared: the classes that the source declares, by feature.
-        recognized: what the input was recognized as, for the manifest.
-        findings: what was noticed before rows were read, for the manifest.
-        stated_splits: the splits that the source states, from its folders, files or lists.
-        snapshots: the snapshots of lakehouse tables, for the manifest.
-    """
+    """The settings of the analyze pass."""
 
     config: ConvertConfig
     schema: Schema
-    binding: Binding
-    ranges: SplitRanges
-    base: Base | None = None
+    binding: Binding  # the column mapping; its classes are not known yet
+    ranges: SplitRanges  # the hash ranges of the splits, for rows that state no split
+    base: Base | None = None  # the base version, whose rows stay in their shards, or None
     declared: Mapping[str, DeclaredClasses] = field(default_factory=dict)
-    recognized: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    recognized: tuple[str, ...] = ()  # what the input was recognized as, for the manifest
+    findings: tuple[Finding, ...] = ()  # what was noticed before rows were read, for the manifest
+    # The splits that the source states, from its folders, files or lists.
     stated_splits: tuple[str, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
 
@@ -112,13 +100,7 @@ class Analyzer:
         recognized: tuple[str, ...],
         snapshots: tuple[TableSnapshot, ...] = (),
     ) -> Analyzer:
-        """Returns the analyzer of a source that declares classes.
-
-        Args:
-            classes: the declared classes by table column.
-            recognized: what the input was recognized as.
-            snapshots: the snapshots of lakehouse tables.
-        """
+        """Returns the analyzer of a source that declares classes."""
         columns = {
             name: self.binding.table_column(feature.source.name)
             for name, feature in self.label_features.items()
@@ -149,24 +131,18 @@ class Analyzer:
 
 @dataclass
 class Analysis:
-    """The result of the analyze pass over all rows or a part; parts can be merged in any order.
+    """The result of the analyze pass over all rows or a part; parts can be merged in any order."""
 
-    Attributes:
-        rows: the number of rows, including rows that will be rejected.
-        splits: the number of rows of each split, without rows that stay in their base shards; that
-            of `UNASSIGNED` rows if their splits depend on all rows.
-        labels: the labels of each class feature.
-        columns: the kinds of all columns, for schemas that include every column.
-        coordinates: the boxes and outlines without stated units, by the block of the schema.
-        sample: [(order hash, image uri, size of the other values in bytes)] of the first rows by
-            order; if the size includes the image, the uri is "".
-    """
-
-    rows: int = 0
+    rows: int = 0  # the number of rows, including rows that will be rejected
+    # The number of rows of each split, without rows that stay in their base shards; that of
+    # `UNASSIGNED` rows if their splits depend on all rows.
     splits: Counter[str] = field(default_factory=Counter)
     labels: dict[str, LabelSet] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
+    # The boxes and outlines without stated units, by the block of the schema.
     coordinates: dict[str, CoordinateCounts] = field(default_factory=dict)
+    # [(order hash, image uri, size of the other values in bytes)] of the first rows by order; if
+    # the size includes the image, the uri is "".
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     # Rows with a later order are not in the sample.
     _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, compare=False)
@@ -176,10 +152,7 @@ class Analysis:
     ) -> None:
         """Adds rows; values that cannot be read are ignored, and rejected when the row is bound.
 
-        Args:
-            rows: rows with the same columns of untyped text, one at least.
-            analyzer: the settings.
-            find: returns the base shard that contains a key.
+        `rows`: rows with the same columns of untyped text, one at least.
         """
         self.rows += len(rows)
         if analyzer.schema.every_column:
@@ -262,31 +235,18 @@ class Analysis:
 
 
 class RowPosition(NamedTuple):
-    """The location of a row in the dataset.
+    """The location of a row in the dataset."""
 
-    Attributes:
-        split: its split; `UNASSIGNED` if it depends on all rows.
-        order: the order hash of its record.
-        row: the row.
-        entity: the unit that must be in one split: the group of the row, or its key.
-    """
-
-    split: str
-    order: bytes
+    split: str  # its split; `UNASSIGNED` if it depends on all rows
+    order: bytes  # the order hash of its record
     row: Row
-    entity: str
+    entity: str  # the unit that must be in one split: the group of the row, or its key
 
 
 def row_positions(
     rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
 ) -> Iterator[RowPosition]:
-    """Yields the location of each row that has a key, and is not in a base shard.
-
-    Args:
-        rows: the rows.
-        analyzer: the settings.
-        find: returns the base shard that holds a key.
-    """
+    """Yields the location of each row that has a key, and is not in a base shard."""
     for part, identities in _identified(rows, analyzer):
         found = _splits_and_orders(identities, analyzer, find)
         for row, assigned, entity in zip(part, found, identities.entities, strict=True):
@@ -295,29 +255,17 @@ def row_positions(
 
 
 class UnassignedRow(NamedTuple):
-    """A row without a split of its own.
-
-    Attributes:
-        row: the row.
-        entity: the unit that must be in one split: the group of the row, or its key.
-        base_split: the split of the row in the base version, in which it stays; or "".
-    """
+    """A row without a split of its own."""
 
     row: Row
-    entity: str
-    base_split: str
+    entity: str  # the unit that must be in one split: the group of the row, or its key
+    base_split: str  # the split of the row in the base version, in which it stays; or ""
 
 
 def unassigned_rows(
     rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
 ) -> Iterator[UnassignedRow]:
-    """Yields the rows that have a key, and do not state their split.
-
-    Args:
-        rows: the rows.
-        analyzer: the settings.
-        find: returns the base shard that holds a key.
-    """
+    """Yields the rows that have a key, and do not state their split."""
     for row, identity in rows_with_identity(rows, analyzer.binding):
         if identity is not None and not identity.split:
             shard = find(identity.record)
@@ -325,7 +273,6 @@ def unassigned_rows(
 
 
 def _identified(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[RowBatch, Identities]]:
-    """Yields the rows that have an identity."""
     for part, found in by_halves(identities_of, RowBatch.of(rows), analyzer.binding):
         if not isinstance(found, RecordError):
             yield part, found
@@ -336,12 +283,7 @@ def _identified(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[RowBa
 def rows_with_identity(
     rows: Sequence[Row], binding: Binding
 ) -> Iterator[tuple[Row, Identity | None]]:
-    """Yields each row with its identity; None if it has none.
-
-    Args:
-        rows: the rows.
-        binding: the column mapping.
-    """
+    """Yields each row with its identity; None if it has none."""
     for part, found in by_halves(identities_of, RowBatch.of(rows), binding):
         if isinstance(found, RecordError):
             yield part[0], broken_identity(part[0], binding)
@@ -370,13 +312,7 @@ def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:
 
 
 def labels_in(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
-    """Returns the labels in a value; none if it is invalid, since `bind` will reject its row.
-
-    Args:
-        value: the value in a table.
-        feature: the feature with labels.
-        is_text: whether the value is untyped text.
-    """
+    """Returns the labels in a value; none if it is invalid, since `bind` will reject its row."""
     try:
         value = value if feature.shape is not None else single_value(value)
         if is_missing(value, feature, is_text):

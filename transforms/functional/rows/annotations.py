@@ -33,15 +33,10 @@ def read_boxes(
 ) -> RowBoxes:
     """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
 
-    Args:
-        row: the row.
-        settings: the resolved box settings, with either one column or four.
-        columns: the table column of each schema column whose name differs.
-        feature: a feature from boxes, whose `missing` and `separator` apply to the columns.
-
-    Raises:
-        RecordError: missing_value or wrong_type. Boxes outside the image are detected when the
-            image is read.
+    `settings` is the resolved box settings, with either one column or four. `columns` is the table
+    column of each schema column whose name differs. `feature` is a feature from boxes, whose
+    `missing` and `separator` apply to the columns. Raises RecordError (missing_value) or
+    wrong_type. Boxes outside the image are detected when the image is read.
     """
     names = settings.columns or (settings.column or "",)
     used = [columns.get(name, name) for name in names]
@@ -60,7 +55,6 @@ def read_boxes(
 
 
 def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
-    """Returns the items of a column of boxes: numbers, or lists of four."""
     value, is_text = row.values.get(column), row.untyped(column)
     if is_missing(value, feature, is_text):
         if feature.missing is Missing.EMPTY:
@@ -84,7 +78,6 @@ def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]
 
 
 def _four_numbers(index: int, item: Any, column: str | None, is_text: bool) -> Box:
-    """Returns the numbers of a box: an item of a column, or of four columns, if that is None."""
     four = _SEPARATOR.split(item.strip()) if is_text and isinstance(item, str) else item
     if not isinstance(four, list | tuple) or len(four) != 4:
         detail = f"column {column!r}: box {index}: expected a list of 4 numbers, got {item!r}"
@@ -160,15 +153,7 @@ def with_annotations(
 ) -> ImageRef:
     """Adds the boxes of a row, and the address or the outlines of its mask, to its reference.
 
-    Args:
-        ref: the reference, with bound values.
-        row: the row.
-        resolved: the resolved schema.
-        columns: the table column of each schema column whose name differs.
-        resolve: returns the address of a path in the table.
-
-    Raises:
-        RecordError: if a value is missing or of the wrong type, or a list of the wrong length.
+    Raises RecordError if a value is missing or of the wrong type, or a list of the wrong length.
     """
     schema = resolved.schema
     if schema.has_boxes:
@@ -190,14 +175,7 @@ def with_annotations(
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
     """Checks that lists of box features have one item per box; a missing value may be empty.
 
-    Args:
-        schema: the schema.
-        ref: the reference, with bound values.
-        columns: the table column of each schema column whose name differs.
-        number: the number of boxes.
-
-    Raises:
-        RecordError: wrong_type for a list of another length.
+    Raises RecordError (wrong_type) for a list of another length.
     """
     for feature, values in zip(schema.features.values(), ref.values, strict=True):
         if not isinstance(values, list) or not feature.of_boxes or len(values) == number:

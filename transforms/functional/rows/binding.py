@@ -19,47 +19,34 @@ from recordmill.transforms.functional.rows.feature_values import ValueReader, va
 
 @dataclass(frozen=True)
 class Binding:
-    """The column mapping of a table, and the columns of keys, splits and groups.
-
-    Attributes:
-        resolved: the resolved schema.
-        columns: the table column of each schema column whose name differs.
-        image_root: the base of relative image paths, or None for the folder of the table.
-        key_column: the table column of the key, or None for the image path.
-        split_column: the table column of the split, or None.
-        group_column: the table column of the group, or None; rows of a group are in the same split.
-        splits: the allowed splits, or None to allow any.
-        key_root: the prefix of table paths that is omitted from keys of file and line; None for
-            keys with the file name only.
-        table_names: the name of a table in keys, where its address without secrets is not unique.
-        key_prefixes: what the keys of a table that are image paths begin with.
-        guard: the image root that every image address must be inside, or None.
-        image_suffix: the suffix that is added to image paths without it, or "".
-        removed_keys: sha256 of each key that was removed from the base version.
-    """
+    """The column mapping of a table, and the columns of keys, splits and groups."""
 
     resolved: ResolvedSchema
-    columns: Mapping[str, str]
+    columns: Mapping[str, str]  # the table column of each schema column whose name differs
+    # The base of relative image paths, or None for the folder of the table.
     image_root: str | None = None
-    key_column: str | None = None
+    key_column: str | None = None  # the table column of the key, or None for the image path
     split_column: str | None = None
+    # The table column of the group, or None; rows of a group are in the same split.
     group_column: str | None = None
-    splits: frozenset[str] | None = None
+    splits: frozenset[str] | None = None  # the allowed splits, or None to allow any
+    # The prefix of table paths that is omitted from keys of file and line; None for keys with the
+    # file name only.
     key_root: str | None = None
+    # The name of a table in keys, where its address without secrets is not unique.
     table_names: Mapping[str, str] = field(default_factory=dict)
+    # What the keys of a table that are image paths begin with.
     key_prefixes: Mapping[str, str] = field(default_factory=dict)
-    guard: str | None = None
-    image_suffix: str = ""
+    guard: str | None = None  # the image root that every image address must be inside, or None
+    image_suffix: str = ""  # the suffix that is added to image paths without it, or ""
+    # sha256 of each key that was removed from the base version.
     removed_keys: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, config: ConvertConfig, schema: Schema, files: Sequence[TableFile] = ()) -> Binding:
         """Returns the column mapping, without class names, which the analyze pass finds.
 
-        Args:
-            config: the options.
-            schema: the resolved schema.
-            files: the input files, whose common folder is left out of keys.
+        `files` are the input files, whose common folder is left out of keys.
         """
         paths = [file.path for file in files]
         return cls(
@@ -84,11 +71,7 @@ class Binding:
     def check_image(self, uri: str) -> None:
         """Checks that an image or mask is inside the image root, if the binding has a guard.
 
-        Args:
-            uri: the address of the image, or "".
-
-        Raises:
-            RecordError: if it is elsewhere.
+        Raises RecordError if it is elsewhere.
         """
         if self.guard is not None and uri:
             check_address(uri, self.guard)

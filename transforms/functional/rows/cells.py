@@ -33,12 +33,7 @@ def text_cell(row: Row, column: str, numbers: bool = False) -> str:
 def single_cell(row: Row, column: str) -> Any:
     """Returns the value in a column of a row, or of the equal items of a list.
 
-    Args:
-        row: the row.
-        column: the table column.
-
-    Raises:
-        RecordError: if the items differ.
+    Raises RecordError if the items differ.
     """
     try:
         return single_value(row.values.get(column))

@@ -35,15 +35,11 @@ from recordmill.transforms.functional.rows.placement import (
 
 @dataclass(frozen=True)
 class Clusters:
-    """Rows that are kept in one split, because their images are similar.
+    """Rows that are kept in one split, because their images are similar."""
 
-    Attributes:
-        groups: the clusters, by the ids of groups or keys.
-        splits: the split of each cluster in which that of a row is fixed, by its root; the first
-            by name if there are several.
-    """
-
-    groups: Groups
+    groups: Groups  # the clusters, by the ids of groups or keys
+    # The split of each cluster in which that of a row is fixed, by its root; the first by name if
+    # there are several.
     splits: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -64,9 +60,7 @@ def images_plan(schema: Schema) -> Plan:
 def images_of_rows(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[bytes, ImageRef]]:
     """Yields (order of the row's group or key, reference to its image) of rows with an image.
 
-    Args:
-        rows: the rows.
-        analyzer: the schema, column mapping and options.
+    `analyzer` is the schema, column mapping and options.
     """
     for row, found in rows_with_identity(rows, analyzer.binding):
         if found and found.uri:
@@ -91,10 +85,7 @@ def hashes_by_bucket(
 ) -> Iterator[tuple[Bucket, bytes]]:
     """Yields (bucket, images) of the images that have a perceptual hash.
 
-    Args:
-        orders: the order of each row.
-        shapes: its image; None if it is rejected.
-        rows: the number of all rows.
+    `orders` is the order of each row. `shapes` is its image; None if it is rejected.
     """
     hashes = describe(list(shapes)).column("phash")
     ids = ids_of(orders)[hashes.is_valid().to_numpy(zero_copy_only=False)]
@@ -104,12 +95,8 @@ def hashes_by_bucket(
 def check_groups(groups: Groups, mode: str) -> Groups:
     """Returns groups that are complete.
 
-    Args:
-        groups: the groups.
-        mode: the value of `--near_duplicates`.
-
-    Raises:
-        UsageError: if there are too many similar images.
+    `mode` is the value of `--near_duplicates`. Raises UsageError if there are too many similar
+    images.
     """
     if groups.overflow:
         raise UsageError(
@@ -123,13 +110,7 @@ def check_groups(groups: Groups, mode: str) -> Groups:
 def fixed_splits(
     rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields (split, orders of rows that stay in it): as a column or the base version says.
-
-    Args:
-        rows: the rows.
-        analyzer: the schema, column mapping and options.
-        find: returns the base shard that holds a key.
-    """
+    """Yields (split, orders of rows that stay in it): as a column or the base version says."""
     found = dict[str, list[bytes]]()
     for _, identity in rows_with_identity(rows, analyzer.binding):
         if identity is None:
@@ -145,9 +126,7 @@ def fixed_splits(
 def splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tuple[bytes, str]]:
     """Yields (root, split) of each group with a row in a split.
 
-    Args:
-        fixed: the split, and the first 8 bytes of the orders of rows in it.
-        groups: the groups of similar images.
+    `fixed` is the split, and the first 8 bytes of the orders of rows in it.
     """
     split, orders = fixed
     _, roots = groups.roots_of(np.frombuffer(orders, ">u8").astype(np.uint64))
@@ -156,12 +135,7 @@ def splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tuple
 
 
 def clusters_of(groups: Groups, splits: Mapping[bytes, str]) -> Clusters:
-    """Returns the clusters of rows.
-
-    Args:
-        groups: the groups of similar images.
-        splits: the split of each group in which that of a row is fixed, by its root.
-    """
+    """Returns the clusters of rows."""
     return Clusters(groups, {int.from_bytes(root, "big"): split for root, split in splits.items()})
 
 
@@ -170,11 +144,7 @@ def with_clusters(
 ) -> Iterator[Row]:
     """Yields rows with their clusters, in the same order.
 
-    Args:
-        rows: the rows.
-        clusters: the clusters.
-        analyzer: the schema, column mapping and options.
-        find: returns the base shard that holds a key.
+    `analyzer` is the schema, column mapping and options.
     """
     known = list(rows_with_identity(rows, analyzer.binding))
     seed = analyzer.config.seed
@@ -197,9 +167,7 @@ def separate_similar(
 ) -> Iterator[tuple[bytes | None, tuple[bytes, ImageRef]]]:
     """Yields (root of the row's group, row); None for rows without a similar image.
 
-    Args:
-        refs: rows with their orders.
-        groups: the groups of similar images.
+    `refs`: rows with their orders.
     """
     member, of_members = groups.roots_of(ids_of(order for order, _ in refs))
     roots = iter(of_members.tolist())

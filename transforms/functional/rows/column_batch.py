@@ -50,10 +50,7 @@ class Batch(Sequence[T]):
 class ColumnBatch(Batch[T]):
     """Rows that are named tuples of one class.
 
-    Attributes:
-        row_class: the class.
-        fields: the names of the columns.
-        columns: the values of each field; of the first, one per row.
+    `columns` are the values of each field; of the first, one per row.
     """
 
     row_class: ClassVar[type[tuple[Any, ...]]]
@@ -62,8 +59,7 @@ class ColumnBatch(Batch[T]):
     def __init__(self, columns: Iterable[Iterable[Any]]) -> None:
         """Creates a batch.
 
-        Args:
-            columns: the values of each field; of the first, one per row.
+        `columns` are the values of each field; of the first, one per row.
         """
         self.columns: tuple[Column, ...] = tuple(map(tuple, columns))
 

@@ -32,14 +32,8 @@ def resolve_sources(
 ) -> Schema:
     """Resolves each feature to the first of its sources that exists in a table.
 
-    Args:
-        schema: the schema.
-        present: the columns of the table.
-        config: the settings of the conversion, with the column mapping.
-        where: the name of the table in messages.
-
-    Raises:
-        UsageError: if a required column is missing.
+    `config` is the settings of the conversion, with the column mapping. Raises UsageError if a
+    required column is missing.
     """
     # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
     present = dict.fromkeys(present)
@@ -77,10 +71,6 @@ def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
 
     A feature with several sources is assumed to use a column that `columns` maps, or else a source
     other than a column, or else its first source.
-
-    Args:
-        schema: the schema.
-        config: the settings of the conversion, with the column mapping.
     """
     names = [schema.image.column, *config.columns, *_sequence_columns(schema)]
     for feature in schema.features.values():
@@ -96,12 +86,7 @@ def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
 
 
 def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
-    """Returns the table columns to read, sorted; None for all columns.
-
-    Args:
-        schema: the schema, with resolved sources.
-        config: the settings of the conversion, with the column mapping.
-    """
+    """Returns the table columns to read, sorted; None for all columns."""
     if schema.every_column:
         return None
     names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
@@ -115,12 +100,7 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
 
 
 def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
-    """Returns the columns to read that must have a supported type: all except for outlines.
-
-    Args:
-        schema: the schema, with resolved sources.
-        config: the settings of the conversion, with the column mapping.
-    """
+    """Returns the columns to read that must have a supported type: all except for outlines."""
     columns = needed_columns(schema, config)
     features = schema.features.values()
     outlines = {f.source.name for f in features if f.source.origin is Origin.SEGMENTATION}
@@ -136,14 +116,10 @@ def check_types(
 ) -> None:
     """Checks that the columns to read have types that a feature supports.
 
-    Args:
-        unsupported: the type of each column whose type is not supported.
-        columns: the columns to read, or None for all, with fields in place of structs.
-        images: the column of embedded images, or None.
-        structs: the fields of each column of structs; they are columns of their own.
-
-    Raises:
-        UsageError: if columns to read have an unsupported type; it names all of them.
+    `unsupported` is the type of each column whose type is not supported. `columns` are the columns
+    to read, or None for all, with fields in place of structs. `structs` are the fields of each
+    column of structs; they are columns of their own. Raises UsageError if columns to read have an
+    unsupported type; it names all of them.
     """
     read = unsupported.keys() - structs.keys() if columns is None else {*columns}
     wrong = {name: type_ for name, type_ in unsupported.items() if name in read and name != images}
@@ -324,27 +300,19 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
 
 @dataclass
 class ColumnKinds:
-    """The types of the values in each column; parts can be merged in any order.
+    """The types of the values in each column; parts can be merged in any order."""
 
-    Attributes:
-        seen: the types of the values of each column: "int", "float", "bool", "text" or "empty".
-        untyped: the columns with untyped text.
-        lists: the columns with lists.
-        filled: the number of rows with a value, for each column.
-        rows: the number of all rows; columns with fewer values are optional.
-    """
-
+    # The types of the values of each column: "int", "float", "bool", "text" or "empty".
     seen: dict[str, set[str]] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
-    rows: int = 0
+    rows: int = 0  # the number of all rows; columns with fewer values are optional
 
     def add(self, rows: Sequence[Row]) -> None:
         """Adds the values of rows.
 
-        Args:
-            rows: rows with the same columns of untyped text, one at least.
+        `rows`: rows with the same columns of untyped text, one at least.
         """
         batch = RowBatch.of(rows)
         self.rows += len(batch)

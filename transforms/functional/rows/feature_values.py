@@ -35,11 +35,7 @@ def value_readers(
     """Returns the reader of each feature's values, in the order of the schema.
 
     Decisions that depend only on the schema are made here, once, and not for each row.
-
-    Args:
-        resolved: the resolved schema.
-        columns: the table column of each schema column whose name differs.
-        image_suffix: the suffix that is added to image paths without it, or "".
+    `image_suffix` is the suffix that is added to image paths without it, or "".
     """
     return tuple(
         _column_reader(name, feature, resolved, columns, image_suffix)
@@ -112,14 +108,7 @@ def _column_reader(
 def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:
     """Converts a value to a scalar, or to a list in row-major order.
 
-    Args:
-        value: the value in a row.
-        feature: the feature, with its shape.
-        is_text: whether the value is untyped text.
-        convert: converts a single item.
-
-    Raises:
-        RecordError: if an item has the wrong type, or the value does not match the shape.
+    Raises RecordError if an item has the wrong type, or the value does not match the shape.
     """
     if feature.shape is None:
         single: FeatureValue = convert(value, is_text)

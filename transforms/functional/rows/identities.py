@@ -24,29 +24,18 @@ _NO_IMAGE = Location("")
 
 
 class Identity(NamedTuple):
-    """The fields of a row that determine its split, shard and order, and its image.
-
-    Attributes:
-        key: the key, which is the same in every run.
-        uri: the address of the image; "" if the schema has no image.
-        split: the split that the row states, or "".
-        group: the group of the row, whose rows are in the same split, or "".
-        start: the offset of the first byte of the image in its file, or None for the whole file.
-        stop: the offset after its last byte, or None.
-        sequence: the key of the sequence that contains the row as a frame, or "".
-        staged: the hash of a staged image, as in `Location`.
-        cluster: the name of the rows with which the row is kept in one split, or "".
-    """
+    """The fields of a row that determine its split, shard and order, and its image."""
 
     key: str
-    uri: str
+    uri: str  # the address of the image; "" if the schema has no image
     split: str
     group: str
+    # The offset of the first byte of the image in its file, or None for the whole file.
     start: int | None = None
-    stop: int | None = None
-    sequence: str = ""
-    staged: bytes = b""
-    cluster: str = ""
+    stop: int | None = None  # the offset after its last byte, or None
+    sequence: str = ""  # the key of the sequence that contains the row as a frame, or ""
+    staged: bytes = b""  # the hash of a staged image, as in `Location`
+    cluster: str = ""  # the name of the rows with which the row is kept in one split, or ""
 
     @property
     def record(self) -> str:
@@ -78,12 +67,7 @@ class Identities(ColumnBatch[Identity]):
 def identity_of(row: Row, binding: Binding) -> Identity:
     """Returns the identity of a single row.
 
-    Args:
-        row: the row.
-        binding: the column mapping.
-
-    Raises:
-        RecordError: as `identities_of` does.
+    Raises RecordError (as) `identities_of` does.
     """
     (identity,) = identities_of([row], binding)
     return identity
@@ -92,12 +76,7 @@ def identity_of(row: Row, binding: Binding) -> Identity:
 def identities_of(rows: Sequence[Row], binding: Binding) -> Identities:
     """Returns the identities of rows.
 
-    Args:
-        rows: the rows.
-        binding: the column mapping.
-
-    Raises:
-        RecordError: if a row has no path, key or group, an unknown split, or a removed key.
+    Raises RecordError if a row has no path, key or group, an unknown split, or a removed key.
     """
     rows = RowBatch.of(rows)
     schema, none = binding.resolved.schema, ("",)
@@ -117,12 +96,7 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> Identities:
 def record_key(row: Row, binding: Binding) -> str:
     """Returns the key of the record that contains a row.
 
-    Args:
-        row: the row.
-        binding: the column mapping.
-
-    Raises:
-        RecordError: if the row has no key.
+    Raises RecordError if the row has no key.
     """
     if sequence := _sequence(row, binding):
         return sequence
@@ -133,13 +107,8 @@ def record_key(row: Row, binding: Binding) -> str:
 def broken_identity(row: Row, binding: Binding) -> Identity | None:
     """Returns the identity of a frame that cannot be bound.
 
-    Args:
-        row: the row.
-        binding: the column mapping.
-
-    Returns:
-        The identity with the key of the sequence; None for rows that are not frames, and for frames
-        whose sequence key cannot be read.
+    Returns the identity with the key of the sequence; None for rows that are not frames, and for
+    frames whose sequence key cannot be read.
     """
     try:
         sequence = _sequence(row, binding)
@@ -153,13 +122,7 @@ def broken_identity(row: Row, binding: Binding) -> Identity | None:
 
 
 def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
-    """Returns the reject of a row that cannot be bound, with its key and image if they are valid.
-
-    Args:
-        row: the row.
-        binding: the column mapping.
-        error: the error of the row.
-    """
+    """Returns the reject of a row that cannot be bound, with its key and image if valid."""
     key, image = "", Location("")
     try:
         path = _image_path(row, binding)
@@ -174,12 +137,7 @@ def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
 
 
 def files_of(row: Row, binding: Binding) -> Iterator[str]:
-    """Yields the addresses of the image and the mask that a row names, if it names any.
-
-    Args:
-        row: the row.
-        binding: the column mapping.
-    """
+    """Yields the addresses of the image and the mask that a row names, if it names any."""
     schema = binding.resolved.schema
     if row.image is not None:
         yield row.image.uri

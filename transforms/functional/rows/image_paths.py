@@ -10,10 +10,8 @@ from recordmill.schemas.layout import is_url, is_web
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
     """Joins the path of an image to the image root.
 
-    Args:
-        path: the path or address in the table.
-        table: the path or address of the table.
-        image_root: the base of relative paths; None for the folder of the table.
+    `path` is the path or address in the table. `table` is the path or address of the table.
+    `image_root` is the base of relative paths; None for the folder of the table.
 
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
     's3://bucket/birds/photos/1.jpg'
@@ -30,10 +28,6 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
 
 def with_suffix(path: str, suffix: str) -> str:
     """Returns a path with a suffix, which is added if the path does not have it.
-
-    Args:
-        path: the path of an image as written, or "".
-        suffix: the suffix, or "".
 
     >>> with_suffix("1a2b", ".jpg"), with_suffix("1a2b.JPG", ".jpg")
     ('1a2b.jpg', '1a2b.JPG')

@@ -34,16 +34,11 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class SampledImages:
-    """Statistics of the first images of a table.
+    """Statistics of the first images of a table."""
 
-    Attributes:
-        tried: the number of images, including those that cannot be opened.
-        formats: the number of images of each format.
-        sizes: the width and height of each image that can be opened, in pixels.
-    """
-
-    tried: int = 0
+    tried: int = 0  # the number of images, including those that cannot be opened
     formats: Counter[str] = field(default_factory=Counter)
+    # The width and height of each image that can be opened, in pixels.
     sizes: Sequence[tuple[int, int]] = ()
 
     def __str__(self) -> str:
@@ -58,28 +53,18 @@ class SampledImages:
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """The inferred features and roles of the columns of a table.
+    """The inferred features and roles of the columns of a table."""
 
-    Attributes:
-        columns: the columns, in the order of the table.
-        rows: the number of rows read.
-        features: the feature of each column.
-        image: the column of image paths or images, or None.
-        label: the column of class labels, or None.
-        split: the column of splits, or None.
-        key: a column with unique values, or None.
-        values: the count of each value, or of each item of lists, by column.
-        left_out: a description of the values of each column that no feature supports.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the columns, in the order of the table
     rows: int
     features: Mapping[str, Feature]
-    image: str | None
+    image: str | None  # the column of image paths or images, or None
     label: str | None
     split: str | None
     key: str | None
+    # The count of each value, or of each item of lists, by column.
     values: Mapping[str, Counter[Any]]
+    # A description of the values of each column that no feature supports.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -91,12 +76,7 @@ class InferredSchema:
 
 
 def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSchema:
-    """Infers a schema from the first rows of a table.
-
-    Args:
-        columns: the columns of the table.
-        rows: the first rows.
-    """
+    """Infers a schema from the first rows of a table."""
     # The shapes of nested lists come first: they determine which columns are left out.
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
@@ -136,14 +116,7 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
 def schema_yaml(
     guess: InferredSchema, name: str, heading: Sequence[str], images: SampledImages
 ) -> str:
-    """Formats an inferred schema as a YAML file.
-
-    Args:
-        guess: the inferred schema.
-        name: the name of the schema.
-        heading: the comment lines at the top.
-        images: the statistics of the first images.
-    """
+    """Formats an inferred schema as a YAML file."""
     lines = [f"# {_printable(line)}".rstrip() for line in heading]
     lines += [f"name: {_quoted(name)}", "features:"]
     if guess.image is not None:
@@ -161,13 +134,7 @@ def schema_yaml(
 
 
 def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
-    """Returns the YAML line of a feature, commented out for the columns of images and splits.
-
-    Args:
-        column: the column of the feature.
-        guess: the inferred schema.
-        taken: the names of features from images, which columns cannot use.
-    """
+    """Returns the YAML line of a feature, commented out for the columns of images and splits."""
     feature = guess.features[column]
     name = column if column not in taken else f"{column}/value"
     settings = [f"kind: {feature.kind.value}", f"from: {_quoted('column:' + column)}"]
@@ -207,9 +174,7 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
 def _box_options(column: str, columns: Sequence[str]) -> str:
     """Returns a remark with the options that convert a column of boxes, and of their labels.
 
-    Args:
-        column: the column of boxes, which may be a field of objects.
-        columns: all columns.
+    `column` is the column of boxes, which may be a field of objects.
     """
     objects = column[: column.rfind(".") + 1]
     labels = [c for c in columns if _OBJECT_LABEL.fullmatch(c.removeprefix(objects))]
@@ -236,12 +201,6 @@ def _label_of(
     """Returns the column of class labels, by its name or by its small number of distinct values.
 
     Ids, such as those of patients, have few distinct values, but are no classes.
-
-    Args:
-        columns: the columns to choose from.
-        values: the count of each value, by column.
-        features: the feature of each column.
-        rows: the number of rows.
     """
     candidates = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
     named = [c for c in candidates if _LABEL.search(c)]
@@ -299,8 +258,7 @@ def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
 def _sizes(value: Any) -> tuple[int, ...]:
     """Returns the length of nested lists at each level.
 
-    Raises:
-        ValueError: if the items of a list have different shapes.
+    Raises ValueError if the items of a list have different shapes.
     """
     if not isinstance(value, list):
         return ()

@@ -32,14 +32,10 @@ BACKGROUND = "background"
 def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:
     """Returns the id of a label.
 
-    Args:
-        value: the name or the id of a class.
-        is_text: whether integers are text.
-        ids: the id of each class name; None if the labels are integers without names.
-        offset: the number to add to integers; the ids of names include it.
-
-    Raises:
-        RecordError: unknown_label for an unknown class, wrong_type for a value of another type.
+    `value` is the name or the id of a class. `ids` is the id of each class name; None if the labels
+    are integers without names. `offset` is the number to add to integers; the ids of names include
+    it. Raises RecordError (unknown_label) for an unknown class, wrong_type for a value of another
+    type.
     """
     if ids is None:
         return _with_offset(to_int64(without_fraction(value), is_text), offset)
@@ -70,12 +66,7 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
 def label_text(value: Any, is_text: bool) -> bytes:
     """Returns a label without a class name as text, with integers in decimal.
 
-    Args:
-        value: the label.
-        is_text: whether the label is untyped text.
-
-    Raises:
-        RecordError: wrong_type if the label is neither text nor an integer.
+    Raises RecordError (wrong_type) if the label is neither text nor an integer.
     """
     value = without_fraction(value)
     number = isinstance(value, int) and not isinstance(value, bool)
@@ -84,25 +75,16 @@ def label_text(value: Any, is_text: bool) -> bytes:
 
 @dataclass
 class LabelSet:
-    """The distinct labels of a class feature; as many as a feature can have.
+    """The distinct labels of a class feature; as many as a feature can have."""
 
-    Attributes:
-        found: class names, and integers as such.
-        text: the number of characters of the class names.
-    """
-
-    found: set[str | int] = field(default_factory=set)
-    text: int = 0
+    found: set[str | int] = field(default_factory=set)  # class names, and integers as such
+    text: int = 0  # the number of characters of the class names
 
     def add(self, labels: Iterable[str | int], feature: str) -> None:
         """Adds labels.
 
-        Args:
-            labels: the labels; text that is not a class name is left out.
-            feature: the name of the feature, for the message.
-
-        Raises:
-            UsageError: if there are too many.
+        `labels` are the labels; text that is not a class name is left out. Raises UsageError if
+        there are too many.
         """
         for label in labels:
             if label in self.found:
@@ -138,9 +120,7 @@ def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
 def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
     """Adds the background class before the class names of a schema with a label offset of 1.
 
-    Args:
-        names: the class names in the order of their ids.
-        offset: the label offset, 0 or 1.
+    `names` are the class names in the order of their ids. `offset` is the label offset, 0 or 1.
 
     >>> with_background(("cat", "dog"), 1)
     ('background', 'cat', 'dog')
@@ -157,14 +137,10 @@ def merged_class_names(
 ) -> tuple[str, ...]:
     """Appends new class names to those of the base version, which keep their ids.
 
-    Args:
-        labels: all labels of the table, as integers or names.
-        known: the class names of the base version in the order of their ids; empty if its labels
-            are integers; None if there is no base version.
-        declared: the classes that the source declares, which come before others.
-
-    Raises:
-        UsageError: if the base version has integer labels and the table has names.
+    `labels` is all labels of the table, as integers or names. `known` is the class names of the
+    base version in the order of their ids; empty if its labels are integers; None if there is no
+    base version. `declared` is the classes that the source declares, which come before others.
+    Raises UsageError if the base version has integer labels and the table has names.
 
     >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')

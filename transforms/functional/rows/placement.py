@@ -50,9 +50,8 @@ def not_in_base(key: str) -> BaseShard | None:
 def split_position(entity: str, seed: int) -> int:
     """Returns the 64-bit hash position that decides the split of a row.
 
-    Args:
-        entity: the unit that must be in one split: the group of the row, or its key.
-        seed: the seed of the run; another seed gives another partition.
+    `entity` is the unit that must be in one split: the group of the row, or its key. `seed` is the
+    seed of the run; another seed gives another partition.
     """
     return int.from_bytes(_digest(seed, "split", entity)[:POSITION_BYTES], "big")
 
@@ -60,9 +59,7 @@ def split_position(entity: str, seed: int) -> int:
 def sample_position(record: str, seed: int) -> int:
     """Returns the 64-bit hash position that decides whether a row is in a sample.
 
-    Args:
-        record: the key of the record of the row.
-        seed: the seed of the run; another seed gives another sample.
+    `seed` is the seed of the run; another seed gives another sample.
     """
     return int.from_bytes(_digest(seed, "sample", record)[:POSITION_BYTES], "big")
 
@@ -70,11 +67,9 @@ def sample_position(record: str, seed: int) -> int:
 def split_of(entity: str, ranges: SplitRanges, seed: int, stratum: Hashable = None) -> str:
     """Returns the split of a row.
 
-    Args:
-        entity: the unit that must be in one split: the group of the row, or its key.
-        ranges: the splits.
-        seed: the seed of the run; another seed gives another partition.
-        stratum: the labels of the row, if splits are stratified.
+    `entity` is the unit that must be in one split: the group of the row, or its key. `seed` is the
+    seed of the run; another seed gives another partition. `stratum` is the labels of the row, if
+    splits are stratified.
     """
     if len(ranges.names) == 1:
         return ranges.names[0]
@@ -95,12 +90,7 @@ def splits_of(
 ) -> Sequence[str]:
     """Returns the splits of rows: as they state, or else by `split_of`.
 
-    Args:
-        stated: the split that each row states, or "".
-        entities: the unit of each row that must be in one split.
-        ranges: the splits.
-        seed: the seed of the run.
-        strata: the labels of each row, if splits are stratified.
+    `strata` is the labels of each row, if splits are stratified.
     """
     if len(ranges.names) == 1:
         return [split or ranges.names[0] for split in stated]
@@ -111,22 +101,12 @@ def splits_of(
 
 
 def order_of(key: str, seed: int) -> bytes:
-    """Returns the order hash of a record, by which the records of a split are sorted.
-
-    Args:
-        key: the key of the record.
-        seed: the seed of the run.
-    """
+    """Returns the order hash of a record, by which the records of a split are sorted."""
     return orders_of([key], seed)[0]
 
 
 def orders_of(keys: Iterable[str], seed: int) -> list[bytes]:
-    """Returns the order hashes of records.
-
-    Args:
-        keys: the keys of the records.
-        seed: the seed of the run.
-    """
+    """Returns the order hashes of records."""
     salt = _salt(seed, "order")
     return [sha256(salt + key.encode()).digest()[:ORDER_BYTES] for key in keys]
 
@@ -134,9 +114,7 @@ def orders_of(keys: Iterable[str], seed: int) -> list[bytes]:
 def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
     """Returns the numbers of the shards of records, for shards of equal hash ranges.
 
-    Args:
-        orders: the order hashes of records of one split.
-        num_shards: the number of shards of the split.
+    `orders` are the order hashes of records of one split.
 
     >>> shards_of([bytes(16), bytes([255] * 16)], 4)
     [0, 3]
@@ -162,8 +140,7 @@ def bucket_of(order: bytes) -> int:
 def distinct_positions(orders: Iterable[bytes]) -> Positions:
     """Returns the distinct hash positions of records, sorted.
 
-    Args:
-        orders: the first 8 bytes of their order hashes.
+    `orders` is the first 8 bytes of their order hashes.
     """
     # All rows with one key have the same position, and only one becomes a record.
     return np.unique(np.frombuffer(b"".join(orders), dtype=">u8")).astype(np.uint64)
@@ -171,9 +148,6 @@ def distinct_positions(orders: Iterable[bytes]) -> Positions:
 
 def first_ranks(counts: Mapping[Bucket, int]) -> dict[Bucket, int]:
     """Returns, for each bucket, how many records of its split are in the buckets before it.
-
-    Args:
-        counts: the number of records by (split, bucket).
 
     >>> first_ranks({("train", 9): 2, ("train", 0): 5, ("test", 7): 1})
     {('test', 7): 0, ('train', 0): 0, ('train', 9): 5}
@@ -189,10 +163,8 @@ def first_ranks(counts: Mapping[Bucket, int]) -> dict[Bucket, int]:
 def starts_in_bucket(positions: Positions, first_rank: int, records: int) -> list[int]:
     """Returns the hash positions in a bucket at which a shard except the first begins.
 
-    Args:
-        positions: the distinct hash positions of the bucket, sorted.
-        first_rank: the number of records of the split in the buckets before.
-        records: the number of records in each shard except the last.
+    `positions` is the distinct hash positions of the bucket, sorted. `first_rank` is the number of
+    records of the split in the buckets before.
 
     >>> starts_in_bucket(np.array([1, 3, 5], np.uint64), 0, 2)
     [5]
@@ -207,19 +179,14 @@ def starts_in_bucket(positions: Positions, first_rank: int, records: int) -> lis
 def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
     """Returns the numbers of the shards of records, for shards of equal numbers of records.
 
-    Args:
-        orders: the order hashes of records of one split.
-        starts: the hash position at which each shard except the first begins.
+    `orders` are the order hashes of records of one split. `starts` is the hash position at which
+    each shard except the first begins.
     """
     return [bisect_right(starts, hash_position(order)) for order in orders]
 
 
 def stays_in_base(shard: BaseShard | None, split: str) -> bool:
     """Returns whether a row stays in its shard of the base version.
-
-    Args:
-        shard: the base shard that contains the key of the row, or None.
-        split: the split that the row states, which has precedence, or "".
 
     >>> stays_in_base(("train", 3), ""), stays_in_base(("train", 3), "test")
     (True, False)
@@ -240,13 +207,9 @@ def sort_references(
 ) -> tuple[RefBatch, list[Reject]]:
     """Sorts the references of a shard, and rejects rows with duplicate keys.
 
-    Of the rows with one key, the first by file and line is kept.
-
-    Args:
-        assigned: (order hash, reference) of each row of the shard.
-
-    Returns:
-        The references in the order of their records, and the rejects.
+    Of the rows with one key, the first by file and line is kept. Returns the references in the
+    order of their records, and the rejects. `assigned`: (order hash, reference) of each row of the
+    shard.
     """
     ordered = OrderedRefs.of(assigned)
     orders = ordered.column("order")
@@ -267,10 +230,8 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
     """Yields the first reference with a key by file and line, and rejects for the others.
 
     Equal dicts have the same location, so all of them are yielded: either `deduplicate` drops them,
-    or they are in one shard, whose writer keeps the first.
-
-    Args:
-        refs: the references with one key; iterated over twice, with one in memory at a time.
+    or they are in one shard, whose writer keeps the first. `refs` are the references with one key;
+    iterated over twice, with one in memory at a time.
     """
     first = min((ref.file, ref.line) for ref in refs)
     for ref in refs:
@@ -278,13 +239,7 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
 
 
 def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
-    """Returns the reject of a row whose key occurs in an earlier row.
-
-    Args:
-        ref: the reference of the row.
-        file: the file of the first row with the key.
-        line: the line of that row.
-    """
+    """Returns the reject of a row whose key occurs in an earlier row."""
     first = masked_source(source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"
     return Reject.of(ref, Reason.DUPLICATE_KEY, detail)

@@ -41,16 +41,10 @@ def build_plan(
 ) -> Plan:
     """Computes the plan of a run from the result of its analyze pass.
 
-    Args:
-        analysis: the result over all rows.
-        analyzer: the settings.
-        image_sizes: the size in bytes of each sampled image, by uri; without unreadable images.
-        shard_starts: (split, hash position) of each shard except the first of its split, in any
-            order; only with `records_per_shard`.
-        ranges: the ranges of the splits, if they depend on all rows.
-
-    Raises:
-        UsageError: if there are rows but no columns.
+    `image_sizes` is the size in bytes of each sampled image, by uri; without unreadable images.
+    `shard_starts`: (split, hash position) of each shard except the first of its split, in any
+    order; only with `records_per_shard`. `ranges` are the ranges of the splits, if they depend on
+    all rows. Raises UsageError if there are rows but no columns.
     """
     config, schema = analyzer.config, analyzer.schema
     base, kept, inferred = analyzer.base, 0, analysis.columns.features()
@@ -85,14 +79,7 @@ def schema_of_base(resolved: Schema, base: Base) -> Schema:
     """Returns the schema of a base version that keeps its records, which new rows must match too.
 
     The types of columns without a schema are those of the base version, whatever the new rows have;
-    a row that does not fit is rejected.
-
-    Args:
-        resolved: the resolved schema of the new rows.
-        base: the base version.
-
-    Raises:
-        UsageError: if the schemas differ in another way.
+    a row that does not fit is rejected. Raises UsageError if the schemas differ in another way.
     """
     old = base.manifest.dataset_schema
     for name in resolved.features.keys() ^ old.features.keys():
@@ -125,13 +112,7 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any], block: str) -> s
 
 
 def _with_classes(analysis: Analysis, analyzer: Analyzer, resolved: Schema) -> ResolvedSchema:
-    """Returns a schema with class names: as configured, declared by the source, or found.
-
-    Args:
-        analysis: the result over all rows.
-        analyzer: the settings.
-        resolved: the schema with all its features.
-    """
+    """Returns a schema with class names: as configured, declared by the source, or found."""
     known = analyzer.base.manifest.classes if analyzer.base else {}
     declared, classes = analyzer.declared, dict[str, tuple[str, ...]]()
     for name in resolved.named_features:
@@ -183,9 +164,8 @@ def _source(analyzer: Analyzer, notes: Iterable[str], findings: Iterable[Finding
 def rows_by_split(counts: Mapping[str, int], ranges: SplitRanges | None) -> dict[str, int]:
     """Returns the number of rows of each split; where it is an estimate, at least 1.
 
-    Args:
-        counts: the number of rows by the split that they state, and of `UNASSIGNED` rows.
-        ranges: the ranges of the splits, whose bounds have the shares of the unassigned rows.
+    `counts` is the number of rows by the split that they state, and of `UNASSIGNED` rows. `ranges`
+    are the ranges of the splits, whose bounds have the shares of the unassigned rows.
 
     >>> rows_by_split({"": 4, "b": 5}, SplitRanges(("a", "b", "c"), (2**63, 2**64, 2**64)))
     {'b': 7, 'a': 2}
@@ -214,10 +194,7 @@ def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
 def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
     """Returns the number of shards of a split, as configured or from the shard size.
 
-    Args:
-        split_bytes: the estimated size of the split in bytes.
-        config: the settings of the conversion.
-        split: the name of the split.
+    `split_bytes` is the estimated size of the split in bytes.
     """
     requested = config.requested_shards(split)
     if requested is not None:
@@ -228,12 +205,7 @@ def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
 def check_shard_counts(records: Mapping[str, int], records_per_shard: int) -> None:
     """Checks that no split has too many shards.
 
-    Args:
-        records: the number of records by split.
-        records_per_shard: the number of records per shard, for the message.
-
-    Raises:
-        RecordmillError: if a split has too many shards.
+    Raises RecordmillError if a split has too many shards.
     """
     for split, count in sorted(records.items()):
         shards = -(-count // records_per_shard)
@@ -245,12 +217,7 @@ def check_shard_counts(records: Mapping[str, int], records_per_shard: int) -> No
 
 
 def needs_sizes(analysis: Analysis, config: ConvertConfig) -> bool:
-    """Returns whether the number of shards of any split depends on the size of images.
-
-    Args:
-        analysis: the result over all rows.
-        config: the settings of the conversion.
-    """
+    """Returns whether the number of shards of any split depends on the size of images."""
     if config.records_per_shard is not None:
         return False
     weighted = config.weights if UNASSIGNED in analysis.splits else ()

@@ -45,9 +45,7 @@ class OrderedRefs(ColumnBatch[tuple[bytes, ImageRef]]):
     def of_refs(cls, orders: Sequence[bytes], refs: RefBatch) -> Self:
         """Returns references with their order hashes.
 
-        Args:
-            orders: the order hash of each reference.
-            refs: the references.
+        `orders` is the order hash of each reference.
         """
         return cls([orders, *refs.columns])
 

@@ -32,12 +32,8 @@ def by_halves(
     """Yields the result of a function for all rows, or if it fails, for halves of them.
 
     So a function can work on columns in tight loops, and a row that it rejects is still found: the
-    error of a single row is yielded in place of its result.
-
-    Args:
-        function: takes rows and the column mapping, and raises a RecordError if a row is invalid.
-        rows: the rows, one at least.
-        binding: the column mapping.
+    error of a single row is yielded in place of its result. `function`: takes rows and the column
+    mapping, and raises a RecordError if a row is invalid.
     """
     try:
         found: _T | RecordError = function(rows, binding)
@@ -55,12 +51,7 @@ def by_halves(
 def bind(row: Row, binding: Binding) -> ImageRef:
     """Returns the image reference of a single row.
 
-    Args:
-        row: the row.
-        binding: the column mapping.
-
-    Raises:
-        RecordError: as `bind_rows` does.
+    Raises RecordError (as) `bind_rows` does.
     """
     return bind_rows([row], binding)[0]
 
@@ -68,12 +59,7 @@ def bind(row: Row, binding: Binding) -> ImageRef:
 def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
     """Returns the image references of rows.
 
-    Args:
-        rows: the rows.
-        binding: the column mapping.
-
-    Raises:
-        RecordError: if a value is missing, of the wrong type, or an unknown label or split.
+    Raises RecordError if a value is missing, of the wrong type, or an unknown label or split.
     """
     rows = RowBatch.of(rows)
     found = identities_of(rows, binding)
@@ -107,14 +93,7 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
     """Returns a reference that marks the sequence of a row as broken.
 
     The reference replaces the frame in its shard, where all rows of the sequence are rejected.
-
-    Args:
-        row: the row.
-        binding: the column mapping.
-        error: the error of the row.
-
-    Returns:
-        The reference; None if the row has no readable sequence key.
+    Returns the reference; None if the row has no readable sequence key.
     """
     identity = broken_identity(row, binding)
     if identity is None:

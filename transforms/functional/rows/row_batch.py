@@ -34,13 +34,8 @@ T = TypeVar("T")
 class RowBatch(Batch[Row]):
     """Rows with the same columns of untyped text, column by column; never empty.
 
-    Attributes:
-        files: the table of each row, as in `Row`.
-        lines: the line of each row.
-        is_text: whether values are untyped text, or the columns with such values.
-        images: the location of the image of each row.
-        clusters: the rows with which each row is kept together.
-        keys: the key of each row that is a record.
+    `files` is the table of each row, as in `Row`. `is_text`: whether values are untyped text, or
+    the columns with such values.
     """
 
     def __init__(
@@ -56,15 +51,11 @@ class RowBatch(Batch[Row]):
     ) -> None:
         """Creates a batch.
 
-        Args:
-            columns: the value of each row by table column; None if it is missing.
-            files: the table of each row.
-            lines: the line of each row.
-            is_text: whether values are untyped text, or the columns with such values.
-            images: the location of the image of each row; () if columns determine all images.
-            clusters: the cluster of each row; () if there are none.
-            is_sparse: whether a row can lack a column, in the columns of another batch.
-            keys: the key of each row that is a record; () if none is.
+        `columns` is the value of each row by table column; None if it is missing. `is_text`:
+        whether values are untyped text, or the columns with such values. `images` is the location
+        of the image of each row; () if columns determine all images. `clusters` is the cluster of
+        each row; () if there are none. `is_sparse`: whether a row can lack a column, in the columns
+        of another batch. `keys` is the key of each row that is a record; () if none is.
         """
         self._columns, self._is_sparse = dict(columns), is_sparse
         self.files, self.lines, self.is_text = files, lines, is_text
@@ -102,11 +93,7 @@ class RowBatch(Batch[Row]):
         return self.is_text if isinstance(self.is_text, bool) else column in self.is_text
 
     def with_text(self, values: Mapping[str, str | None]) -> RowBatch:
-        """Returns the rows with more columns of untyped text.
-
-        Args:
-            values: the value of all rows by column.
-        """
+        """Returns the rows with more columns of untyped text."""
         columns = {**self._columns, **{name: [v] * len(self) for name, v in values.items()}}
         is_text = self.is_text
         if not isinstance(is_text, bool) or not is_text:
@@ -142,11 +129,7 @@ class RowBatch(Batch[Row]):
 
 
 def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:
-    """Yields rows as one batch; as several if they have too many different columns.
-
-    Args:
-        rows: rows with the same columns of untyped text.
-    """
+    """Yields rows as one batch; as several if they have too many different columns."""
     if not rows:
         return
     batch = RowBatch.of(rows)

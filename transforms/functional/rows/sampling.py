@@ -30,24 +30,17 @@ class Sampler:
 
     Rows that are rejected before they have a key are sampled as well, so that the reject budget
     applies to a sample as to all rows.
-
-    Attributes:
-        binding: the column mapping.
-        seed: the seed of the run; another seed gives another sample.
-        end: the exclusive end of the positions in the sample, up to 2^64.
     """
 
     binding: Binding
-    seed: int
-    end: int = _POSITIONS
+    seed: int  # the seed of the run; another seed gives another sample
+    end: int = _POSITIONS  # the exclusive end of the positions in the sample, up to 2^64
 
     @classmethod
     def of(cls, config: ConvertConfig, binding: Binding) -> Sampler:
-        """Returns the sampler of a percentage of the rows; a number of rows has all rows at first.
+        """Returns the sampler of a percentage of the rows.
 
-        Args:
-            config: the settings of the conversion.
-            binding: the column mapping.
+        A number of rows has all rows at first.
         """
         part = config.sample_part
         return cls(binding, config.seed, _POSITIONS if part is None else int(part * _POSITIONS))
@@ -83,20 +76,14 @@ class Sampler:
     def ending_after(self, first: Positions, rows: int) -> Sampler:
         """Returns the sampler of a number of rows.
 
-        Args:
-            first: the first distinct positions of all rows, sorted; as many as there are rows, or
-                all of them.
-            rows: the number of rows.
+        `first` is the first distinct positions of all rows, sorted; as many as there are rows, or
+        all of them.
         """
         return self if len(first) < rows else replace(self, end=int(first[rows - 1]) + 1)
 
 
 def first_positions(parts: Iterable[Positions], number: int) -> Positions:
     """Returns the first distinct positions, sorted.
-
-    Args:
-        parts: positions, of which two parts are in memory at a time.
-        number: the maximum number of positions.
 
     >>> first_positions([np.array([7, 3], np.uint64), np.array([3, 5], np.uint64)], 2).tolist()
     [3, 5]

@@ -44,14 +44,9 @@ def arrange_shard(
 ) -> tuple[RefBatch, list[Reject]]:
     """Sorts the references of a shard, and rejects rows by checks that need no images.
 
-    Sequences are sorted by the order hash of their keys, their frames by the order column.
-
-    Args:
-        assigned: (order hash, reference) of each row of the shard.
-        resolved: the resolved schema.
-
-    Returns:
-        The references in order, and the rejects of duplicate keys and of broken sequences.
+    Sequences are sorted by the order hash of their keys, their frames by the order column. Returns
+    the references in order, and the rejects of duplicate keys and of broken sequences. `assigned`:
+    (order hash, reference) of each row of the shard.
     """
     if resolved.schema.sequence is None:
         return placement.sort_references(assigned)
@@ -110,9 +105,7 @@ def frame_location(ref: ImageRef) -> FrameLocation:
 def sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
     """Returns the rejects of all rows of a broken sequence; none if the sequence is valid.
 
-    Args:
-        frames: the frames of the sequence, in order.
-        resolved: the resolved schema.
+    `frames` are the frames of the sequence, in order.
     """
     faults = _bad_rows(frames)
     if faults:
@@ -128,12 +121,8 @@ def assemble_sequences(
 ) -> Iterator[SerializedExample | Reject]:
     """Yields the record of each sequence, or the rejects of all its rows.
 
-    Only one sequence is in memory at a time.
-
-    Args:
-        built: the built frame or the reject of each reference, in order.
-        refs: the references of complete sequences, in order.
-        schema: the schema.
+    Only one sequence is in memory at a time. `built` is the built frame or the reject of each
+    reference, in order. `refs` are the references of complete sequences, in order.
     """
     outcomes = zip(built, refs, strict=True)  # (frame or reject, ref)
     for _, group in groupby(outcomes, key=lambda outcome: outcome[1].record_key):
@@ -218,9 +207,8 @@ def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedS
 def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
     """Returns the rejects of all rows of a sequence.
 
-    Args:
-        refs: the frames of the sequence, in order.
-        faults: the rejects of the invalid frames, by their index in `refs`.
+    `refs` are the frames of the sequence, in order. `faults` are the rejects of the invalid frames,
+    by their index in `refs`.
     """
     first = faults[min(faults)]
     # The key, if there is one: unlike the line, it does not change when rows are added above it.
@@ -237,10 +225,7 @@ def in_one_split(
 ) -> Iterator[ImageRef | Reject]:
     """Yields the frames of a sequence, or their rejects if its rows differ in split or group.
 
-    Args:
-        frames: the references of one sequence; iterated over twice.
-        split_column: the table column of the split, or None.
-        group_column: the table column of the group, or None.
+    `frames` are the references of one sequence; iterated over twice.
     """
     columns = (split_column, group_column)
     pairs = sorted({(ref.split, ref.group) for ref in frames})
@@ -256,9 +241,7 @@ def in_one_split(
 def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
     """Returns the reject of a row whose sequence would be in several splits.
 
-    Args:
-        ref: the reference of the row.
-        why: the columns that differ, with their values.
+    `why` is the columns that differ, with their values.
     """
     location = frame_location(ref)
     if location.reason:
@@ -267,11 +250,5 @@ def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
 
 
 def frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
-    """Returns the reject of a frame, whose message begins with the key of the sequence.
-
-    Args:
-        ref: the reference of the frame.
-        reason: the rejection reason.
-        detail: the rest of the message.
-    """
+    """Returns the reject of a frame, whose message begins with the key of the sequence."""
     return Reject.of(ref, reason, f"sequence {ref.record_key!r}: {detail}")

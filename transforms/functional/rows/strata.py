@@ -23,9 +23,7 @@ from recordmill.transforms.functional.rows.stratification import LabelSet
 def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
     """Returns whether splits are made of whole groups, whose rows are counted.
 
-    Args:
-        config: the settings of the conversion.
-        schema: the schema. The frames of a sequence are a group, because their labels can differ.
+    `schema` is the schema. The frames of a sequence are a group, because their labels can differ.
     """
     frames = schema.sequence is not None and config.split_method == "stratified"
     groups = config.group_column is not None or config.near_duplicates == "keep_together"
@@ -33,12 +31,7 @@ def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
 
 
 def stratum_of_row(row: Row, analyzer: Analyzer) -> str:
-    """Returns the labels of a row as JSON; "" unless splits are stratified.
-
-    Args:
-        row: the row.
-        analyzer: the settings.
-    """
+    """Returns the labels of a row as JSON; "" unless splits are stratified."""
     if analyzer.config.split_method != "stratified":
         return ""
     labels = {
@@ -57,11 +50,7 @@ class Strata:
     """
 
     def __init__(self, analyzer: Analyzer) -> None:
-        """Remembers no stratum.
-
-        Args:
-            analyzer: the settings.
-        """
+        """Remembers no stratum."""
         self._analyzer = analyzer
         features = (analyzer.schema.features[name] for name in analyzer.schema.class_features)
         self._columns = [analyzer.binding.table_column(feature.source.name) for feature in features]
@@ -101,9 +90,7 @@ def _id_of(label: str | int, ids: ClassIds | None, offset: int) -> int | None:
 def label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
     """Returns the class ids of a stratum.
 
-    Args:
-        stratum: labels as JSON, as in `stratum_of_row`.
-        resolved: the schema with its classes.
+    `stratum`: labels as JSON, as in `stratum_of_row`.
     """
     features = resolved.schema.class_features
     found = set()

@@ -47,11 +47,9 @@ def allocate_rows(
     Each is the exact share, rounded up or down. Rounding is balanced over all rows, and over the
     rows with each label.
 
-    Args:
-        counts: the number of rows by label set.
-        weights: the weights of the splits, all above 0.
-        fixed: the number of other rows of a label set that already are in each split. The rows in
-            `counts` are distributed so that together they come as close to the shares as possible.
+    `weights` are the weights of the splits, all above 0. `fixed` is the number of other rows of a
+    label set that already are in each split. The rows in `counts` are distributed so that together
+    they come as close to the shares as possible.
 
     >>> allocate_rows({(0,): 5, (1,): 5}, [1, 1])
     {(0,): [3, 2], (1,): [2, 3]}
@@ -79,8 +77,7 @@ def _exact(rows: int, weights: Sequence[int], fixed: Sequence[int] | None) -> li
 class _Rounding:
     """Exact shares, and their rounding to whole rows.
 
-    Attributes:
-        rows: the number of rows by label set, in each split.
+    `rows` is the number of rows by label set, in each split.
     """
 
     def __init__(
@@ -103,12 +100,7 @@ class _Rounding:
                     self._excess[label][split] += over
 
     def place(self, labels: LabelSet, rows: int) -> None:
-        """Rounds the shares of a label set down, and gives each row that is left to one split.
-
-        Args:
-            labels: the label set.
-            rows: its number of rows.
-        """
+        """Rounds the shares of a label set down, and gives each row that is left to one split."""
         exact = self._exact[labels]
         excess = self._excess_of(labels)
         parts = [share % _ONE for share in exact]
@@ -167,16 +159,11 @@ def _change(excess: Iterable[Sequence[int]], source: int, target: int) -> int:
 
 
 class Group(NamedTuple):
-    """The rows of a group, or of several with similar hashes, which are in one split.
-
-    Attributes:
-        labels: number of rows by label.
-        rows: number of rows.
-        fixed: number of rows in each split of the base version; () if there are none.
-    """
+    """The rows of a group, or of several with similar hashes, which are in one split."""
 
     labels: Mapping[int, int]
     rows: int
+    # Number of rows in each split of the base version; () if there are none.
     fixed: tuple[int, ...] = ()
 
 
@@ -185,11 +172,8 @@ def allocate_groups(groups: Mapping[_Key, Group], weights: Sequence[int]) -> dic
 
     Large groups are placed first, each where its labels are needed most. Then groups are moved as
     long as this brings the splits closer to their shares. A group of the base version stays in the
-    split with most of its rows.
-
-    Args:
-        groups: the groups, in an order that does not depend on the run.
-        weights: the weights of the splits, all above 0.
+    split with most of its rows. `groups` are the groups, in an order that does not depend on the
+    run. `weights` are the weights of the splits, all above 0.
     """
     placing = _GroupPlacing(groups.values(), weights)
     found = dict[_Key, int]()
@@ -236,10 +220,7 @@ class _GroupPlacing:
     def add(self, counts: Iterable[tuple[int, int]], split: int, sign: int) -> None:
         """Adds a group to a split, or removes it from there.
 
-        Args:
-            counts: (label, number of rows) of the group.
-            split: the number of the split.
-            sign: 1 to add, -1 to remove.
+        `sign`: 1 to add, -1 to remove.
         """
         for label, rows in counts:
             self._excess[label][split] += sign * rows * self._one
@@ -247,9 +228,8 @@ class _GroupPlacing:
     def best(self, counts: Iterable[tuple[int, int]], current: int = 0) -> int:
         """Returns the split in which a group reduces the squared error of the shares most.
 
-        Args:
-            counts: (label, number of rows) of a group that is in no split.
-            current: the split that is chosen if no other is better.
+        `counts`: (label, number of rows) of a group that is in no split. `current` is the split
+        that is chosen if no other is better.
         """
         costs = [0] * len(self._splits)
         for label, rows in counts:
@@ -268,11 +248,6 @@ def group_bits(groups: int, group_labels: int, labels: int) -> int:
 
     Above the limits, groups with the same first bits are placed together.
 
-    Args:
-        groups: the number of groups.
-        group_labels: the number of labels in each group, summed over all groups.
-        labels: the number of labels.
-
     >>> group_bits(5_000, 9_000, 10), group_bits(10**6, 10**7, 1_000), group_bits(10**6, 10**7, 9)
     (64, 11, 17)
     """
@@ -283,15 +258,10 @@ def group_bits(groups: int, group_labels: int, labels: int) -> int:
 
 
 class Cut(NamedTuple):
-    """The end of a split among the sorted positions of a bucket.
-
-    Attributes:
-        split: the number of the split.
-        rank: how many positions of the bucket are before the end; less than all of them.
-    """
+    """The end of a split among the sorted positions of a bucket."""
 
     split: int
-    rank: int
+    rank: int  # how many positions of the bucket are before the end; less than all of them
 
 
 def cuts_in_buckets(
@@ -299,13 +269,9 @@ def cuts_in_buckets(
 ) -> tuple[list[tuple[int, Cut]], list[int]]:
     """Returns where the splits of rows that are sorted by hash end.
 
-    Args:
-        counts: the number of rows in each bucket, in order.
-        rows: the number of rows for each split; in sum as many.
-
-    Returns:
-        [(bucket, cut)] of each split that ends before the last row; and the numbers of the splits
-        that end after it, so that they have no end in a bucket.
+    [(bucket, cut)] of each split that ends before the last row; and the numbers of the splits that
+    end after it, so that they have no end in a bucket. `counts` is the number of rows in each
+    bucket, in order. `rows` is the number of rows for each split; in sum as many.
 
     >>> cuts_in_buckets([2, 0, 3], [2, 1, 2])
     ([(2, Cut(split=0, rank=0)), (2, Cut(split=1, rank=1))], [2])

@@ -52,8 +52,7 @@ _CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder
 def annotated_source(tree: Tree) -> tuple[TableFile, str] | None:
     """Returns a folder with annotations beside its images as a source, and a description; or None.
 
-    Raises:
-        UsageError: if the annotations cannot be read, or their class names are missing.
+    Raises UsageError if the annotations cannot be read, or their class names are missing.
     """
     files = sorted(n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str))
     if not any(map(has_image_suffix, files)):
@@ -92,8 +91,7 @@ def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
 def check_no_class_list(tree: Tree, classes: Iterable[str]) -> None:
     """Checks that class folders are the classes that a classes.txt lists, in its order.
 
-    Raises:
-        UsageError: if the ids would be others than those of the list.
+    Raises UsageError if the ids would be others than those of the list.
     """
     if "classes.txt" not in tree.entries().files:
         return

@@ -38,12 +38,7 @@ _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of a table from its schema.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if two columns have the same name, or the file is Feather version 1.
+    Raises UsageError if two columns have the same name, or the file is Feather version 1.
     """
     if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
         raise UsageError(
@@ -62,10 +57,7 @@ def read(
 ) -> Iterator[RowBatch | Row | Embedded | Reject]:
     """Yields the rows in order, and after damage a `lost_rows` reject.
 
-    Args:
-        stream: the decompressed file.
-        split: the source split, which is the whole file.
-        projection: the columns to keep, and how to read images.
+    `projection` is the columns to keep, and how to read images.
     """
     line = 1
     try:
@@ -84,17 +76,11 @@ def read(
 
 
 class _Table(NamedTuple):
-    """An open table.
-
-    Attributes:
-        reader: the reader of the record batches.
-        source: the file that the reader reads.
-        mapped: the whole file, memory-mapped; None for compressed and remote files.
-    """
+    """An open table."""
 
     reader: pa.RecordBatchReader | pa.RecordBatchFileReader
     source: pa.NativeFile
-    mapped: pa.Buffer | None
+    mapped: pa.Buffer | None  # the whole file, memory-mapped; None for compressed and remote files
 
 
 @contextmanager
@@ -115,8 +101,7 @@ def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
 def _check_values(batch: pa.RecordBatch) -> None:
     """Validates a batch, except for its UTF-8: invalid text rejects only its own row.
 
-    Raises:
-        pa.ArrowException: if the batch is damaged.
+    Raises pa.ArrowException if the batch is damaged.
     """
     batch.validate()
     for column in batch.columns:
@@ -127,10 +112,7 @@ def _check_end(table: _Table) -> None:
     """Checks that all record batches have been read.
 
     Arrow accepts a stream that is truncated between two batches, and a footer that lists fewer
-    batches than the file contains.
-
-    Raises:
-        EOFError: if batches may be missing.
+    batches than the file contains. Raises EOFError if batches may be missing.
     """
     reader, source = table.reader, table.source
     if not isinstance(reader, pa.RecordBatchFileReader):
@@ -199,10 +181,7 @@ def _rows(
 def _location(span: tuple[int, int], path: str, mapped: pa.Buffer | None) -> Location | None:
     """Returns the byte range of an image within its file; None if it is not in mapped memory.
 
-    Args:
-        span: the memory address and the size of the image in bytes.
-        path: the path of the file.
-        mapped: the memory-mapped file, or None.
+    `span` is the memory address and the size of the image in bytes.
     """
     address, size = span
     start = address - mapped.address if mapped is not None and size else 0

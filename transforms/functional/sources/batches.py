@@ -23,11 +23,7 @@ _BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()
 
 
 def class_labels(metadata: Mapping[bytes, bytes]) -> dict[str, DeclaredClasses]:
-    """Returns the `ClassLabel`s of Hugging Face Datasets by column, from the metadata of a schema.
-
-    Args:
-        metadata: the key-value metadata of the schema.
-    """
+    """Returns Hugging Face Datasets' `ClassLabel`s by column, from the metadata of a schema."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         return dict(_class_labels(features, ""))
@@ -78,13 +74,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def row_batches(batch: pa.RecordBatch, file: str, first: int) -> Iterator[RowBatch]:
-    """Yields the rows of a batch.
-
-    Args:
-        batch: the rows.
-        file: the path of their table.
-        first: the number of the first row.
-    """
+    """Yields the rows of a batch."""
     line = first
     for part in _parts(batch, row_batch.BATCH_ROWS, row_batch.BATCH_BYTES):
         count = part.num_rows
@@ -231,10 +221,8 @@ def paths_of(column: pa.Array) -> list[Any]:
 def spans_of(images: pa.Array) -> list[tuple[int, int] | None]:
     """Returns the memory address and size in bytes of each value; None for nulls.
 
-    The addresses are valid as long as the array exists.
-
-    Args:
-        images: a binary or large binary array, possibly a slice.
+    The addresses are valid as long as the array exists. `images` is a binary or large binary array,
+    possibly a slice.
     """
     if not len(images):
         return []

@@ -44,12 +44,7 @@ COLUMNS = ("image", "label", "id")
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of a folder of images.
 
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-
-    Raises:
-        UsageError: if it contains no image.
+    Raises UsageError if it contains no image.
     """
     others = Counter[str]()
     for found in tree.walk():
@@ -85,12 +80,7 @@ def split_folders(tree: Tree) -> tuple[str, ...]:
 
 
 def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
-    """Returns the folder of the only class, and the names of several folders in it; or None.
-
-    Args:
-        tree: the folder.
-        splits: its split folders.
-    """
+    """Returns the folder of the only class, and the names of several folders in it; or None."""
     classes = _class_folders(tree, splits)
     few = classes if len(classes) <= MAX_FOLDERS else ()
     found = [name for name in few if has_file(tree, name, has_image_suffix)]
@@ -119,13 +109,7 @@ def _empty_classes(tree: Tree, splits: Sequence[str]) -> tuple[str, ...]:
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each image, and the skipped files.
-
-    Args:
-        tree: the folder.
-        split: some of its files.
-        projection: the columns to keep.
-    """
+    """Yields the row of each image, and the skipped files."""
     skipped = defaultdict[str, list[str]](list)
     has_splits = split.file.has_split_folders and projection.has(SPLIT)
     for name in split.names:
@@ -146,10 +130,6 @@ def read(
 
 def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
     """Returns the values of an image by column, from its path below the folder.
-
-    Args:
-        name: the path.
-        has_split_folders: whether the top-level folder is the split.
 
     >>> values_of("cats/tabby/1.b.jpg")
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}

@@ -77,12 +77,7 @@ _Categories: TypeAlias = "dict[str, set[str | None]]"
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns that the first annotations have values for.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if the file is not COCO JSON, or has panoptic annotations.
+    Raises UsageError if the file is not COCO JSON, or has panoptic annotations.
     """
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
@@ -151,13 +146,7 @@ def first_image(stream: BinaryIO) -> str | None:
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON.
-
-    Args:
-        stream: the decompressed file.
-        split: the source split, which is the whole file.
-        projection: the columns to keep, and how to read images.
-    """
+    """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON."""
     path = split.file.path
     try:
         with ExitStack() as stack:
@@ -178,7 +167,6 @@ def read(
 
 
 def _message(error: Exception) -> str:
-    """Returns the message of an error on one line."""
     first = error.args[0] if error.args else ""
     text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
     # ijson's messages have the text near the error on the second line, and an arrow on the third.
@@ -188,32 +176,21 @@ def _message(error: Exception) -> str:
 
 
 class _Entry(NamedTuple):
-    """An object of `images` or `annotations`.
+    """An object of `images` or `annotations`."""
 
-    Attributes:
-        number: its position in the list, counted from 1.
-        id: the id of its image.
-        fault: the reason to reject it, or "".
-        values: the fields of the object; empty if it has a fault.
-    """
-
-    number: int
+    number: int  # its position in the list, counted from 1
     id: int | str
     fault: str
-    values: dict[str, Any]
+    values: dict[str, Any]  # the fields of the object; empty if it has a fault
 
 
 @dataclass
 class _Image:
-    """The entries with one image id, or with two ids of the same text, such as 5 and "5".
+    """The entries with one image id, or with two ids of the same text, such as 5 and "5"."""
 
-    Attributes:
-        entries: the entries of `images`; more than one if an id occurs twice.
-        annotations: the entries of `annotations`.
-    """
-
+    # The entries of `images`; more than one if an id occurs twice.
     entries: list[_Entry] = field(default_factory=list)
-    annotations: list[_Entry] = field(default_factory=list)
+    annotations: list[_Entry] = field(default_factory=list)  # the entries of `annotations`
 
 
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
@@ -232,16 +209,9 @@ def _spool(
 ) -> Iterator[Reject]:
     """Writes each image and annotation to the spool file of its image id.
 
-    Args:
-        stream: the decompressed file.
-        path: the path of the file.
-        spools: the spool files, opened for writing text.
-        projection: says whether to keep outlines.
-        categories: collects the names of each category id (as JSON). A valid id has one name; the
-            name None marks an entry with a duplicate field.
-
-    Yields:
-        Rejects of entries without an id.
+    Yields rejects of entries without an id. `projection`: says whether to keep outlines.
+    `categories`: collects the names of each category id (as JSON). A valid id has one name; the
+    name None marks an entry with a duplicate field.
     """
     numbers = Counter[str]()
     for kind, entry in entries_of(stream, outline_of(stream), {*_IDS, "categories"}):
@@ -322,15 +292,7 @@ def _images(spool: IO[str]) -> Iterator[_Image]:
 def _rows(
     image: _Image, file: TableFile, categories: _Categories, projection: Projection, fault: str
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the rows of a group of entries, or their rejects.
-
-    Args:
-        image: the entries with one image id.
-        file: the file.
-        categories: the names of each category id.
-        projection: the columns to keep, and the image root.
-        fault: the reason to reject all images of the file, or "".
-    """
+    """Yields the rows of a group of entries, or their rejects."""
     if not image.entries:
         yield SkippedInput(UNMATCHED, len(image.annotations))
         return
@@ -364,14 +326,7 @@ def _location(name: str, file: TableFile, projection: Projection) -> Location | 
 
 
 def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:
-    """Returns the reject of an image, with its name if that is known.
-
-    Args:
-        entry: the image.
-        file: the file.
-        projection: says where images are.
-        error: the reason.
-    """
+    """Returns the reject of an image, with its name if that is known."""
     name = entry.values.get("file_name")
     key = name if isinstance(name, str) and not has_surrogates(name) else ""
     location = _location(key, file, projection) if key else None
@@ -385,14 +340,8 @@ def _reject(entry: _Entry, file: TableFile, projection: Projection, error: Recor
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
     """Checks that a record can have all annotations of its image.
 
-    Args:
-        entry: the image.
-        annotations: the annotations with its id.
-        others: the annotations whose image id differs only in its type.
-        fault: the reason to reject all images of the file, or "".
-
-    Raises:
-        RecordError: malformed_row if an annotation is invalid or does not match.
+    `others` are the annotations whose image id differs only in its type. Raises RecordError
+    (malformed_row) if an annotation is invalid or does not match.
     """
     faults = [f"annotation {a.number}: {a.fault}" for a in annotations if a.fault]
     if entry.fault or faults:

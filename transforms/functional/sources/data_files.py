@@ -31,10 +31,7 @@ _NAMES = b"recordmill:names"
 def with_names(field: pa.Field, names: Sequence[str], ids: Mapping[bytes, bytes]) -> pa.Field:
     """Returns a column of a table with how data files name it.
 
-    Args:
-        field: the column.
-        names: its names in files whose columns have no ids.
-        ids: its id as `FIELD_ID`, for files whose columns have one.
+    `ids` is its id as `FIELD_ID`, for files whose columns have one.
     """
     return field.with_metadata({**ids, _NAMES: json.dumps(list(names)).encode()})
 
@@ -42,9 +39,7 @@ def with_names(field: pa.Field, names: Sequence[str], ids: Mapping[bytes, bytes]
 def mapped(field: pa.Field, of: Callable[[pa.Field], pa.Field]) -> pa.Field:
     """Returns a field with a function applied to it, and to all fields below it.
 
-    Args:
-        field: a column, or a field of a struct or list.
-        of: the function.
+    `field` is a column, or a field of a struct or list.
     """
     type_ = field.type
     if pa.types.is_struct(type_):
@@ -57,9 +52,8 @@ def mapped(field: pa.Field, of: Callable[[pa.Field], pa.Field]) -> pa.Field:
 def encoded_template(schema: pa.Schema, values: Mapping[str, Any]) -> bytes:
     """Returns the template of a data file.
 
-    Args:
-        schema: the columns of the table; see `with_names`.
-        values: the values of columns that the file lacks, other than null.
+    `schema` is the columns of the table; see `with_names`. `values` are the values of columns that
+    the file lacks, other than null.
     """
     columns = [pa.array([values.get(field.name)], field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -72,8 +66,7 @@ def encoded_template(schema: pa.Schema, values: Mapping[str, Any]) -> bytes:
 def encoded_rows(rows: npt.NDArray[np.int64]) -> bytes:
     """Returns row numbers in about a byte each.
 
-    Args:
-        rows: the numbers from 0, in any order.
+    `rows` are the numbers from 0, in any order.
     """
     if not len(rows):
         return b""
@@ -83,10 +76,7 @@ def encoded_rows(rows: npt.NDArray[np.int64]) -> bytes:
 def deleted_lines(file: TableFile, first: int, count: int) -> frozenset[int]:
     """Returns the numbers, from 1, of the deleted rows in a range of the rows of a file.
 
-    Args:
-        file: the file.
-        first: the number of the first row, from 1.
-        count: the number of rows.
+    `first` is the number of the first row, from 1.
     """
     if file.data_file is None or not file.data_file.deleted:
         return frozenset()
@@ -97,23 +87,12 @@ def deleted_lines(file: TableFile, first: int, count: int) -> frozenset[int]:
 
 
 class DataFileView:
-    """A Parquet file with the columns of its table, for readers of Parquet files.
-
-    Attributes:
-        schema_arrow: the columns of the table.
-        metadata: the footer of the file.
-    """
+    """A Parquet file with the columns of its table, for readers of Parquet files."""
 
     def __init__(self, parquet: Any, data_file: DataFile, path: str) -> None:
         """Matches the columns of the table to those of the file.
 
-        Args:
-            parquet: the open file.
-            data_file: how the table reads the file.
-            path: the path of the file, for messages.
-
-        Raises:
-            UsageError: if the columns of the file cannot be identified.
+        Raises UsageError if the columns of the file cannot be identified.
         """
         self._parquet, self._file_schema = parquet, parquet.schema_arrow
         template = pa.ipc.open_stream(zlib.decompress(data_file.template)).read_next_batch()
@@ -131,11 +110,8 @@ class DataFileView:
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the file, with deleted ones, as `pq.ParquetFile.iter_batches` does.
 
-        Args:
-            batch_size: the maximum number of rows in a batch.
-            row_groups: the row groups to read.
-            columns: the columns of the table, or fields of their structs; None for all columns.
-            use_threads: whether to decode columns in parallel.
+        `columns` are the columns of the table, or fields of their structs; None for all columns.
+        `use_threads`: whether to decode columns in parallel.
         """
         fields = list(self.schema_arrow) if columns is None else _pruned(self.schema_arrow, columns)
         found = {field.name: self._match(field, self._file_schema) for field in fields}

@@ -47,9 +47,7 @@ class LongLine(ValueError):
 class BoundedLines:
     """The lines of a text for the csv module; a line over the limit raises and is skipped.
 
-    Attributes:
-        number: the number of the last line returned, counted from 1.
-        size: the number of characters returned.
+    `number` is the number of the last line returned, counted from 1.
     """
 
     def __init__(self, text: TextIO, limit: int = MAX_LINE) -> None:
@@ -65,8 +63,7 @@ class BoundedLines:
     def __iter__(self) -> Iterator[str]:
         """Yields the next lines with their line breaks.
 
-        Raises:
-            csv.Error: if the line is too long. Iterate again for the lines after it.
+        Raises csv.Error if the line is too long. Iterate again for the lines after it.
         """
         while self._ahead or self._read_ahead():
             line = self._ahead.popleft()
@@ -80,15 +77,8 @@ class BoundedLines:
     def take_plain(self, delimiter: str, fields: int) -> list[str]:
         """Returns the fields of the next lines, line by line, if they can be split without quoting.
 
-        That takes a third of the time of the csv module.
-
-        Args:
-            delimiter: the character between fields.
-            fields: the number of fields of each line, two at least.
-
-        Returns:
-            The fields; none, and the next line stays the same, if there are quotes, or lines with
-            another number of fields.
+        That takes a third of the time of the csv module. Returns the fields; none, and the next
+        line stays the same, if there are quotes, or lines with another number of fields.
         """
         if not self._ahead:
             self._read_ahead()
@@ -236,13 +226,8 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the header row.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if the header is empty, or a column name occurs twice.
-        ValueError: if the header is not valid CSV or UTF-8.
+    Raises UsageError if the header is empty, or a column name occurs twice. Raises ValueError if
+    the header is not valid CSV or UTF-8.
     """
     reject_binary(stream, file)
     lines = _lines(stream)
@@ -267,10 +252,8 @@ def read(
 ) -> Iterator[RowBatch | Reject]:
     """Yields the rows of a table in batches, and rejects.
 
-    Args:
-        stream: the decompressed file.
-        split: the source split: the file, or a byte range of it.
-        projection: the columns to keep, and how to read images.
+    `split` is the source split: the file, or a byte range of it. `projection` is the columns to
+    keep, and how to read images.
     """
     file, columns = split.file, projection.columns
     header = split.header if split.start else file.header or None
@@ -281,12 +264,8 @@ def read(
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
     """Raises an error for a binary file.
 
-    Args:
-        stream: the decompressed file; its position does not change.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if the first 4 KiB contain a NUL byte and are not UTF-16.
+    `stream` is the decompressed file; its position does not change. Raises UsageError if the first
+    4 KiB contain a NUL byte and are not UTF-16.
     """
     head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]  # type: ignore[attr-defined]
     if b"\0" in head and not head.startswith(_UTF16):
@@ -296,12 +275,7 @@ def reject_binary(stream: BinaryIO, file: TableFile) -> None:
 def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
     """Returns the columns of a table: its first row, unless they are known.
 
-    Args:
-        stream: the decompressed file.
-        file: the file.
-
-    Raises:
-        ValueError: if it is not valid CSV or UTF-8.
+    Raises ValueError if it is not valid CSV or UTF-8.
     """
     return file.header or tuple(_header(_reader(_lines(stream), delimiter_of(file))))
 
@@ -332,16 +306,9 @@ def read_rows(
 ) -> Iterator[RowBatch | Reject]:
     """Yields the rows below the header in batches, and rejects, in the order of the file.
 
-    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
-
-    Args:
-        stream: the decompressed table.
-        delimiter: the character between fields.
-        file: the path that rows report as their source.
-        columns: the columns to keep, or None for all.
-        first: the number of the first line of the stream.
-        header: the columns of the table if the stream begins below its header; None otherwise.
-        is_start: whether the stream begins at the start of the file.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`. `file` is the
+    path that rows report as their source. `columns` are the columns to keep, or None for all.
+    `header` is the columns of the table if the stream begins below its header; None otherwise.
     """
     try:
         lines = _lines(stream, first, is_start)
@@ -372,15 +339,9 @@ def _next_records(
 ) -> tuple[list[list[str]], list[int], Exception | None]:
     """Reads the next records, up to the limits of a batch, or up to an error.
 
-    After an error, the csv module starts the next record at the next line.
-
-    Args:
-        lines: the lines of the table.
-        delimiter: the character between fields.
-
-    Returns:
-        The fields of each record; the first line of each, and that of the record after them; and
-        the error of that record, if it has one.
+    After an error, the csv module starts the next record at the next line. Returns the fields of
+    each record; the first line of each, and that of the record after them; and the error of that
+    record, if it has one.
     """
     records, starts, end = list[list[str]](), [lines.number + 1], lines.size + BATCH_BYTES
     try:
@@ -407,25 +368,14 @@ def _positions(header: Sequence[str], columns: Sequence[str] | None) -> dict[str
 
 @dataclass(frozen=True)
 class _Table:
-    """The columns of a table.
+    """The columns of a table."""
 
-    Attributes:
-        file: the path that rows report as their source.
-        header: the columns.
-        positions: the position of each column to keep.
-    """
-
-    file: str
+    file: str  # the path that rows report as their source
     header: Sequence[str]
     positions: Mapping[str, int]
 
     def plain_batch(self, lines: BoundedLines, delimiter: str) -> RowBatch | None:
-        """Returns the rows of the next lines; None if the csv module has to read them.
-
-        Args:
-            lines: the lines of the table.
-            delimiter: the character between fields.
-        """
+        """Returns the rows of the next lines; None if the csv module has to read them."""
         first, number = lines.number + 1, len(self.header)
         # In a table with one column, a blank line is no row.
         if number < 2 or not (fields := lines.take_plain(delimiter, number)):
@@ -439,9 +389,7 @@ class _Table:
     ) -> Iterator[RowBatch | Reject]:
         """Yields the rows of records in batches, and rejects, in their order.
 
-        Args:
-            records: the fields of each record.
-            starts: the first line of each record, and of the one after them.
+        `starts` is the first line of each record, and of the one after them.
         """
         # Without a header, all records are blank lines, or have too many fields.
         if self.header and set(map(len, records)) == {len(self.header)}:
@@ -464,13 +412,7 @@ class _Table:
     def _row(self, fields: list[str], line: int, after: int) -> Row | Reject | None:
         """Returns the row of a record or its reject; trailing fields may be missing.
 
-        Args:
-            fields: the fields of the record.
-            line: its first line.
-            after: the line after its last.
-
-        Returns:
-            None for a blank line.
+        Returns none for a blank line.
         """
         # A row over several lines with a wrong number of fields: a quoted field contains rows.
         if after > line + 1 and len(fields) != len(self.header):
@@ -515,14 +457,6 @@ def is_utf16(stream: BinaryIO) -> bool:
 
 
 def _reject_of(error: csv.Error, file: str, line: int, last: int) -> Reject:
-    """Returns the reject for an error of the csv module.
-
-    Args:
-        error: the error.
-        file: the path of the table.
-        line: the first line of the row.
-        last: the last line that was read.
-    """
     if "unexpected end" in str(error):
         detail = "the quote that opens here is not closed, and the rest of the table is lost"
         return Reject.of_lost_rows(file, line, f"{detail}. Close it.")
@@ -534,14 +468,7 @@ def _reject_of(error: csv.Error, file: str, line: int, last: int) -> Reject:
 
 
 def _unclosed_quote(what: str, file: str, line: int, last: int) -> Reject:
-    """Returns the reject for rows that are lost inside a quoted field.
-
-    Args:
-        what: what is wrong with the row.
-        file: the path of the table.
-        line: the line of the opening quote.
-        last: the last line that was read.
-    """
+    """Returns the reject for rows that are lost inside a quoted field."""
     detail = (
         f"the quoted field that begins here contains the rows up to line {last}, which are lost "
         f"({what}). Close the quote, and double the quotes within a field"

@@ -26,14 +26,10 @@ def row_of_dict(
 ) -> Row | Embedded | Reject:
     """Converts a dict to a row, with the bytes of its image if it contains them.
 
-    Args:
-        element: a dict of column to value, a named tuple, or a `beam.Row`.
-        projection: the columns to keep; the image column contains a path, bytes, or a dict of
-            `bytes` and `path`.
-        key_column: the column of the key; None for the image path.
-
-    Returns:
-        The row, or a reject if the element is not a dict or has no key.
+    Returns the row, or a reject if the element is not a dict or has no key. `element` is a dict of
+    column to value, a named tuple, or a `beam.Row`. `projection` is the columns to keep; the image
+    column contains a path, bytes, or a dict of `bytes` and `path`. `key_column` is the column of
+    the key; None for the image path.
     """
     try:
         values = {

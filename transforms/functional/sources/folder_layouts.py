@@ -41,17 +41,10 @@ _HEAD_BYTES = 2**16
 
 
 class Layout(NamedTuple):
-    """What a folder was recognized as.
-
-    Attributes:
-        files: its sources.
-        text: a description for users; "" for plain class folders.
-        snapshot: the snapshot of a lakehouse table, or None.
-        findings: what was noticed.
-    """
+    """What a folder was recognized as."""
 
     files: tuple[TableFile, ...]
-    text: str = ""
+    text: str = ""  # a description for users; "" for plain class folders
     snapshot: TableSnapshot | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -59,12 +52,8 @@ class Layout(NamedTuple):
 def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
     """Returns the layout of a folder.
 
-    Args:
-        tree: the folder.
-        has_labels: whether its rows are joined to a table, so that others in it do not matter.
-
-    Raises:
-        UsageError: if the folder has several layouts, or its tables have the labels.
+    `has_labels`: whether its rows are joined to a table, so that others in it do not matter. Raises
+    UsageError if the folder has several layouts, or its tables have the labels.
     """
     if voc.is_voc(tree):
         return Layout((voc_file(tree),), "Pascal VOC")
@@ -95,11 +84,7 @@ def _with_tables(tree: Tree) -> Layout:
 
 
 def class_folders(tree: Tree) -> Layout:
-    """Returns the layout of a folder with images in class folders.
-
-    Args:
-        tree: the folder.
-    """
+    """Returns the layout of a folder with images in class folders."""
     splits = class_folder.split_folders(tree)
     findings = tuple(_only_class(tree, splits))
     if splits:
@@ -136,9 +121,6 @@ def coco_layout(tree: Tree) -> Layout | None:
     """Returns the layout of a folder with COCO annotations, or None.
 
     Of several kinds of annotations for the same images, one is chosen.
-
-    Args:
-        tree: the folder.
     """
     by_kind: dict[str, list[str]] = {}
     for name in _json_files(tree):
@@ -158,12 +140,7 @@ def coco_layout(tree: Tree) -> Layout | None:
 
 
 def coco_file(tree: Tree, name: str) -> TableFile:
-    """Returns a COCO file as a source, with its split and the folder of its images.
-
-    Args:
-        tree: the dataset's folder.
-        name: the path of the file below it.
-    """
+    """Returns a COCO file as a source, with its split and the folder of its images."""
     folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
     stem = _KIND.sub("", stem)
     named = (_YEAR.sub("", stem), posixpath.basename(folder))
@@ -178,9 +155,6 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
     """Returns COCO files whose keys begin with the folder of the images, if these have several.
 
     Tools that export each split to a folder of its own number the images of each from 1.
-
-    Args:
-        files: the COCO files of a folder.
     """
     folders = [file.images or "" for file in files]
     top = posixpath.commonpath(folders)
@@ -192,10 +166,7 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
 def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
     """Returns the folder, below that of the dataset, to which the paths in a COCO file refer.
 
-    Args:
-        tree: the dataset's folder.
-        name: the path of the COCO file.
-        names: names that a folder of its images may have.
+    `names`: names that a folder of its images may have.
     """
     folder = posixpath.dirname(name)
     below = [posixpath.join(top, n) for top in ("", "images") for n in names]

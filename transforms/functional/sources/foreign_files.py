@@ -37,9 +37,7 @@ _TEXT_SUFFIXES = (".txt", ".text", ".dat", ".data", ".lst", ".list")
 def describe(path: str, head: bytes) -> str:
     r"""Returns the description of a file and a remedy; "" if it is unknown.
 
-    Args:
-        path: the path of the file.
-        head: its first bytes.
+    `head` is its first bytes.
 
     >>> describe("labels.xlsx", b"PK\x03\x04")
     'an Excel workbook. Save the sheet as CSV (UTF-8).'

@@ -37,12 +37,7 @@ _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the names in the first 1,000 rows as columns.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if there are rows, and none of the first ones is a JSON object.
+    Raises UsageError if there are rows, and none of the first ones is a JSON object.
     """
     reject_binary(stream, file)
     first = list(islice(read_rows(stream, file.path, None), _HEAD_ROWS))
@@ -58,10 +53,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
     """Yields each row of a table, or its reject.
 
-    Args:
-        stream: the decompressed file.
-        split: the source split: the file, or a byte range of it.
-        projection: the columns to keep, and how to read images.
+    `split` is the source split: the file, or a byte range of it. `projection` is the columns to
+    keep, and how to read images.
     """
     return read_rows(stream, split.file.path, projection, split.first)
 
@@ -71,13 +64,9 @@ def read_rows(
 ) -> Iterator[Row | Reject]:
     """Yields each row, or its reject, in the order of the file; blank lines are ignored.
 
-    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
-
-    Args:
-        stream: the decompressed table.
-        file: the path that rows report as their source.
-        projection: the columns to keep, or None for the objects as they are.
-        first: the number of the first line of the stream.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`. `file` is the
+    path that rows report as their source. `projection` is the columns to keep, or None for the
+    objects as they are.
     """
     line = first - 1
     try:
@@ -94,9 +83,8 @@ def read_rows(
 def parse_object(text: bytes) -> dict[str, Any]:
     """Parses the JSON object of one line.
 
-    Raises:
-        ValueError: if the line is not a valid object (see `parse_json`), or a name contains a lone
-            surrogate.
+    Raises ValueError if the line is not a valid object (see `parse_json`), or a name contains a
+    lone surrogate.
     """
     value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
@@ -121,7 +109,6 @@ def _names(value: Any) -> Iterator[str]:
 def _rows(
     text: bytes, file: str, line: int, projection: Projection | None
 ) -> Iterator[Row | Reject]:
-    """Yields the row of one line, or its rejects."""
     try:
         values = parse_object(text)
     except ValueError as error:

@@ -37,18 +37,11 @@ _PLAIN = (
 
 
 class Column(NamedTuple):
-    """A column of a table, or a field of its structs.
-
-    Attributes:
-        name: the names of the path, joined by dots.
-        path: the column of the table, and the field at each level below it.
-        prefix: the part of the name down to the first list, which Parquet can read alone.
-        type: the type of its values.
-    """
+    """A column of a table, or a field of its structs."""
 
     name: str
-    path: tuple[str, ...]
-    prefix: str
+    path: tuple[str, ...]  # the column of the table, and the field at each level below it
+    prefix: str  # the part of the name down to the first list, which Parquet can read alone
     type: pa.DataType
 
 
@@ -71,9 +64,7 @@ def columns_of(schema: pa.Schema) -> dict[str, Column]:
 def selected(schema: pa.Schema, names: Sequence[str] | None) -> list[Column]:
     """Returns the columns with some names, as far as they exist.
 
-    Args:
-        schema: the columns of the table.
-        names: the names; None for all columns, with fields in place of structs.
+    `names` are the names; None for all columns, with fields in place of structs.
     """
     columns = columns_of(schema)
     if names is None:
@@ -84,9 +75,8 @@ def selected(schema: pa.Schema, names: Sequence[str] | None) -> list[Column]:
 def select(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
     """Returns a batch of some columns, with dates as text and decimals as numbers.
 
-    Args:
-        batch: rows of the table, with these columns and possibly more.
-        columns: the columns, as `selected` returns them for the schema of the table.
+    `batch`: rows of the table, with these columns and possibly more. `columns` are the columns, as
+    `selected` returns them for the schema of the table.
     """
     if not columns:
         return batch.select([])  # keeps the number of rows
@@ -165,9 +155,7 @@ def _child(column: pa.Array, path: Sequence[str]) -> pa.Array:
 def lists(column: pa.Array, items: pa.Array) -> pa.Array:
     """Returns a column of lists with other items.
 
-    Args:
-        column: the lists.
-        items: the new items of all lists, in the order of those they replace.
+    `items` are the new items of all lists, in the order of those they replace.
     """
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))

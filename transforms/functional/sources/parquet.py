@@ -136,11 +136,8 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a table in batches.
 
-    Args:
-        parquet: the open file.
-        rows: the maximum number of rows in a batch.
-        columns: the columns to read, or None for all.
-        row_groups: the row groups to read, or None for all.
+    `columns` are the columns to read, or None for all. `row_groups` are the row groups to read, or
+    None for all.
     """
     # `iter_batches` reads all columns for None, and no column for an empty list.
     return parquet.iter_batches(  # type: ignore[no-any-return]
@@ -154,12 +151,7 @@ def read_batches(
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of a table from its footer.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if two columns have the same name, or the footer is inconsistent.
+    Raises UsageError if two columns have the same name, or the footer is inconsistent.
     """
     table = _opened(stream, file)
     schema, footer = table.schema_arrow, table.metadata
@@ -181,10 +173,6 @@ def _dictionaries(parquet: pq.ParquetFile, counts: Sequence[int]) -> dict[str, D
 
     pandas writes the same categories to each row group. Other tools write the values of each row
     group in any order, which declares nothing.
-
-    Args:
-        parquet: the open file.
-        counts: the number of rows of each row group.
     """
     schema = parquet.schema_arrow
     columns = [name for name in schema.names if batches.has_dictionary(schema.field(name).type)]
@@ -204,13 +192,7 @@ def _dictionaries(parquet: pq.ParquetFile, counts: Sequence[int]) -> dict[str, D
 def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe:
     """Returns the metadata of a table with an Arrow schema.
 
-    Args:
-        schema: the columns of the table.
-        file: the path and format of the file.
-        has_rows: whether the table has a row.
-
-    Raises:
-        UsageError: if two columns have the same name.
+    Raises UsageError if two columns have the same name.
     """
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise UsageError(
@@ -230,12 +212,7 @@ def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe
 
 
 def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
-    """Yields one source split per row group.
-
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-    """
+    """Yields one source split per row group."""
     for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
         yield SourceSplit(file, group, first)
 
@@ -245,10 +222,7 @@ def read(
 ) -> Iterator[RowBatch | Row | Embedded | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage.
 
-    Args:
-        stream: the decompressed file.
-        split: the row group to read.
-        projection: the columns to keep, and how to read images.
+    `projection` is the columns to keep, and how to read images.
     """
     table = _opened(stream, split.file)
     schema = table.schema_arrow
@@ -351,12 +325,7 @@ def _read_batches(
 ) -> Iterator[_Rows | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage.
 
-    Args:
-        parquet: the open file.
-        split: the row group.
-        columns: the columns to read.
-        rows: converts a batch to rows, or batches of rows, given the number of its first row.
-        max_rows: the maximum number of rows in a batch.
+    `rows`: converts a batch to rows, or batches of rows, given the number of its first row.
     """
     group, file, line = split.row_group or 0, split.file, split.first
     count = parquet.metadata.row_group(group).num_rows
@@ -379,10 +348,7 @@ def _read_batches(
 def _live(found: _Rows, line: int, deleted: frozenset[int]) -> Iterator[_Rows]:
     """Yields the rows that are not deleted.
 
-    Args:
-        found: rows, of which the first has the number `line`.
-        line: the number.
-        deleted: the numbers of deleted rows.
+    `found`: rows, of which the first has the number `line`.
     """
     if not isinstance(found, RowBatch):
         if line not in deleted:

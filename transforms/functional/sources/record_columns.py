@@ -45,12 +45,7 @@ Values = Mapping[str, Any]
 
 
 class Labels(NamedTuple):
-    """The features with the labels of a column.
-
-    Attributes:
-        ids: the feature with class ids, or "".
-        text: the feature with class names, or "".
-    """
+    """The features with the labels of a column."""
 
     ids: str
     text: str = ""
@@ -66,35 +61,25 @@ Seen: TypeAlias = "dict[tuple[Labels, int | str], int | str]"
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """How the features of records become the columns of a schema.
-
-    Attributes:
-        image: the column of the image.
-        images: the features with the encoded image, of which records have one.
-        paths: the features with the path of the image.
-        columns: the features of other columns, of which the first that a record has is used.
-        labels: the features of columns with labels; also the first.
-        boxes: the four features of the sides of boxes, or the feature with all four; () if none.
-        order: the order of the numbers in a single feature.
-        areas: the feature of each column of areas, in pixels.
-        size: the features with the height and the width of the image.
-        shapes: the shapes of features with lists of lists, which records have as one list.
-        classes: class names by id, of each feature with ids.
-        schema: the schema of the records; None if it is not known.
-    """
+    """How the features of records become the columns of a schema."""
 
     image: str = "image"
     images: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    # The features of other columns, of which the first that a record has is used.
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The features of columns with labels; also the first.
     labels: Mapping[str, tuple[Labels, ...]] = field(default_factory=dict)
+    # The four features of the sides of boxes, or the feature with all four; () if none.
     boxes: tuple[str, ...] = ()
-    order: Order = "xyxy"
+    order: Order = "xyxy"  # the order of the numbers in a single feature
+    # The feature of each column of areas, in pixels.
     areas: Mapping[str, str] = field(default_factory=dict)
-    size: tuple[str, str] = ("", "")
+    size: tuple[str, str] = ("", "")  # the features with the height and the width of the image
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    # Class names by id, of each feature with ids.
     classes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    schema: Schema | None = None
+    schema: Schema | None = None  # the schema of the records; None if it is not known
 
     def names(self, features: Collection[str]) -> Iterator[str]:
         """Yields the columns of records with these features, besides the features."""
@@ -114,14 +99,8 @@ class RecordColumns:
     ) -> dict[str, Any]:
         """Returns the values of columns, besides those that features have as they are.
 
-        Args:
-            record: the values of the record by feature.
-            columns: the columns to return.
-            named: the columns whose class ids are replaced by names.
-            seen: collects the names and ids of the records before.
-
-        Raises:
-            ValueError: if a class id has no name, or another one than in a record before.
+        `seen`: collects the names and ids of the records before. Raises ValueError if a class id
+        has no name, or another one than in a record before.
         """
         found = dict[str, Any]()
         for column in columns:
@@ -140,11 +119,7 @@ class RecordColumns:
         return found
 
     def declared(self, records: Sequence[Values]) -> dict[str, DeclaredClasses]:
-        """Returns the classes of the columns of labels, by the metadata or the first records.
-
-        Args:
-            records: the first records.
-        """
+        """Returns the classes of the columns of labels, by the metadata or the first records."""
         features = {name for record in records for name in record}
         columns = {**{name: (Labels(name),) for name in self.classes}, **self.labels}
         declared = dict[str, DeclaredClasses]()
@@ -260,9 +235,7 @@ def _nested(values: list[Any], sizes: Sequence[int | None], feature: str) -> lis
 def columns_of(schema: Schema, classes: Mapping[str, Sequence[str]]) -> RecordColumns:
     """Returns the columns of records that a schema wrote.
 
-    Args:
-        schema: the schema.
-        classes: class names in the order of their ids, by feature.
+    `classes`: class names in the order of their ids, by feature.
     """
     readable = canonical(schema)
     found = _inverse(readable)

@@ -72,13 +72,8 @@ def is_spark_json(name: str) -> bool:
 def tables_below(tree: Tree) -> list[str]:
     """Returns the names of the tables in a folder, sorted; none if it has other files, too.
 
-    Files and folders whose name begins with `_` or `.` are ignored, as Spark does.
-
-    Args:
-        tree: the folder.
-
-    Raises:
-        UsageError: if the folder is a table of Delta, Iceberg or Hudi.
+    Files and folders whose name begins with `_` or `.` are ignored, as Spark does. Raises
+    UsageError if the folder is a table of Delta, Iceberg or Hudi.
     """
     check_no_log(tree)
     found = list[str]()
@@ -96,11 +91,7 @@ def tables_below(tree: Tree) -> list[str]:
 def check_no_log(tree: Tree) -> None:
     """Checks that a folder is not a table whose files have a log.
 
-    Args:
-        tree: the folder.
-
-    Raises:
-        UsageError: if it is a table of Delta, Iceberg or Hudi.
+    Raises UsageError if it is a table of Delta, Iceberg or Hudi.
     """
     kinds = [kind for name, kind in _LOGS.items() if tree.has(name)]
     if tree.has("metadata") and tree.has("data") and any(_is_iceberg(tree)):
@@ -122,9 +113,6 @@ def partition_of(name: str) -> Partition:
     """Returns the columns and values in the folders of a file, as Hive and Spark name them.
 
     Hugging Face Datasets names a split by a folder, or by the name of the file.
-
-    Args:
-        name: the path of the file below the folder of the table.
 
     >>> partition_of("split=train/day=2024-03-01/site=A%2FB/part-0.parquet")
     (('split', 'train'), ('day', '2024-03-01'), ('site', 'A/B'))
@@ -162,10 +150,7 @@ def with_partition(
 ) -> Iterator[RowBatch | Row | Embedded | Reject | SkippedInput]:
     """Yields rows with the columns of their partition, whose values are untyped text.
 
-    Args:
-        rows: the rows of a file, and other elements, which are passed on.
-        partition: the columns and values of the file.
-        projection: the columns to keep.
+    `rows` are the rows of a file, and other elements, which are passed on.
     """
     names = projection.columns
     values = {column: value for column, value in partition if names is None or column in names}

@@ -72,12 +72,7 @@ def is_metadata(path: str) -> bool:
 def metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
     """Returns the tables that are metadata of ImageFolder, with the splits of their folders.
 
-    Args:
-        tree: the folder.
-        tables: its tables.
-
-    Raises:
-        UsageError: if a file with such a name cannot be read as a table.
+    Raises UsageError if a file with such a name cannot be read as a table.
     """
     found = list[TableFile]()
     for name in tables:
@@ -99,12 +94,7 @@ def metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
 def check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
     """Checks that the folders of a folder with tables can be classes.
 
-    Args:
-        tree: the folder.
-        tables: its tables.
-
-    Raises:
-        UsageError: if they cannot; it names the options that read the table.
+    Raises UsageError if they cannot; it names the options that read the table.
     """
     folders = [name for name in tree.entries().folders if _may_have_images(tree, name)]
     if len(folders) > 1 and not all(map(_has_all_images, folders)):
@@ -155,10 +145,7 @@ class _Guess(NamedTuple):
 def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     """Returns the options that read a table, by the values of its first row.
 
-    Args:
-        tree: the folder with the table and the images.
-        table: the table.
-        images: the names of the images by folder, with and without a suffix.
+    `images` are the names of the images by folder, with and without a suffix.
     """
     row = _first_row(tree, table)
     # Deeper folders first: a path may exist in the folder of the table, too.

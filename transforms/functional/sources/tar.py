@@ -19,11 +19,7 @@ MAX_EXTENDED_HEADER_BYTES = 2**20
 
 
 class TarError(Exception):
-    """Damage in a tar file that prevents reading the rest.
-
-    Attributes:
-        offset: the byte offset of the damage.
-    """
+    """Damage in a tar file that prevents reading the rest."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(f"at byte {offset}: {what}")
@@ -32,19 +28,12 @@ class TarError(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a tar file.
+    """A member of a tar file."""
 
-    Attributes:
-        name: the name as written, with invalid UTF-8 as surrogate escapes.
-        kind: "file", "folder", "hard link", and so on.
-        start: the byte offset of its data in the tar file.
-        size: the size of its data in bytes.
-    """
-
-    name: str
-    kind: str
-    start: int
-    size: int
+    name: str  # the name as written, with invalid UTF-8 as surrogate escapes
+    kind: str  # "file", "folder", "hard link", and so on
+    start: int  # the byte offset of its data in the tar file
+    size: int  # the size of its data in bytes
 
 
 _KINDS = {
@@ -64,11 +53,9 @@ _EXTENDED = (*_PAX, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 def members(stream: BinaryIO) -> Iterator[Member]:
     """Yields each member in order; the caller may read from the stream between two members.
 
-    A member with truncated data is yielded before the error is raised.
-
-    Raises:
-        TarError: at a damaged header, or if the file is truncated. A file truncated between two
-            members is detected by its missing zero blocks.
+    A member with truncated data is yielded before the error is raised. Raises TarError: at a
+    damaged header, or if the file is truncated. A file truncated between two members is detected by
+    its missing zero blocks.
     """
     offset, global_fields = 0, dict[str, str]()
     fields: dict[str, str] = {}
@@ -113,13 +100,7 @@ def _header(stream: BinaryIO, offset: int) -> tarfile.TarInfo | int | None:
 def _size(header: tarfile.TarInfo, fields: dict[str, str], offset: int) -> int:
     """Returns the size of the data after a header; only files and extended headers have data.
 
-    Args:
-        header: the header.
-        fields: the fields of the extended headers before it.
-        offset: the offset of the header, for error messages.
-
-    Raises:
-        TarError: if the size is invalid or over the limit.
+    Raises TarError if the size is invalid or over the limit.
     """
     if header.type in _EXTENDED:
         if not 0 <= header.size <= MAX_EXTENDED_HEADER_BYTES:
@@ -171,11 +152,7 @@ def _pax_fields(data: bytes, start: int) -> dict[str, str]:
 def _member(header: tarfile.TarInfo, fields: dict[str, str], start: int, size: int) -> Member:
     """Returns the member of a header and its extended fields.
 
-    Args:
-        header: the header.
-        fields: the fields of the extended headers that apply to it.
-        start: the byte offset of the data.
-        size: the size of the data in bytes.
+    `size` is the size of the data in bytes.
     """
     kind = _KINDS.get(header.type, "file")  # POSIX: read unknown types as regular files
     sparse = any(name.startswith("GNU.sparse.") for name in fields)
@@ -188,13 +165,7 @@ def _member(header: tarfile.TarInfo, fields: dict[str, str], start: int, size: i
 def _check_end(stream: BinaryIO, start: int, size: int) -> None:
     """Checks that the file contains all data of a member.
 
-    Args:
-        stream: the tar file.
-        start: the byte offset of the data.
-        size: the size of the data in bytes.
-
-    Raises:
-        TarError: if the file ends within the data.
+    `size` is the size of the data in bytes. Raises TarError if the file ends within the data.
     """
     # The caller may have read the data already.
     if stream.tell() >= start + size:

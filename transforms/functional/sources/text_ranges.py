@@ -58,34 +58,22 @@ _LINE_BREAK_OF_JSON = re.compile(rb"\n")
 
 
 class Effect(NamedTuple):
-    """The result of scanning a range from a given quote state.
+    """The result of scanning a range from a given quote state."""
 
-    Attributes:
-        quoted: whether the range ends within quotes.
-        entry: (byte offset, line breaks before it) of the first record that begins in the range;
-            None if none does.
-        last: the byte offset of the last record start that is known.
-        gap: the largest number of bytes between two known record starts.
-    """
-
-    quoted: bool
+    quoted: bool  # whether the range ends within quotes
+    # (byte offset, line breaks before it) of the first record that begins in the range; None if
+    # none does.
     entry: tuple[int, int] | None = None
-    last: int = 0
-    gap: int = 0
+    last: int = 0  # the byte offset of the last record start that is known
+    gap: int = 0  # the largest number of bytes between two known record starts
 
 
 class RangeScan(NamedTuple):
-    """The scan of the lines that begin in a range.
-
-    Attributes:
-        lines: the number of these lines.
-        outside: the effect if the first of them begins outside quotes.
-        inside: the effect if the first of them begins within quotes.
-    """
+    """The scan of the lines that begin in a range."""
 
     lines: int
-    outside: Effect
-    inside: Effect
+    outside: Effect  # the effect if the first of them begins outside quotes
+    inside: Effect  # the effect if the first of them begins within quotes
 
 
 NO_LINES = RangeScan(0, Effect(quoted=False), Effect(quoted=True))
@@ -94,9 +82,7 @@ NO_LINES = RangeScan(0, Effect(quoted=False), Effect(quoted=True))
 def is_large(file: TableFile, limit: int = LARGE_BYTES) -> bool:
     """Returns whether a file is read in several ranges.
 
-    Args:
-        file: the file.
-        limit: the size in bytes up to which a file is read as a whole.
+    `limit` is the size in bytes up to which a file is read as a whole.
     """
     return not file.gzipped and _exceeds(file, limit)
 
@@ -104,8 +90,7 @@ def is_large(file: TableFile, limit: int = LARGE_BYTES) -> bool:
 def range_bytes_of(size: int) -> int:
     """Returns the size of the ranges of a large file; it does not depend on the number of workers.
 
-    Args:
-        size: the size of the file in bytes.
+    `size` is the size of the file in bytes.
 
     >>> [range_bytes_of(size * 2**20) // 2**20 for size in (9, 256, 1024, 10**6)]
     [2, 4, 16, 32]
@@ -116,9 +101,7 @@ def range_bytes_of(size: int) -> int:
 def is_large_gzip(file: TableFile, limit: int = LARGE_BYTES) -> bool:
     """Returns whether a file would be read in several ranges if it were not gzipped.
 
-    Args:
-        file: the file.
-        limit: the size in bytes up to which a file is read as a whole.
+    `limit` is the size in bytes up to which a file is read as a whole.
     """
     return file.gzipped and _exceeds(file, limit)
 
@@ -131,11 +114,6 @@ def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[SourceS
     """Yields the ranges of a large file; they are cut anywhere, and must be scanned and aligned.
 
     Yields the whole file if it is UTF-16 or its header cannot be read.
-
-    Args:
-        stream: the file.
-        file: the file.
-        range_bytes: the size of a range.
     """
     header: tuple[str, ...] = ()
     try:
@@ -155,13 +133,8 @@ def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[SourceS
 def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) -> RangeScan | None:
     """Scans the lines that begin in a range.
 
-    Args:
-        stream: the file, seekable.
-        split: a range that `cut` yields.
-        block_bytes: the number of bytes per scan step.
-
-    Returns:
-        The scan; None if the file must be read as a whole.
+    Returns the scan; None if the file must be read as a whole. `split` is a range that `cut`
+    yields. `block_bytes` is the number of bytes per scan step.
     """
     delimiter = delimiter_of(split.file) if split.file.format in DELIMITERS else None
     if split.stop is None:
@@ -183,10 +156,8 @@ def align(scanned: Iterable[tuple[SourceSplit, RangeScan | None]]) -> list[Sourc
     """Returns the ranges of one file, moved to begin and end between records.
 
     Returns the whole file if only a single reader gives the exact rows and rejects: a record is
-    longer than `MAX_RECORD_BYTES`, or a range cannot be scanned.
-
-    Args:
-        scanned: all ranges of the file, each with its scan, in any order.
+    longer than `MAX_RECORD_BYTES`, or a range cannot be scanned. `scanned` is all ranges of the
+    file, each with its scan, in any order.
     """
     splits, before = list[SourceSplit](), NO_LINES
     for split, found in sorted(scanned, key=lambda pair: pair[0].start):
@@ -207,12 +178,7 @@ def align(scanned: Iterable[tuple[SourceSplit, RangeScan | None]]) -> list[Sourc
 
 
 def join(first: RangeScan, then: RangeScan) -> RangeScan:
-    """Returns the scan of two adjacent ranges as one; associative, with `NO_LINES` as identity.
-
-    Args:
-        first: the scan of the first range.
-        then: the scan of the range after it.
-    """
+    """Returns the scan of two adjacent ranges as one; associative, with `NO_LINES` as identity."""
     return RangeScan(
         first.lines + then.lines,
         _continued(first.outside, first.lines, then),
@@ -234,11 +200,9 @@ def _continued(effect: Effect, lines: int, then: RangeScan) -> Effect:
 def scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
     """Scans whole lines.
 
-    Args:
-        data: the lines, without a byte order mark.
-        offset: the position of the first byte within the file.
-        delimiter: the character between fields; None for JSON Lines, which never have line breaks
-            within records.
+    `data` is the lines, without a byte order mark. `offset` is the position of the first byte
+    within the file. `delimiter` is the character between fields; None for JSON Lines, which never
+    have line breaks within records.
     """
     lines = _count_lines(data, is_csv=delimiter is not None)
     outside = Effect(quoted=False, entry=(offset, 0), last=offset)
@@ -284,10 +248,7 @@ class _Quotes:
     def ends_quoted(self, quoted: bool, first: int = 0, stop: int | None = None) -> bool:
         """Returns whether the csv module's reader is within quotes after a range of quotes.
 
-        Args:
-            quoted: whether it is within quotes before the first of them.
-            first: the index of the first quote.
-            stop: the index after the last quote, which begins a line; None for all.
+        `stop` is the index after the last quote, which begins a line; None for all.
         """
         stop = len(self._positions) if stop is None else stop
         while True:

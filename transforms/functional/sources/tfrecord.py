@@ -54,13 +54,8 @@ _MAX_PATH_BYTES = 4096
 def probe(stream: BinaryIO, file: TableFile, known: RecordColumns | None = None) -> Probe:
     """Returns the features of the first records as columns, and those that they are read as.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-        known: the columns by the metadata of the file; None if there is none.
-
-    Raises:
-        UsageError: if none of these records is a `tf.train.Example`.
+    `known` is the columns by the metadata of the file; None if there is none. Raises UsageError if
+    none of these records is a `tf.train.Example`.
     """
     records = list[dict[str, Any]]()
     fault: ValueError | None = None
@@ -131,14 +126,9 @@ def read(
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the row of each record, or a reject with the byte offset of the record.
 
-    Records after damage that hides where the next record begins are lost.
-
-    Args:
-        stream: the decompressed file.
-        split: the source split, which is the whole file.
-        projection: the columns to keep, and how to read images.
-        known: the columns by the metadata of the file; None if there is none.
-        keys: the keys of the records; None if they have none.
+    Records after damage that hides where the next record begins are lost. `known` is the columns by
+    the metadata of the file; None if there is none. `keys` are the keys of the records; None if
+    they have none.
     """
     path, seen = split.file.path, dict[Any, Any]()
     columns = known or conventional_columns()
@@ -211,10 +201,8 @@ def _row(
 def _values(found: Frame | FrameError) -> dict[str, Any]:
     """Returns the values of each feature: a list, or `Items` for fewer than two values.
 
-    Bytes are not decoded, since they may be images.
-
-    Raises:
-        ValueError: if the record is damaged, or is not an Example.
+    Bytes are not decoded, since they may be images. Raises ValueError if the record is damaged, or
+    is not an Example.
     """
     if isinstance(found, FrameError):
         raise ValueError(str(found))

@@ -27,24 +27,14 @@ _MAX_SEARCHED = 10_000
 
 
 class Unlisted(NamedTuple):
-    """A file or folder that cannot be listed.
+    """A file or folder that cannot be listed."""
 
-    Attributes:
-        name: the path below the root, with invalid UTF-8 escaped.
-        why: the error message.
-    """
-
-    name: str
+    name: str  # the path below the root, with invalid UTF-8 escaped
     why: str
 
 
 class Entries(NamedTuple):
-    """The files and folders directly in a folder, sorted, without hidden ones.
-
-    Attributes:
-        folders: the names of the folders.
-        files: the names of the files.
-    """
+    """The files and folders directly in a folder, sorted, without hidden ones."""
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
@@ -133,12 +123,7 @@ def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
 
 
 def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
-    """Yields source splits of up to `SPLIT_FILES` files.
-
-    Args:
-        file: the folder as a source.
-        names: the paths of the files below it.
-    """
+    """Yields source splits of up to `SPLIT_FILES` files."""
     remaining = iter(names)
     while names_of_split := tuple(islice(remaining, SPLIT_FILES)):
         yield SourceSplit(file, names=names_of_split)
@@ -149,10 +134,7 @@ def split(
 ) -> Iterator[SourceSplit | Reject | SkippedInput]:
     """Yields source splits of the files in a folder, then rejects and skipped inputs.
 
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-        accepts: returns whether the source includes a file; other files are ignored.
+    `accepts`: returns whether the source includes a file; other files are ignored.
     """
     others: list[Reject | SkippedInput] = []
 

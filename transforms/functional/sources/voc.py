@@ -95,12 +95,7 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of Pascal VOC annotations.
 
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-
-    Raises:
-        UsageError: if the folder contains no XML file.
+    Raises UsageError if the folder contains no XML file.
     """
     first = next((n for n in tree.walk() if isinstance(n, str) and is_annotation(n)), None)
     if first is None:
@@ -116,12 +111,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
 
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields source splits of the XML files, then rejects and skipped inputs.
-
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-    """
+    """Yields source splits of the XML files, then rejects and skipped inputs."""
     others: list[str] = []
 
     def accepts(name: str) -> bool:
@@ -137,13 +127,7 @@ def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | Skippe
 def read(
     tree: Tree, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each annotated image, or its reject.
-
-    Args:
-        tree: the folder.
-        split: some of its XML files.
-        projection: the columns to keep, and the image root.
-    """
+    """Yields the row of each annotated image, or its reject."""
     folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
     listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
     has_splits = projection.has(SPLIT)
@@ -181,9 +165,8 @@ def read(
 def parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
     """Parses one XML file to values by column.
 
-    Raises:
-        RecordError: malformed_row if the annotation is not valid, or bad_box if one of its boxes is
-            not, and invalid boxes are not dropped.
+    Raises RecordError (malformed_row) if the annotation is not valid, or bad_box if one of its
+    boxes is not, and invalid boxes are not dropped.
     """
     try:
         root = _parsed(data)
@@ -265,7 +248,6 @@ def _image_folder(tree: Tree, folder: str) -> str:
 
 
 def _list_folder(folder: str) -> str:
-    """Returns the folder of the lists for a folder of annotations."""
     return posixpath.normpath(posixpath.join(folder, "..", _LISTS)) if folder else _LISTS
 
 

@@ -38,36 +38,21 @@ _DAMAGE = (TarError, EOFError, OSError, zlib.error)
 
 @dataclass
 class _Sample:
-    """The members whose names are equal up to the first dot.
-
-    Attributes:
-        key: the common part of the names.
-        image: the image member, or None.
-        data: the bytes of the image, if the tar file is compressed.
-        values: the columns from the other members.
-        fault: the reason to reject the sample, or "".
-        truncated: whether the tar file is damaged within this sample.
-        others: the names of ignored members.
-    """
+    """The members whose names are equal up to the first dot."""
 
     key: str
     image: Member | None = None
-    data: bytes = b""
+    data: bytes = b""  # the bytes of the image, if the tar file is compressed
     values: dict[str, Any] = field(default_factory=dict)
     fault: str = ""
-    truncated: bool = False
+    truncated: bool = False  # whether the tar file is damaged within this sample
     others: list[str] = field(default_factory=list)
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first samples.
 
-    Args:
-        stream: the decompressed file.
-        file: the path and format of the file.
-
-    Raises:
-        UsageError: if none of these samples has an image.
+    Raises UsageError if none of these samples has an image.
     """
     rows = read(stream, SourceSplit(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
@@ -84,10 +69,7 @@ def read(
 ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
     """Yields the row of each sample or its reject, and the number of skipped members.
 
-    Args:
-        stream: the decompressed file.
-        split: the source split, which is the whole file.
-        projection: the columns to keep, and how to read images.
+    `projection` is the columns to keep, and how to read images.
     """
     # Rows are numbered by their sample, from 1.
     path, number, seen = split.file.path, 0, set[str]()
@@ -162,13 +144,8 @@ def _add(
 ) -> None:
     """Adds a member to its sample, with its data if that is text.
 
-    Args:
-        sample: the sample to add to.
-        member: the member.
-        suffix: its name after the first dot, in lower case.
-        stream: the decompressed tar file.
-        gzipped: whether the tar file is compressed.
-        projection: says whether to read the image of a compressed tar file.
+    `suffix` is its name after the first dot, in lower case. `gzipped`: whether the tar file is
+    compressed. `projection`: says whether to read the image of a compressed tar file.
     """
     if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
         sample.others.append(_text(member.name))
@@ -215,12 +192,8 @@ def _row(
 ) -> Row | Embedded | Reject:
     """Returns the row of a sample, or its reject.
 
-    Args:
-        sample: the sample.
-        path: the path of the tar file.
-        number: the number of the sample, from 1.
-        projection: the columns to keep, and how to read images.
-        gzipped: whether the tar file is compressed.
+    `number` is the number of the sample, from 1. `projection` is the columns to keep, and how to
+    read images. `gzipped`: whether the tar file is compressed.
     """
     member = sample.image
     if member is None and not sample.fault:

@@ -66,18 +66,12 @@ _DRIVE = re.compile(r"[A-Za-z]:/")
 
 
 class Classes(NamedTuple):
-    """The classes that a dataset declares.
-
-    Attributes:
-        names: the name of each class id.
-        has_points: whether the numbers after a box are pose keypoints, so that no line is an
-            outline.
-        splits: the folders, or text files with lists of images, of each split.
-        path: the folder that these are relative to, or "".
-    """
+    """The classes that a dataset declares."""
 
     names: dict[int, str]
+    # Whether the numbers after a box are pose keypoints, so that no line is an outline.
     has_points: bool = False
+    # The folders, or text files with lists of images, of each split.
     splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     path: str = ""
 
@@ -85,12 +79,7 @@ class Classes(NamedTuple):
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of YOLO labels.
 
-    Args:
-        tree: the folder.
-        file: the folder as a source.
-
-    Raises:
-        UsageError: if there are no images or no class names.
+    Raises UsageError if there are no images or no class names.
     """
     classes = classes_of(tree, file.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
@@ -118,8 +107,7 @@ def split_folders_of(tree: Tree) -> tuple[str, ...]:
 def yaml_of(tree: Tree) -> str:
     """Returns the name of the data.yaml in a folder, or of Darknet's obj.data; "" if there is none.
 
-    Raises:
-        UsageError: if there are several with class names.
+    Raises UsageError if there are several with class names.
     """
     files = tree.entries().files
     names = [name for name in files if name.lower().endswith((".yaml", ".yml"))]
@@ -158,10 +146,7 @@ def read(
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and skipped inputs.
 
-    Args:
-        tree: the folder.
-        split: some of its files: images, labels and others.
-        projection: the columns to keep.
+    `split`: some of its files: images, labels and others.
     """
     classes = classes_of(tree, split.file.yaml)
     splits = _Splits(tree, split.file, classes)
@@ -181,12 +166,8 @@ def read(
 def classes_of(tree: Tree, yaml: str = "") -> Classes:
     """Reads the classes of a dataset from data.yaml or classes.txt.
 
-    Args:
-        tree: the folder.
-        yaml: the path of data.yaml relative to the folder; "" to look for it.
-
-    Raises:
-        UsageError: if neither exists, or the class names are invalid.
+    `yaml` is the path of data.yaml relative to the folder; "" to look for it. Raises UsageError if
+    neither exists, or the class names are invalid.
     """
     for name in (yaml,) if yaml else (*_YAML, *_DARKNET, *_TEXTS):
         if yaml or tree.has(name):
@@ -205,12 +186,7 @@ def classes_of(tree: Tree, yaml: str = "") -> Classes:
 def root_of(yaml: Tree, name: str) -> str:
     """Returns the folder of the images and labels that a data.yaml describes.
 
-    Args:
-        yaml: the folder of the data.yaml.
-        name: its name.
-
-    Raises:
-        UsageError: if it is invalid.
+    Raises UsageError if it is invalid.
     """
     path = posixpath.normpath(classes_of(yaml, name).path or ".")
     found = path if path.startswith("/") else yaml.path(path)
@@ -221,12 +197,7 @@ def root_of(yaml: Tree, name: str) -> str:
 def parse_yaml(data: bytes, where: str) -> Classes:
     """Parses the classes in data.yaml.
 
-    Args:
-        data: the content of the file.
-        where: the path for error messages.
-
-    Raises:
-        UsageError: if the file is not YAML, or its names are missing, invalid or duplicate.
+    Raises UsageError if the file is not YAML, or its names are missing, invalid or duplicate.
     """
     _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
@@ -254,8 +225,7 @@ def parse_yaml(data: bytes, where: str) -> Classes:
 def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
     """Reads the classes and splits that Darknet's obj.data names.
 
-    Raises:
-        UsageError: if the class names are missing or invalid.
+    Raises UsageError if the class names are missing or invalid.
     """
     pairs = (line.partition("=") for line in data.decode("utf-8-sig", "replace").splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}
@@ -276,12 +246,7 @@ def _paths(value: Any) -> tuple[str, ...]:
 def parse_classes(data: bytes, where: str) -> Classes:
     """Parses the classes in classes.txt: the id of a class is its line number, counted from 0.
 
-    Args:
-        data: the content of the file.
-        where: the path for error messages.
-
-    Raises:
-        UsageError: if the file is not UTF-8, or a class occurs twice.
+    Raises UsageError if the file is not UTF-8, or a class occurs twice.
     """
     try:
         lines = data.decode("utf-8-sig").splitlines()
@@ -300,12 +265,7 @@ def _classes(names: dict[int, str], where: str) -> Classes:
 def parse(text: str, classes: Classes) -> dict[str, Any]:
     """Parses one label file to values by column.
 
-    Args:
-        text: one object per line.
-        classes: the classes of the dataset.
-
-    Raises:
-        RecordError: malformed_row, unknown_label or bad_box.
+    Raises RecordError (malformed_row), unknown_label or bad_box.
     """
     boxes, labels, outlines = [], [], []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -328,10 +288,8 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
 class _Splits:
     """The splits of images by their paths below a folder.
 
-    Attributes:
-        lists: the lists of images, such as autosplit_train.txt.
-        missing: the paths of splits of which none exists.
-        are_declared: whether the dataset has splits, so that other images are in none.
+    `lists` are the lists of images, such as autosplit_train.txt. `are_declared`: whether the
+    dataset has splits, so that other images are in none.
     """
 
     def __init__(self, tree: Tree, file: TableFile, classes: Classes) -> None:
@@ -379,13 +337,9 @@ class _Splits:
 def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
     """Returns a path in data.yaml, or in a list of images, relative to the folder of the dataset.
 
-    A path of the machine that exported the dataset is found by its end.
-
-    Args:
-        tree: the folder of the dataset.
-        path: the path; on Windows, folders are separated by backslashes.
-        base: `path` in data.yaml, which may name the folder on another machine.
-        folder: the folder that paths in a list are relative to.
+    A path of the machine that exported the dataset is found by its end. `path` is the path; on
+    Windows, folders are separated by backslashes. `base`: `path` in data.yaml, which may name the
+    folder on another machine.
     """
     path = path.strip().replace("\\", "/")
     for top in (tree.root, base):
@@ -432,11 +386,8 @@ def _row(
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
     """Returns the reject of an image.
 
-    Args:
-        error: the error.
-        name: the key, which is the path of the image below the folder.
-        image: the full path of the image.
-        source: the full path of the label file.
+    `name` is the key, which is the path of the image below the folder. `source` is the full path of
+    the label file.
     """
     if isinstance(error, RecordError):
         return Reject(name, image, source, error.reason, error.detail)

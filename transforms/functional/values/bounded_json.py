@@ -42,12 +42,9 @@ _LEVELS_ABOVE = 3
 
 
 class JsonObject(dict[str, Any]):
-    """An object that a streaming parser fills.
+    """An object that a streaming parser fills."""
 
-    Attributes:
-        duplicate_name: the first name that occurs twice in it; None if all are different.
-    """
-
+    # The first name that occurs twice in it; None if all are different.
     duplicate_name: str | None = None
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -59,9 +56,8 @@ class JsonObject(dict[str, Any]):
 def parse_json(text: str) -> Any:
     """Returns the value of a JSON text.
 
-    Raises:
-        ValueError: if it is not valid JSON, is nested deeper than `MAX_DEPTH`, repeats a name in an
-            object, or has a number beyond the range of floats.
+    Raises ValueError if it is not valid JSON, is nested deeper than `MAX_DEPTH`, repeats a name in
+    an object, or has a number beyond the range of floats.
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
@@ -77,8 +73,7 @@ def parse_json(text: str) -> Any:
 def check_depth(value: Any) -> None:
     """Checks that a value is not nested deeper than `MAX_DEPTH`.
 
-    Raises:
-        ValueError: if it is.
+    Raises ValueError if it is.
     """
     level = [value] if isinstance(value, list | dict) else []
     for _ in range(MAX_DEPTH):
@@ -97,19 +92,12 @@ def duplicate_name(value: Any) -> str | None:
 
 
 class NestedChunk(NamedTuple):
-    """A chunk of a JSON document with its nesting depths.
+    """A chunk of a JSON document with its nesting depths."""
 
-    Attributes:
-        data: the bytes.
-        outer: the nesting depth before them.
-        positions: int64[n], the offsets of brackets outside of strings.
-        depths: int64[n], the nesting depth after each bracket.
-    """
-
-    data: bytes
+    data: bytes  # the bytes
     outer: int
-    positions: np.ndarray
-    depths: np.ndarray
+    positions: np.ndarray  # int64[n], the offsets of brackets outside of strings
+    depths: np.ndarray  # int64[n], the nesting depth after each bracket
 
     @property
     def inner(self) -> int:
@@ -178,8 +166,7 @@ def _unfinished(data: bytes, quotes: np.ndarray, in_text: bool, before: int) -> 
 def outline_of(stream: BinaryIO) -> Any:
     """Returns a JSON document with all of its top-level lists and objects emptied.
 
-    Raises:
-        ValueError: if the outline is not valid JSON, or repeats a name.
+    Raises ValueError if the outline is not valid JSON, or repeats a name.
     """
     kept, size = list[bytes](), 0
     for chunk in nested_chunks(stream, _OUTLINE_BYTES):
@@ -201,17 +188,10 @@ def entries_of(
     """Yields the entries of the document's top-level lists as (name of the list, entry).
 
     The document is parsed once, with one entry at a time in memory. Objects are `JsonObject`s. In
-    place of values one level below `MAX_DEPTH` there is a 0.
-
-    Args:
-        stream: the document.
-        outline: the result of `outline_of` for it.
-        names: the lists to yield.
-        is_checked: whether the other lists are checked to be well-formed, which takes longer.
-
-    Raises:
-        ijson.JSONError: if it is not valid JSON.
-        ValueError: if the document does not match the outline.
+    place of values one level below `MAX_DEPTH` there is a 0. `outline` is the result of
+    `outline_of` for it. `is_checked`: whether the other lists are checked to be well-formed, which
+    takes longer. Raises ijson.JSONError if it is not valid JSON. Raises ValueError if the document
+    does not match the outline.
     """
     if not isinstance(outline, dict):
         return

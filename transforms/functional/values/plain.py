@@ -21,13 +21,7 @@ _FLOATS = re.compile(r"(?:-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,20}(?:e-[0-9]{1,2})?
 
 
 def plain_column(values: Sequence[Any], kind: Kind, is_text: bool) -> list[Any] | None:
-    """Returns the values of a feature without a shape or classes; None if they are not plain.
-
-    Args:
-        values: the value of each row, one at least.
-        kind: the kind of the feature.
-        is_text: whether the values are untyped text.
-    """
+    """Returns the values of a feature without a shape or classes; None if they are not plain."""
     types = set(map(type, values))
     if kind is Kind.BYTES:
         return _texts(values) if types == {str} else list(values) if types == {bytes} else None

@@ -33,12 +33,8 @@ _BOOLEANS = {"true": 1, "false": 0}
 def to_int64(value: Any, is_text: bool) -> int:
     """Returns the value as a 64-bit integer.
 
-    Args:
-        value: the value in a row.
-        is_text: whether the table is untyped text, as CSV is.
-
-    Raises:
-        RecordError: wrong_type, if it is not a valid int64.
+    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
+    is not a valid int64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
@@ -54,12 +50,8 @@ def to_int64(value: Any, is_text: bool) -> int:
 def to_float(value: Any, is_text: bool) -> float:
     """Returns the value rounded to float32, as the encoder stores it.
 
-    Args:
-        value: the value in a row.
-        is_text: whether the table is untyped text, as CSV is.
-
-    Raises:
-        RecordError: wrong_type, if it is not a number or exceeds the range of float32.
+    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
+    is not a number or exceeds the range of float32.
     """
     try:
         return float(struct.unpack("<f", struct.pack("<f", to_number(value, is_text)))[0])
@@ -70,12 +62,8 @@ def to_float(value: Any, is_text: bool) -> float:
 def to_number(value: Any, is_text: bool) -> float:
     """Returns the value as a float64.
 
-    Args:
-        value: the value in a row.
-        is_text: whether the table is untyped text, as CSV is.
-
-    Raises:
-        RecordError: wrong_type, if it is not a number or exceeds the range of float64.
+    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
+    is not a number or exceeds the range of float64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
@@ -92,12 +80,8 @@ def to_number(value: Any, is_text: bool) -> float:
 def to_bytes(value: Any, is_text: bool) -> bytes:
     """Returns text as UTF-8, and bytes unchanged.
 
-    Args:
-        value: the value in a row.
-        is_text: whether the table is untyped text, as CSV is.
-
-    Raises:
-        RecordError: wrong_type, for all other types.
+    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), for
+    all other types.
     """
     if isinstance(value, bytes):
         return value
@@ -129,13 +113,7 @@ CONVERTERS: dict[Kind, Converter] = {
 def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
     """Returns the items of a list. In text tables, a JSON array or a separated list.
 
-    Args:
-        value: the value in a row.
-        feature: the feature that it becomes.
-        is_text: whether the table is untyped text, as CSV is.
-
-    Raises:
-        RecordError: wrong_type, if the value is not a list.
+    Raises RecordError (wrong_type), if the value is not a list.
     """
     if is_text and isinstance(value, str):
         return _items_of_text(value.strip(), feature)
@@ -151,8 +129,7 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
 def single_value(value: Any) -> Any:
     """Returns the single value of a feature; several equal values count as one.
 
-    Raises:
-        RecordError: wrong_type, if the values differ.
+    Raises RecordError (wrong_type), if the values differ.
     """
     if not isinstance(value, Items):
         return value
@@ -166,12 +143,8 @@ def single_value(value: Any) -> Any:
 def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
     """Returns the items of nested lists as one list, in row-major order.
 
-    Args:
-        items: nested lists, as deep as the shape is long.
-        shape: the size of each level; None for any size.
-
-    Raises:
-        RecordError: wrong_type, if the nesting does not match the shape.
+    `shape` is the size of each level; None for any size. Raises RecordError (wrong_type), if the
+    nesting does not match the shape.
 
     >>> flattened([[1, 2], [3, 4], [5, 6]], (None, 2))
     [1, 2, 3, 4, 5, 6]
@@ -190,12 +163,8 @@ def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
 def check_count(count: int, shape: tuple[int | None, ...]) -> None:
     """Checks that a number of items fills a shape.
 
-    Args:
-        count: the number of items.
-        shape: the size of each dimension; None for any size.
-
-    Raises:
-        RecordError: wrong_type, if it does not.
+    `shape` is the size of each dimension; None for any size. Raises RecordError (wrong_type), if it
+    does not.
     """
     sizes = [size for size in shape if size is not None]
     whole = math.prod(sizes)
@@ -207,8 +176,7 @@ def check_count(count: int, shape: tuple[int | None, ...]) -> None:
 def row_lengths(items: list[Any]) -> list[int]:
     """Returns the length of each list in a list.
 
-    Raises:
-        RecordError: wrong_type, if an item is not a list.
+    Raises RecordError (wrong_type), if an item is not a list.
     """
     flattened(items, (None, None))
     return [len(item) for item in items]
@@ -221,11 +189,6 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
     """Returns whether a row has no value for a feature.
 
     In text tables, an empty field is a valid text, but not a number or a class name.
-
-    Args:
-        value: the value in a row.
-        feature: the feature that it becomes.
-        is_text: whether the table is untyped text, as CSV is.
     """
     if value is None:
         return True
@@ -251,10 +214,6 @@ def has_surrogates(text: str) -> bool:
 
 def looks_integer(value: Any, is_text: bool) -> bool:
     """Returns whether a label is an integer; in text tables, one in canonical form.
-
-    Args:
-        value: the value in a row.
-        is_text: whether the table is untyped text, as CSV is.
 
     >>> looks_integer("007", True), looks_integer("7", True), looks_integer(7, False)
     (False, True, True)

@@ -21,24 +21,17 @@ _FORMS = {
 
 
 class TableAddress(NamedTuple):
-    """The address of a lakehouse table.
+    """The address of a lakehouse table."""
 
-    Attributes:
-        kind: `DELTA` or `ICEBERG`.
-        name: the path of the table, or its name with that of its catalog.
-        snapshot: the version or the id of the snapshot; None for the current one.
-    """
-
-    kind: str
-    name: str
-    snapshot: int | None
+    kind: str  # `DELTA` or `ICEBERG`
+    name: str  # the path of the table, or its name with that of its catalog
+    snapshot: int | None  # the version or the id of the snapshot; None for the current one
 
     @classmethod
     def parse(cls, text: str) -> TableAddress | None:
         """Returns the address that a text is; None if it is a path.
 
-        Args:
-            text: a value of `--input` or `--labels`.
+        `text` is a value of `--input` or `--labels`.
 
         >>> TableAddress.parse("delta:tables/birds@7")
         TableAddress(kind='delta', name='tables/birds', snapshot=7)
@@ -61,11 +54,7 @@ class TableAddress(NamedTuple):
     def library(self, name: str) -> Any:
         """Imports a module of the library that reads the table.
 
-        Args:
-            name: the module.
-
-        Raises:
-            UsageError: if the library is not installed.
+        Raises UsageError if the library is not installed.
         """
         try:
             return import_module(name)

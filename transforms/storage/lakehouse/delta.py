@@ -60,12 +60,7 @@ _WITH_FEATURES = 3
 def open_delta(address: TableAddress, since: Mapping[str, int]) -> Layout:
     """Returns a version of a Delta table, or the rows that were added since another one.
 
-    Args:
-        address: the path of the table, and possibly a version.
-        since: the versions whose rows a base version has, by the id of the table.
-
-    Raises:
-        UsageError: if there is no such table or version, or it cannot be read in parallel.
+    Raises UsageError if there is no such table or version, or it cannot be read in parallel.
     """
     if not address.name:
         raise address.malformed()
@@ -116,11 +111,8 @@ def _check_snapshot(address: TableAddress, table: Any) -> None:
 def _load(address: TableAddress, table: Any, version: int | None, remedy: str) -> None:
     """Loads a version of a table.
 
-    Args:
-        address: the address of the table.
-        table: the table.
-        version: the version; None for the one that is loaded.
-        remedy: what to do if the log of the table begins after it.
+    `version` is the version; None for the one that is loaded. `remedy`: what to do if the log of
+    the table begins after it.
     """
     if version in (None, table.version()):
         return
@@ -197,14 +189,7 @@ def _deleted_rows(table: Any) -> dict[str, bytes]:
 
 
 def _files(address: TableAddress, root: str, table: Any, schema: pa.Schema) -> Iterator[TableFile]:
-    """Yields the data files of the loaded version of a table in the order of their paths.
-
-    Args:
-        address: the address of the table.
-        root: the path of the table.
-        table: the table.
-        schema: its columns.
-    """
+    """Yields the data files of the loaded version of a table in the order of their paths."""
     actions, deleted = pa.table(table.get_add_actions()).to_pylist(), _deleted_rows(table)
     for action in sorted(actions, key=lambda action: action["path"]):
         path = action["path"]  # percent-encoded, and relative unless it is in another table

@@ -43,12 +43,8 @@ _EQUALITY_DELETES = (
 def open_iceberg(address: TableAddress, since: Mapping[str, int]) -> Layout:
     """Returns a snapshot of an Iceberg table, or the rows that were added since another one.
 
-    Args:
-        address: the catalog and the table, and possibly the id of a snapshot.
-        since: the snapshots whose rows a base version has, by the id of the table.
-
-    Raises:
-        UsageError: if there is no such table or snapshot, or it cannot be read in parallel.
+    `since` is the snapshots whose rows a base version has, by the id of the table. Raises
+    UsageError if there is no such table or snapshot, or it cannot be read in parallel.
     """
     catalog, _, name = address.name.partition(".")
     if not catalog or not all(name.split(".")) or "." not in name:
@@ -101,14 +97,8 @@ def _layout(address: TableAddress, table: Any, since: Mapping[str, int]) -> Layo
 def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) -> dict[int, str]:
     """Returns the operations of a snapshot and those before it, from the oldest.
 
-    Args:
-        address: the address of the table.
-        table: the table.
-        snapshot: the snapshot.
-        first: the id of the oldest one.
-
-    Raises:
-        UsageError: if the snapshot was not made from the oldest one, or those between are missing.
+    Raises UsageError if the snapshot was not made from the oldest one, or those between are
+    missing.
     """
     found = dict[int, str]()
     while snapshot is not None:
@@ -132,11 +122,7 @@ def _no_snapshot(table: Any) -> str:
 def _files(address: TableAddress, table: Any, snapshot: int, schema: Any) -> Iterator[TableFile]:
     """Yields the data files of a snapshot in the order of their paths.
 
-    Args:
-        address: the address of the table.
-        table: the table.
-        snapshot: the id of the snapshot.
-        schema: the columns to read, which may be those of another snapshot.
+    `schema` is the columns to read, which may be those of another snapshot.
     """
     from pyiceberg.io.pyarrow import _read_all_delete_files
 

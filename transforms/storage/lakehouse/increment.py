@@ -14,30 +14,22 @@ WHOLE_TABLE = "Convert the whole table without --append, which also removes dele
 
 @dataclass(frozen=True)
 class History:
-    """The snapshots of a table from that of a base version on.
-
-    Attributes:
-        address: the address of the table.
-        snapshots: their ids, from the oldest; the first is that of the base version.
-        files: returns the data files of a snapshot.
-        is_rewrite: returns whether a snapshot has the same rows as the one before it, in other
-            files, as after a compaction.
-        operation: returns the operation of a snapshot, for messages; "" if it is unknown.
-        noun: the word for a snapshot.
-    """
+    """The snapshots of a table from that of a base version on."""
 
     address: TableAddress
-    snapshots: Sequence[int]
+    snapshots: Sequence[int]  # their ids, from the oldest; the first is that of the base version
     files: Callable[[int], tuple[TableFile, ...]]
+    # Returns whether a snapshot has the same rows as the one before it, in other files, as after a
+    # compaction.
     is_rewrite: Callable[[int], bool]
+    # Returns the operation of a snapshot, for messages; "" if it is unknown.
     operation: Callable[[int], str]
     noun: str = "snapshot"
 
     def files_by_rows(self, number: int) -> dict[tuple[str, bytes], TableFile]:
         """Returns the files of a snapshot by their path and their deleted rows.
 
-        Args:
-            number: the position of the snapshot in `snapshots`.
+        `number` is the position of the snapshot in `snapshots`.
         """
         files = self.files(self.snapshots[number])
         return {(f.path, f.data_file.deleted if f.data_file else b""): f for f in files}
@@ -47,12 +39,8 @@ def added_files(history: History) -> tuple[TableFile, ...]:
     """Returns the files with the rows that were added after the first snapshot, sorted by path.
 
     Rows that were compacted into one file with older ones are read from their files before that.
-
-    Args:
-        history: the snapshots.
-
-    Raises:
-        UsageError: if rows of the first snapshot were changed or deleted, or if a file is missing.
+    Raises UsageError if rows of the first snapshot were changed or deleted, or if a file is
+    missing.
     """
     last, start = len(history.snapshots) - 1, 0
     before, current = history.files_by_rows(0), history.files_by_rows(last)
@@ -82,13 +70,7 @@ def _next_rewrite(history: History, start: int) -> int:
 
 
 def _changed(history: History, start: int, stop: int) -> str:
-    """Returns the message on the first snapshot that lacks rows of an earlier one.
-
-    Args:
-        history: the snapshots.
-        start: the position of the earlier one.
-        stop: a position after the later one.
-    """
+    """Returns the message on the first snapshot that lacks rows of an earlier one."""
     before, snapshots = history.files_by_rows(start).keys(), history.snapshots
     changed = (n for n in range(start + 1, stop) if not before <= history.files_by_rows(n).keys())
     found = snapshots[next(changed)]

@@ -37,8 +37,7 @@ _CODE = re.compile(r"\b(?:HTTP |status(?: code)?:? )(\d{3})\b")
 def request(call: Callable[[], T]) -> T:
     """Returns the result of a call of Beam's file systems, with retries of transient errors.
 
-    Raises:
-        OSError: if no attempt succeeds.
+    Raises OSError if no attempt succeeds.
     """
     current_options()  # Beam raises in a worker without options
     share_s3_clients()  # here, because workers in Beam's containers do not run our start-up code

@@ -55,13 +55,8 @@ _UNSIGNED = {"skip_signature": True}
 def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
     """Returns a client of a bucket.
 
-    Args:
-        bucket: the name of the bucket.
-        options: the Beam options with credentials and endpoints.
-        retries: the retry configuration, `ONCE` or `MANY_PAGES`.
-
-    Raises:
-        ImportError: if boto3 is not installed.
+    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if boto3 is not
+    installed.
     """
     from obstore.auth.boto3 import Boto3CredentialProvider
 
@@ -82,12 +77,7 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
 def s3_settings(bucket: str, options: PipelineOptions) -> dict[str, str]:
     """Returns the settings of a bucket for libraries with their own client, in Rust's object_store.
 
-    Args:
-        bucket: the name of the bucket.
-        options: the Beam options with credentials and endpoints.
-
-    Raises:
-        ImportError: if boto3 is not installed.
+    Raises ImportError if boto3 is not installed.
     """
     session, endpoint, region = _s3_session(bucket, options)
     found = {"aws_endpoint": endpoint, "aws_region": region}
@@ -137,9 +127,7 @@ def _s3_session(bucket: str, options: PipelineOptions) -> tuple[Any, str, str]:
 def region_of(client: Any, bucket: str) -> str | None:
     """Returns the region of a bucket, which S3 states even when it denies access.
 
-    Args:
-        client: an S3 client of boto3.
-        bucket: the name of the bucket.
+    `client` is an S3 client of boto3.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -156,13 +144,8 @@ def region_of(client: Any, bucket: str) -> str | None:
 def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
     """Returns a client of a bucket.
 
-    Args:
-        bucket: the name of the bucket.
-        options: the Beam options with credentials and endpoints.
-        retries: the retry configuration, `ONCE` or `MANY_PAGES`.
-
-    Raises:
-        ImportError: if google-auth is not installed.
+    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if google-auth
+    is not installed.
     """
     if emulator := os.environ.get(GCS_EMULATOR):
         url = emulator if "://" in emulator else f"http://{emulator}"
@@ -191,14 +174,8 @@ def _google_access(options: PipelineOptions) -> dict[str, Any]:
 def azure_store(account: str, container: str, options: PipelineOptions, retries: Any) -> AzureStore:
     """Returns a client of a container of a storage account, by connection string or identity.
 
-    Args:
-        account: the name of the storage account.
-        container: the name of the container.
-        options: the Beam options with credentials and endpoints.
-        retries: the retry configuration, `ONCE` or `MANY_PAGES`.
-
-    Raises:
-        ImportError: if there is no connection string, and azure-identity is not installed.
+    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if there is no
+    connection string, and azure-identity is not installed.
     """
     azure = options.view_as(AzureOptions)
     text = azure.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")

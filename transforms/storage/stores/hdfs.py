@@ -112,9 +112,8 @@ HDFS = _HdfsStore()
 def _read(reader: Any, limit: int | None) -> bytes:
     """Returns the bytes of a reader, read in chunks.
 
-    Raises:
-        TooSlowError: after `_MAX_SECONDS`, even while bytes arrive.
-        TooLargeError: above `limit` bytes.
+    Raises TooSlowError: after `_MAX_SECONDS`, even while bytes arrive. Raises TooLargeError: above
+    `limit` bytes.
     """
     parts, size, deadline = [], 0, time.monotonic() + _MAX_SECONDS
     while part := reader.read(_CHUNK_BYTES):

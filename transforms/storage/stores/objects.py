@@ -64,18 +64,11 @@ _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 
 class ObjectPath(NamedTuple):
-    """The address of an object.
+    """The address of an object."""
 
-    Attributes:
-        scheme: "s3", "gs" or "azfs".
-        account: storage account of Azure; "" elsewhere.
-        bucket: bucket or container.
-        key: name of the object within the bucket.
-    """
-
-    scheme: str
-    account: str
-    bucket: str
+    scheme: str  # "s3", "gs" or "azfs"
+    account: str  # storage account of Azure; "" elsewhere
+    bucket: str  # bucket or container
     key: str
 
 
@@ -102,15 +95,9 @@ def get_with_version_tag(
 ) -> tuple[bytes, str]:
     """Returns the bytes of an object, or a range of them, and its version tag, in one request.
 
-    Args:
-        path: the object.
-        start: the first byte; None for the whole file.
-        stop: the byte after the last.
-        limit: the maximum number of bytes.
-
-    Raises:
-        OSError: if the object cannot be read; FileNotFoundError if it does not exist;
-            TooLargeError above `limit` bytes, before the body is read.
+    `start` is the first byte; None for the whole file. `limit` is the maximum number of bytes.
+    Raises OSError if the object cannot be read; FileNotFoundError if it does not exist;
+    TooLargeError above `limit` bytes, before the body is read.
     """
     if start is None or stop is None:
         return _request(path, lambda store: _content(obstore.get(store, path.key), limit))
@@ -125,8 +112,7 @@ def get_with_version_tag(
 def version_tag(path: ObjectPath) -> str:
     """Returns the version tag of an object: its size, and its ETag or modification time.
 
-    Raises:
-        OSError: if the store does not answer; FileNotFoundError if the object does not exist.
+    Raises OSError if the store does not answer; FileNotFoundError if the object does not exist.
     """
     return _request(path, lambda store: _version_tag(obstore.head(store, path.key)))
 
@@ -134,13 +120,9 @@ def version_tag(path: ObjectPath) -> str:
 def put(path: ObjectPath, data: Any, mode: Any = "overwrite") -> Version:
     """Writes a whole object with one request, and returns its version.
 
-    Args:
-        path: the object.
-        data: bytes, or a file that is mapped into memory: it is sent without a copy.
-        mode: "overwrite"; or "create", or the only version to replace.
-
-    Raises:
-        OSError: if it cannot be written; FileExistsError if `mode` forbids it.
+    `data`: bytes, or a file that is mapped into memory: it is sent without a copy. `mode`:
+    "overwrite"; or "create", or the only version to replace. Raises OSError if it cannot be
+    written; FileExistsError if `mode` forbids it.
     """
     return _request(
         path,
@@ -152,9 +134,7 @@ def put(path: ObjectPath, data: Any, mode: Any = "overwrite") -> Version:
 def copy(source: str, target: str) -> bool:
     """Has a store copy an object within a bucket; returns whether it did.
 
-    Args:
-        source: the URL of the object.
-        target: the URL of the copy, which is replaced if it exists.
+    `target` is the URL of the copy, which is replaced if it exists.
     """
     one, other = parse(source), parse(target)
     if one is None or other is None or one._replace(key="") != other._replace(key=""):
@@ -169,8 +149,7 @@ def copy(source: str, target: str) -> bool:
 def version(path: ObjectPath) -> Version:
     """Returns the version of an object.
 
-    Raises:
-        OSError: if the store does not answer; FileNotFoundError if the object does not exist.
+    Raises OSError if the store does not answer; FileNotFoundError if the object does not exist.
     """
     return _request(path, lambda store: _version(obstore.head(store, path.key)))
 
@@ -392,14 +371,9 @@ class _Clients:
 def library_settings(root: str) -> dict[str, str]:
     """Returns the settings of a store for a library that accesses it with its own client.
 
-    Google's client reads its environment.
-
-    Args:
-        root: a path, local or in a store.
-
-    Raises:
-        OSError: if the extra of the store is not installed.
-        ValueError: if such libraries cannot use the store.
+    Google's client reads its environment. `root` is a path, local or in a store. Raises OSError if
+    the extra of the store is not installed. Raises ValueError if such libraries cannot use the
+    store.
     """
     if not is_url(root):
         return {}

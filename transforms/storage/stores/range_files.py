@@ -33,9 +33,7 @@ class BoundedFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Sets and returns the position, which may be past the end; reads there are empty.
 
-        Args:
-            offset: number of bytes.
-            whence: what they are counted from, as for `io.IOBase.seek`.
+        `offset` is number of bytes. `whence`: what they are counted from, as for `io.IOBase.seek`.
         """
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
@@ -54,21 +52,15 @@ class BoundedFile(io.RawIOBase):
     def fill(self, buffer: memoryview, start: int) -> int:
         """Fills a buffer with the bytes from `start`, all of which are within the size.
 
-        Args:
-            buffer: receives the bytes; not empty.
-            start: position of the first byte.
-
-        Returns:
-            The number of bytes read.
+        Returns the number of bytes read. `buffer`: receives the bytes; not empty.
         """
 
 
 def open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
     """Opens a seekable file over range requests; reads raise `EOFError` if the file is shorter.
 
-    Args:
-        size: bytes of the file.
-        read: returns the bytes of a range: (first byte, byte after the last).
+    `size`: bytes of the file. `read`: returns the bytes of a range: (first byte, byte after the
+    last).
     """
     return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
 

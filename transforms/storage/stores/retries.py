@@ -53,8 +53,7 @@ _backoff = wait_exponential(multiplier=0.125, max=8) + wait_random_exponential(0
 class TransientError(OSError):
     """A failed request that may succeed if it is retried.
 
-    Attributes:
-        wait: the wait that the server asks for, in seconds.
+    `wait` is the wait that the server asks for, in seconds.
     """
 
     def __init__(self, what: str, wait: float = 0.0) -> None:
@@ -88,13 +87,9 @@ def seconds_of(retry_after: str | None) -> float:
 def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
     """Returns the result of a request, retried as long as it raises TransientError.
 
-    Args:
-        request: a function that makes one attempt.
-        seconds: the time limit; no attempt starts after it.
-
-    Raises:
-        OSError: the last error, with the number of attempts and the elapsed time.
-        TooSlowError: after the time limit, with the last error.
+    `seconds` is the time limit; no attempt starts after it. Raises OSError: the last error, with
+    the number of attempts and the elapsed time. Raises TooSlowError: after the time limit, with the
+    last error.
     """
     deadline = time.monotonic() + seconds
 

@@ -42,13 +42,7 @@ class Store:
             return stream.read()
 
     def open_range(self, path: str, start: int, stop: int) -> BinaryIO:
-        """Opens a byte range of a file; its reads raise `EOFError` if the file is shorter.
-
-        Args:
-            path: the file.
-            start: the first byte.
-            stop: the byte after the last.
-        """
+        """Opens a byte range of a file; its reads raise `EOFError` if the file is shorter."""
 
         def read(first: int, end: int) -> bytes:
             return self.read(path, start + first, start + end, end - first)[0]
@@ -58,11 +52,8 @@ class Store:
     def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
         """Returns the bytes of a file, or a range of them, and its version tag.
 
-        Args:
-            path: the file.
-            start: the first byte; None for the whole file.
-            stop: the byte after the last.
-            limit: the maximum number of bytes, above which it raises TooLargeError.
+        `start` is the first byte; None for the whole file. `limit` is the maximum number of bytes,
+        above which it raises TooLargeError.
         """
         return request(lambda: _read(_open(path), start, stop, limit)), None
 
@@ -73,10 +64,7 @@ class Store:
     def write(self, path: str, data: bytes, with_folders: bool) -> None:
         """Writes a whole file, replacing an existing one.
 
-        Args:
-            path: the file.
-            data: the content of the file.
-            with_folders: whether to create missing folders, in stores that do not always do so.
+        `with_folders`: whether to create missing folders, in stores that do not always do so.
         """
 
         def attempt() -> None:
@@ -86,12 +74,7 @@ class Store:
         request(attempt)
 
     def move(self, source: str, target: str) -> None:
-        """Renames a file: object stores copy it.
-
-        Args:
-            source: the path of the file.
-            target: the new path.
-        """
+        """Renames a file: object stores copy it."""
         copy([source], [target])
         self.delete(source)
 
@@ -102,12 +85,7 @@ class Store:
         self.delete_files([*below, path] if self.is_file(path) else below, path)
 
     def delete_files(self, paths: Sequence[str], directory: str) -> None:
-        """Deletes files in order, if they exist, then the folders that have become empty.
-
-        Args:
-            paths: the files.
-            directory: the folder that they are in.
-        """
+        """Deletes files in order, if they exist, then the folders that have become empty."""
         for start in range(0, len(paths), _BATCH):
             request(partial(FileSystems.delete, list(paths[start : start + _BATCH])))
 
@@ -126,9 +104,8 @@ class Store:
     def files_below(self, directory: str, pattern: str) -> list[str]:
         """Returns the names of files below a folder that match a pattern, sorted.
 
-        Args:
-            directory: the folder, taken literally even if its name has wildcards.
-            pattern: a glob pattern; `**` matches any depth.
+        `directory` is the folder, taken literally even if its name has wildcards. `pattern` is a
+        glob pattern; `**` matches any depth.
         """
         matches = re.compile(FileSystem.translate_pattern(pattern)).match
         return list(filter(matches, self.all_files_below(directory)))
@@ -177,12 +154,7 @@ BEAM = Store()
 def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
     """Copies files within a store, on the server side.
 
-    Args:
-        sources: the files.
-        targets: the path of each copy.
-
-    Raises:
-        OSError: if a file cannot be copied.
+    Raises OSError if a file cannot be copied.
     """
     for start in range(0, len(sources), _BATCH):
         batch = slice(start, start + _BATCH)

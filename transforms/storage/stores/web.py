@@ -84,21 +84,17 @@ class _Read(threading.local):
 
     Checked at each read of a socket, so that they include headers, redirects and chunk framing.
 
-    Attributes:
-        deadline: end of the read, by the monotonic clock.
-        bytes_left: number of bytes that may still arrive.
-        only_public: whether hosts must have public addresses.
+    `only_public`: whether hosts must have public addresses.
     """
 
     deadline = math.inf
-    bytes_left: float = math.inf
+    bytes_left: float = math.inf  # number of bytes that may still arrive
     only_public = True
 
     def seconds_left(self, most: float) -> float:
         """Returns the seconds to wait for a host, at most `most`.
 
-        Raises:
-            TimeoutError: after the deadline.
+        Raises TimeoutError: after the deadline.
         """
         left = self.deadline - time.monotonic()
         if left <= 0:
@@ -108,8 +104,7 @@ class _Read(threading.local):
     def count(self, size: int) -> None:
         """Counts received bytes.
 
-        Raises:
-            _Stop: if the response exceeds the limit.
+        Raises _Stop if the response exceeds the limit.
         """
         self.bytes_left -= size
         if self.bytes_left < 0:
@@ -133,14 +128,9 @@ def get(
 ) -> bytes:
     """Returns the bytes of a file on the web, or a range of them.
 
-    Args:
-        url: the file.
-        start: the first byte; None for the whole file.
-        stop: the byte after the last.
-        limit: the maximum number of bytes; None for `--max_image_bytes`.
-
-    Raises:
-        OSError: if the file cannot be read; FileNotFoundError if it does not exist.
+    `start` is the first byte; None for the whole file. `limit` is the maximum number of bytes; None
+    for `--max_image_bytes`. Raises OSError if the file cannot be read; FileNotFoundError if it does
+    not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_SECONDS
@@ -155,12 +145,8 @@ def get(
 def download(url: str, target: BinaryIO) -> None:
     """Downloads a table, which may be larger than an image.
 
-    Args:
-        url: the table.
-        target: file to write to; truncated before each attempt.
-
-    Raises:
-        OSError: if the file cannot be read; FileNotFoundError if it does not exist.
+    `target`: file to write to; truncated before each attempt. Raises OSError if the file cannot be
+    read; FileNotFoundError if it does not exist.
     """
     web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_TABLE_SECONDS
@@ -214,11 +200,7 @@ def _downloaded(url: str) -> BinaryIO:
 
 
 class Web:
-    """Pooled connections to the web, shared by all threads.
-
-    Attributes:
-        settings: the limits for reading from the web.
-    """
+    """Pooled connections to the web, shared by all threads."""
 
     def __init__(self, settings: WebSettings) -> None:
         self.settings = settings
@@ -240,16 +222,9 @@ class Web:
     ) -> Iterator[bytes]:
         """Yields the bytes of one attempt; follows redirects.
 
-        Args:
-            url: the file.
-            start: the first byte; None for the whole file.
-            stop: the byte after the last.
-            limit: maximum number of bytes, or None.
-            deadline: end of the read, by the monotonic clock.
-
-        Raises:
-            TransientError: if another attempt may succeed.
-            OSError: if no attempt can succeed.
+        `start` is the first byte; None for the whole file. `limit`: maximum number of bytes, or
+        None. `deadline`: end of the read, by the monotonic clock. Raises TransientError if another
+        attempt may succeed. Raises OSError if no attempt can succeed.
         """
         with _translated_errors():
             response = self._open(url, start, stop, limit, deadline)
@@ -262,26 +237,16 @@ class Web:
     def length(self, url: str, deadline: float) -> int | None:
         """Returns the size of a file in bytes, or None if its host does not state it.
 
-        Args:
-            url: the file.
-            deadline: end of the request, by the monotonic clock.
-
-        Raises:
-            TransientError: if another attempt may succeed.
-            OSError: if no attempt can succeed.
+        `deadline`: end of the request, by the monotonic clock. Raises TransientError if another
+        attempt may succeed. Raises OSError if no attempt can succeed.
         """
         return _stated_length(self._without_body(url, None, None, deadline))
 
     def ranged_length(self, url: str, deadline: float) -> int | None:
         """Returns the size of a file in bytes, or None if its host ignores byte ranges.
 
-        Args:
-            url: the file.
-            deadline: end of the request, by the monotonic clock.
-
-        Raises:
-            TransientError: if another attempt may succeed.
-            OSError: if no attempt can succeed.
+        `deadline`: end of the request, by the monotonic clock. Raises TransientError if another
+        attempt may succeed. Raises OSError if no attempt can succeed.
         """
         response = self._without_body(url, 0, 1, deadline)
         stated = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -339,8 +304,7 @@ class Web:
 def _joined(address: WebAddress, location: str) -> str:
     """Returns the target of a redirect.
 
-    Raises:
-        OSError: if it is not a web address.
+    Raises OSError if it is not a web address.
     """
     try:
         to = urljoin(str(address), location)
@@ -412,8 +376,7 @@ def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
 def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: int | None) -> None:
     """Rejects a partial response that is not the requested range.
 
-    Raises:
-        OSError: for another range, or if the whole file was requested.
+    Raises OSError: for another range, or if the whole file was requested.
     """
     if response.status != 206:
         return
