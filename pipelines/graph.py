@@ -153,7 +153,7 @@ def publish_rows(
         assigned=assigned.counts,
         duplicates=distinct.duplicates,
         group_leaks=distinct.rows | "CompareGroups" >> FindGroupLeaks()
-        if groups_may_span_splits(config)
+        if _groups_may_span_splits(config)
         else None,
         findings=shards | "FindImageIssues" >> FindImageIssues(work, plan),
         rejects=rejects,
@@ -327,7 +327,7 @@ def _assigns_where_read(config: ConvertConfig) -> bool:
     return config.near_duplicates != "keep_together" and not keys_may_span_shards(config)
 
 
-def groups_may_span_splits(config: ConvertConfig) -> bool:
+def _groups_may_span_splits(config: ConvertConfig) -> bool:
     """Returns whether rows of one group can be in different splits.
 
     A row's own split, and the split of its key in the base version, override that of its group.

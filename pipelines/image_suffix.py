@@ -39,7 +39,7 @@ def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:
     if config.image_suffix is not None:
         return ""
     try:
-        found = [suffixes_of(address) for address in _addresses(config, tables)]
+        found = [_suffixes_of(address) for address in _addresses(config, tables)]
     except (OSError, ValueError, RecordError):  # reported when the images are read
         return ""
     several = {suffix for suffixes in found for suffix in suffixes}
@@ -58,7 +58,7 @@ def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
         return False
 
 
-def suffixes_of(address: str) -> list[str]:
+def _suffixes_of(address: str) -> list[str]:
     """Returns the suffixes with which files exist; "" stands for the file without a suffix."""
     if has_image_suffix(address) or is_web(address):
         return [""]

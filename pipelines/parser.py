@@ -109,7 +109,7 @@ class _Join(argparse.Action):
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
 
-def add_convert_flags(parser: argparse.ArgumentParser) -> None:
+def _add_convert_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill convert`."""
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -203,7 +203,7 @@ _STORE_FLAGS = (
 )
 
 
-def add_verify_flags(parser: argparse.ArgumentParser) -> None:
+def _add_verify_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill verify`."""
     parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="dataset or TFRecord files")
     parser.add_argument("--decode", action="store_true", help="also decode every image")
@@ -212,7 +212,7 @@ def add_verify_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_diff_flags(parser: argparse.ArgumentParser) -> None:
+def _add_diff_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill diff`."""
     text = "two or more datasets, oldest first; or DIR/NAME, for all of its versions"
     parser.add_argument("paths", nargs="+", metavar="DIR", help=text)
@@ -225,7 +225,7 @@ def add_diff_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
+def _add_inspect_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill inspect`."""
     parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="dataset or TFRecord files")
     parser.add_argument(
@@ -242,7 +242,7 @@ def add_inspect_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", metavar="PRESET|FILE", help="report differences from a schema")
 
 
-def add_schema_flags(parser: argparse.ArgumentParser) -> None:
+def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill schema`."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -255,12 +255,12 @@ def add_schema_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_versions_flags(parser: argparse.ArgumentParser) -> None:
+def _add_versions_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill versions`."""
     parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
 
 
-def add_gc_flags(parser: argparse.ArgumentParser) -> None:
+def _add_gc_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill gc`."""
     parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
     parser.add_argument(
@@ -269,7 +269,7 @@ def add_gc_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry_run", action="store_true", help="list them, and delete nothing")
 
 
-def add_forget_flags(parser: argparse.ArgumentParser) -> None:
+def _add_forget_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill forget`."""
     parser.epilog = "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
     parser.add_argument("directory", metavar="DIR", help="newest version of a dataset, or DIR/NAME")
@@ -291,7 +291,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def add_completion_flags(parser: argparse.ArgumentParser) -> None:
+def _add_completion_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill completion`."""
     parser.add_argument("shell", choices=SHELLS)
 
@@ -319,26 +319,26 @@ class Command(NamedTuple):
 COMMANDS = {
     "convert": Command(
         "convert tables and images to a verified dataset",
-        add_convert_flags,
+        _add_convert_flags,
         reads_stores=False,
         runs_pipeline=True,
         common=_COMMON,
     ),
-    "verify": Command("verify a published dataset, or TFRecord files", add_verify_flags),
-    "diff": Command("compare datasets by key", add_diff_flags),
-    "inspect": Command("show records", add_inspect_flags),
-    "versions": Command("list the versions of a dataset", add_versions_flags),
-    "gc": Command("delete old versions of a dataset", add_gc_flags),
+    "verify": Command("verify a published dataset, or TFRecord files", _add_verify_flags),
+    "diff": Command("compare datasets by key", _add_diff_flags),
+    "inspect": Command("show records", _add_inspect_flags),
+    "versions": Command("list the versions of a dataset", _add_versions_flags),
+    "gc": Command("delete old versions of a dataset", _add_gc_flags),
     "forget": Command(
         "make a version without some records",
-        add_forget_flags,
+        _add_forget_flags,
         reads_stores=False,
         runs_pipeline=True,
     ),
-    "schema": Command("print a schema and code that reads it, or infer one", add_schema_flags),
+    "schema": Command("print a schema and code that reads it, or infer one", _add_schema_flags),
     "completion": Command(
         "print a script that completes commands and flags",
-        add_completion_flags,
+        _add_completion_flags,
         reads_stores=False,
     ),
 }

@@ -67,7 +67,7 @@ def publish(
         return state
     target.check_active(context)
     try:
-        check_publishable(info, config, target)
+        _check_publishable(info, config, target)
     except RecordmillError as reason:
         damaged = {problem.file for problem in info.problems}
         target.forget_damaged(damaged, [shard.entry.file for shard in info.shards])
@@ -98,7 +98,7 @@ def _state_of_earlier_attempt(target: Target, context: RunContext) -> str | None
     return None
 
 
-def check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
+def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
     """Checks that a dataset is verified, and within the reject budget.
 
     Raises VerificationFailed if a shard differs from what was written, or row counts do not match.
@@ -176,7 +176,7 @@ def report(
     )
 
 
-def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
+def _sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
     """Returns the files that describe the shards: content by file name."""
     resolved = info.plan.resolved
     files = {layout.SCHEMA: tensorflow_metadata.schema_text(resolved).encode("utf-8")}
@@ -210,7 +210,7 @@ def _commit(
     base: Base | None,
     removed: RemovedRecords | None,
 ) -> str:
-    files = sidecars(info, config)
+    files = _sidecars(info, config)
     certificate = None
     if base and removed:
         started = datetime.fromtimestamp(int(context.started), timezone.utc)

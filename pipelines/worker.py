@@ -59,9 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = _parser().parse_known_args(argv)[0]
     limit_allocator_caches()
     if flags.pool is None:
-        work(flags)
+        _work(flags)
     else:
-        serve(flags.host, flags.pool)
+        _serve(flags.host, flags.pool)
     return 0
 
 
@@ -123,7 +123,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         _end(workers)
 
 
-def serve(host: str, port: int) -> None:
+def _serve(host: str, port: int) -> None:
     """Serves workers until SIGTERM or SIGINT, and then ends all of them.
 
     Raises RuntimeError if the port is in use.
@@ -144,7 +144,7 @@ def serve(host: str, port: int) -> None:
     pool.end()
 
 
-def work(flags: argparse.Namespace) -> None:
+def _work(flags: argparse.Namespace) -> None:
     """Runs Beam's worker with the pipeline options of the engine, and then exits the process.
 
     It exits without Python's finalization, which would wait for the decoding subprocesses. These
@@ -158,7 +158,7 @@ def work(flags: argparse.Namespace) -> None:
         wait_for_ready=True,
     )
     channel.close()
-    os.environ.update(worker_environment(flags, answer.info))
+    os.environ.update(_worker_environment(flags, answer.info))
     beam_patches.apply()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads a worker's output
     code = 1
@@ -172,7 +172,7 @@ def work(flags: argparse.Namespace) -> None:
         os._exit(code)
 
 
-def worker_environment(
+def _worker_environment(
     flags: argparse.Namespace, info: beam_provision_api_pb2.ProvisionInfo
 ) -> dict[str, str]:
     """Returns the environment variables that Beam's worker reads.

@@ -267,11 +267,11 @@ def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[
             for label, count in counts.get(feature, {}).items():
                 new[resolved.class_name(feature, label)] += count
         if old and new:
-            found[feature] = class_drift(old, new)
+            found[feature] = _class_drift(old, new)
     return {feature: drift for feature, drift in found.items() if drift != ClassDrift()}
 
 
-def class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
+def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
     """Returns how the sizes of classes differ.
 
     `old` is the number of occurrences of each class in the base version.

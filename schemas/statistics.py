@@ -216,10 +216,10 @@ class ImageTally:
         """Adds an image."""
         self.formats[image.format] += 1
         self.channels[image.channels] += 1
-        self.widths[bin_of(image.width, SIDE_STEPS)] += 1
-        self.heights[bin_of(image.height, SIDE_STEPS)] += 1
-        self.ratios[bin_of(image.width / image.height, RATIO_STEPS)] += 1
-        self.sizes[bin_of(image.bytes, SIDE_STEPS)] += 1
+        self.widths[_bin_of(image.width, SIDE_STEPS)] += 1
+        self.heights[_bin_of(image.height, SIDE_STEPS)] += 1
+        self.ratios[_bin_of(image.width / image.height, RATIO_STEPS)] += 1
+        self.sizes[_bin_of(image.bytes, SIDE_STEPS)] += 1
         self.total_bytes += image.bytes
         for name in ("width", "height", "bytes"):
             value = getattr(image, name)
@@ -246,7 +246,7 @@ class ImageTally:
         self.extremes[name] = (min(low, least), max(high, most))
 
 
-def bin_of(value: float, steps: int) -> int:
+def _bin_of(value: float, steps: int) -> int:
     """Returns the bin of a number.
 
     >>> bin_of(640, 1), bin_of(4 / 3, RATIO_STEPS), bin_of(1, 4)

@@ -109,10 +109,10 @@ class Projection:
     def apply(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of the projected columns of a row."""
         if self.columns is None:
-            return flat_values(values)
+            return _flat_values(values)
         found = {name: values[name] for name in self.columns if name in values}
         if len(found) < len(self.columns):
-            below = {n: field_of(values, n) for n in self.columns if n not in found and "." in n}
+            below = {n: _field_of(values, n) for n in self.columns if n not in found and "." in n}
             found |= {name: value for name, value in below.items() if value is not ABSENT}
         return found
 
@@ -201,7 +201,7 @@ class Probe:
 ABSENT: Any = object()
 
 
-def field_of(values: Mapping[str, Any], path: str) -> Any:
+def _field_of(values: Mapping[str, Any], path: str) -> Any:
     """Returns the value of a field within the objects of a row; `ABSENT` if there is none.
 
     `path` is a column and a field, such as `patient.id`; in a list of objects, it names the list of
@@ -222,7 +222,7 @@ def field_of(values: Mapping[str, Any], path: str) -> Any:
 
 def _field(value: Any, name: str) -> Any:
     if isinstance(value, dict):
-        return value[name] if name in value else field_of(value, name)
+        return value[name] if name in value else _field_of(value, name)
     if not isinstance(value, list) or not any(isinstance(item, dict) for item in value):
         return [] if value == [] else ABSENT
     found = [_field(item, name) for item in value]
@@ -244,7 +244,7 @@ def column_names(values: Mapping[str, Any]) -> Iterator[str]:
                 yield from (f"{name}.{field}" for field in column_names(item))
 
 
-def flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
+def _flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a row with a column for each field of its objects, except for images.
 
     >>> flat_values({"id": 7, "patient": {"age": 40, "name": {"last": "Doe"}}})
@@ -256,6 +256,6 @@ def flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         # A dict with bytes is an image, as Hugging Face Datasets represents it.
         is_object = isinstance(value, dict) and "bytes" not in value
-        below = flat_values(value) if is_object else {}
+        below = _flat_values(value) if is_object else {}
         found |= {f"{name}.{field}": inner for field, inner in below.items()} or {name: value}
     return found

@@ -64,7 +64,7 @@ def parse_schema(text: str | bytes, where: str) -> Schema:
     try:
         return Schema.model_validate(document)
     except ValidationError as error:
-        place, problem = first_problem(error, Schema, node)
+        place, problem = _first_problem(error, Schema, node)
         raise UsageError(f"{where}{place}: {problem}") from error
 
 
@@ -109,11 +109,11 @@ def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        check_size(node)
+        _check_size(node)
         repeated = _duplicate_key(node)  # the constructor would keep only the last value
         document = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
-        place, problem = problem_of(error)
+        place, problem = _problem_of(error)
         raise UsageError(f"{where}{place}: not a YAML file: {problem}") from error
     except ValueError as error:
         raise UsageError(f"{where}: not a YAML file that can be read: {error}") from error
@@ -132,14 +132,14 @@ Location = Sequence[int | str]
 MAX_NODES = 100_000
 
 
-def problem_of(error: yaml.YAMLError) -> tuple[str, str]:
+def _problem_of(error: yaml.YAMLError) -> tuple[str, str]:
     """Returns the position of a syntax error, as ":3:7", and its message."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     return ("", problem) if mark is None else (_written(mark), problem)
 
 
-def check_size(node: yaml.Node | None) -> None:
+def _check_size(node: yaml.Node | None) -> None:
     """Rejects a document whose aliases expand to too many nodes, without expanding them.
 
     Raises ValueError if there are more than `MAX_NODES`, or an alias refers to its own parent.
@@ -177,7 +177,7 @@ def _duplicate_key(node: yaml.Node | None) -> tuple[str, str] | None:
     return next((found for child in children if (found := _duplicate_key(child))), None)
 
 
-def first_problem(
+def _first_problem(
     error: ValidationError, model: type[BaseModel], node: yaml.Node
 ) -> tuple[str, str]:
     """Returns the first problem of a document: its position, as ":3:7", and a message."""

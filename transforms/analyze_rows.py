@@ -151,7 +151,7 @@ class AnalyzeRows(beam.PTransform):
                 self.analyzer, config.records_per_shard, ranges
             )
         return analysis | "Plan" >> beam.Map(
-            make_plan, self.analyzer, AsIter(starts), AsIter(ranges), AsIter(whole)
+            _make_plan, self.analyzer, AsIter(starts), AsIter(ranges), AsIter(whole)
         )
 
 
@@ -173,9 +173,9 @@ class FindShardStarts(beam.PTransform):
         positions = (
             rows
             # What decides the split of a row is small: it waits for the ranges in place of the row.
-            | "OrderOfRow" >> beam.Map(order_of_rows, self.analyzer)
+            | "OrderOfRow" >> beam.Map(_order_of_rows, self.analyzer)
             | "OrderByBucket"
-            >> beam.FlatMap(order_by_bucket, AsIter(self.ranges), self.analyzer).with_output_types(
+            >> beam.FlatMap(_order_by_bucket, AsIter(self.ranges), self.analyzer).with_output_types(
                 tuple[Bucket, bytes]
             )
             | "GroupByBucket" >> beam.GroupByKey()  # ((split, bucket), [8 bytes of an order hash])
@@ -185,10 +185,10 @@ class FindShardStarts(beam.PTransform):
             positions
             | "CountPositions" >> beam.MapTuple(_count)  # ((split, bucket), records)
             | "CountsByBucket" >> beam.combiners.ToDict()  # {(split, bucket): records}
-            | "FirstRanks" >> beam.Map(ranks_of_buckets, self.records)  # {(split, bucket): rank}
+            | "FirstRanks" >> beam.Map(_ranks_of_buckets, self.records)  # {(split, bucket): rank}
         )
         return positions | "StartsInBucket" >> beam.FlatMap(
-            starts_of_bucket, AsSingleton(ranks), self.records
+            _starts_of_bucket, AsSingleton(ranks), self.records
         )
 
 
@@ -227,7 +227,7 @@ class AnalyzeFn(beam.CombineFn):
         return analysis
 
 
-def make_plan(
+def _make_plan(
     analysis: Analysis,
     analyzer: Analyzer,
     starts: Iterable[tuple[str, int]] = (),
@@ -269,7 +269,7 @@ class RowOrder(NamedTuple):
     stratum: str = ""
 
 
-def order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
+def _order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
     """Returns the order of each row that has a key and is not in a base shard.
 
     `analyzer` is the schema, column mapping and options.
@@ -282,7 +282,7 @@ def order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
     return orders
 
 
-def order_by_bucket(
+def _order_by_bucket(
     rows: Iterable[RowOrder], ranges: Iterable[SplitRanges], analyzer: Analyzer
 ) -> Iterator[tuple[Bucket, bytes]]:
     """Yields ((split, bucket), first bytes of the order hash) of each row.
@@ -306,7 +306,7 @@ def _count(bucket: Bucket, positions: Positions) -> tuple[Bucket, int]:
     return bucket, len(positions)
 
 
-def ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket, int]:
+def _ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket, int]:
     """Returns the rank of the first record of each bucket within its split.
 
     Raises RecordmillError if a split would have too many shards.
@@ -318,7 +318,7 @@ def ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket,
     return first_ranks(counts)
 
 
-def starts_of_bucket(
+def _starts_of_bucket(
     element: tuple[Bucket, Positions], ranks: Mapping[Bucket, int], records: int
 ) -> Iterator[tuple[str, int]]:
     """Yields (split, hash position) of each shard that starts in a bucket.

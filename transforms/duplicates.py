@@ -107,14 +107,14 @@ class FindGroupLeaks(beam.PTransform):
         return (
             rows
             | "SplitOfGroup"
-            >> beam.FlatMap(splits_of_groups).with_output_types(tuple[str, tuple[str, ...]])
+            >> beam.FlatMap(_splits_of_groups).with_output_types(tuple[str, tuple[str, ...]])
             | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
             | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)  # GroupLeakage, of one group
             | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
         )
 
 
-def splits_of_groups(assigned: AssignedRows) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _splits_of_groups(assigned: AssignedRows) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields each group of the rows, and their split."""
     (split, _), refs = assigned
     for group in filter(None, dict.fromkeys(refs.column("group"))):
@@ -170,7 +170,7 @@ class DropDuplicates(beam.PTransform):
             barrier = [AsSingleton(rows | "CountAssigned" >> beam.combiners.Count.Globally())]
         kept: Deduplicated = (
             rows
-            | "SingleRows" >> beam.FlatMap(single_rows)  # ((split, shard), (order, ImageRef))
+            | "SingleRows" >> beam.FlatMap(_single_rows)  # ((split, shard), (order, ImageRef))
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_REFS)
             | "DigestImages"
             >> beam.ParDo(
@@ -208,7 +208,7 @@ class KeepOne(beam.PTransform):
         return Deduplicated(kept.rows, kept[_DUPLICATES], stats)
 
 
-def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
+def _digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
     """Returns the SHA-256 of a reference's image; a unique value for an unreadable image."""
     try:
         if not ref.staged:
@@ -220,7 +220,7 @@ def digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
 
 class _DigestImages(beam.DoFn):
     def __init__(self, guard: ImageRootGuard) -> None:
-        self._digest = partial(digest_of, guard=guard)
+        self._digest = partial(_digest_of, guard=guard)
         self._shared = Shared()
 
     def setup(self) -> None:
@@ -289,7 +289,7 @@ def _dropped_row(
     )
 
 
-def single_rows(assigned: AssignedRows) -> Iterator[AssignedRow]:
+def _single_rows(assigned: AssignedRows) -> Iterator[AssignedRow]:
     """Yields assigned rows one by one."""
     shard, refs = assigned
     for order, ref in refs:

@@ -70,7 +70,7 @@ class FindSplits(beam.PTransform):
         """Adds a shuffle of hashes, or of the labels of groups."""
         if distributes_groups(self.analyzer.config, self.analyzer.schema):
             return rows | FindGroupSplits(self.analyzer)
-        positioning = beam.FlatMap(positions_of_rows, self.analyzer)
+        positioning = beam.FlatMap(_positions_of_rows, self.analyzer)
         positioning = positioning.with_output_types(tuple[int, StrataHashes])
         placed = rows | "StrataOfRows" >> positioning.with_outputs(_BASE, main="new")
         positions = (
@@ -85,8 +85,8 @@ class FindSplits(beam.PTransform):
             | "OneAllocation" >> beam.Create([None])
             | "Allocate" >> beam.Map(_allocate, AsIter(counts), AsIter(in_base), self.analyzer)
         )
-        ends = positions | "EndsInBuckets" >> beam.FlatMap(ends_in_bucket, AsSingleton(allocation))
-        return allocation | "Ranges" >> beam.Map(ranges_of, AsIter(ends))
+        ends = positions | "EndsInBuckets" >> beam.FlatMap(_ends_in_bucket, AsSingleton(allocation))
+        return allocation | "Ranges" >> beam.Map(_ranges_of, AsIter(ends))
 
 
 class End(NamedTuple):
@@ -108,7 +108,7 @@ class Allocation:
     last: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-def positions_of_rows(
+def _positions_of_rows(
     rows: RowBatch, analyzer: Analyzer
 ) -> Iterator[tuple[int, StrataHashes] | TaggedOutput]:
     """Yields (bucket, {stratum: positions}) of new rows, and (stratum, split) of those in the base.
@@ -168,12 +168,12 @@ def allocate(
             f"labels, got {len(counts):,}. Choose --split_method exact, or a schema in which only "
             "labels with many rows are classes."
         )
-    names, weights = whole_weights(analyzer)
+    names, weights = _whole_weights(analyzer)
     fixed: dict[str, list[int]] = {}
     for (stratum, split), number in in_base.items():
         if split in names:
             fixed.setdefault(stratum, [0] * len(names))[names.index(split)] = number
-    sets = label_sets([*counts, *fixed])
+    sets = _label_sets([*counts, *fixed])
     allocated = allocate_rows(
         {sets[stratum]: sum(buckets) for stratum, buckets in counts.items()},
         weights,
@@ -188,7 +188,7 @@ def allocate(
     return Allocation(names, tuple(rows), cuts, last)
 
 
-def whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
+def _whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
     """Returns the names of the splits, and their weights as whole numbers."""
     weights = {name: Fraction(weight) for name, weight in analyzer.config.weights.items() if weight}
     least = min(weights.values())
@@ -199,7 +199,7 @@ def whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
     return tuple(weights), [int(weight * common) for weight in scaled]
 
 
-def label_sets(strata: Iterable[str]) -> dict[str, LabelSet]:
+def _label_sets(strata: Iterable[str]) -> dict[str, LabelSet]:
     """Returns a set of numbers for each stratum, in which a number stands for a label."""
     labels = {
         stratum: [tuple(found) for found in json.loads(stratum or "[]")] for stratum in strata
@@ -212,7 +212,7 @@ def label_sets(strata: Iterable[str]) -> dict[str, LabelSet]:
     }
 
 
-def ends_in_bucket(
+def _ends_in_bucket(
     element: tuple[int, Mapping[str, Positions]], allocation: Allocation
 ) -> Iterator[End]:
     """Yields the ends of splits in a bucket.
@@ -225,7 +225,7 @@ def ends_in_bucket(
             yield End(stratum, split, int(positions[rank]))
 
 
-def ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
+def _ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
     """Returns the ranges of the splits for each stratum, and for rows of other strata."""
     strata: dict[str, list[int]] = {
         stratum: [2**64] * len(allocation.names) for stratum in allocation.last
@@ -235,10 +235,10 @@ def ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
     bounds = {stratum: tuple(found) for stratum, found in strata.items()}
     if bounds.keys() == {""}:  # exact: rows have no stratum
         return SplitRanges(allocation.names, bounds[""])
-    return SplitRanges(allocation.names, bounds_of_counts(allocation.rows), bounds)
+    return SplitRanges(allocation.names, _bounds_of_counts(allocation.rows), bounds)
 
 
-def bounds_of_counts(rows: Sequence[int]) -> tuple[int, ...]:
+def _bounds_of_counts(rows: Sequence[int]) -> tuple[int, ...]:
     """Returns the ends of ranges of hashes that are proportional to numbers of rows.
 
     >>> bounds_of_counts([1, 0, 1]) == (2**63, 2**63, 2**64)
@@ -260,26 +260,26 @@ class FindGroupSplits(beam.PTransform):
         groups = (
             rows
             | "GroupsOfRows"
-            >> beam.FlatMap(groups_of_rows, self.analyzer).with_output_types(
+            >> beam.FlatMap(_groups_of_rows, self.analyzer).with_output_types(
                 tuple[bytes, GroupRows]
             )
-            | "RowsOfGroup" >> beam.CombinePerKey(merged_rows)  # (hash of group, GroupRows)
+            | "RowsOfGroup" >> beam.CombinePerKey(_merged_rows)  # (hash of group, GroupRows)
         )
         # With too many groups for one worker, those whose hashes begin alike become one.
         sizes = groups | "SizesOfGroups" >> beam.CombineGlobally(GroupSizesFn())
         fewer = (
             groups
-            | "ShortenHashes" >> beam.Map(shortened, AsSingleton(sizes))
-            | "MergeGroups" >> beam.CombinePerKey(merged_rows)  # (first bits of hash, GroupRows)
+            | "ShortenHashes" >> beam.Map(_shortened, AsSingleton(sizes))
+            | "MergeGroups" >> beam.CombinePerKey(_merged_rows)  # (first bits of hash, GroupRows)
         )
-        return sizes | "AllocateGroups" >> beam.Map(group_ranges, AsIter(fewer), self.analyzer)
+        return sizes | "AllocateGroups" >> beam.Map(_group_ranges, AsIter(fewer), self.analyzer)
 
 
 # Number of rows by label as JSON, "" for all rows; and of rows in the base version, by split.
 GroupRows: TypeAlias = tuple[dict[str, int], dict[str, int]]
 
 
-def groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, GroupRows]]:
+def _groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, GroupRows]]:
     """Yields the hash of each row's group, and its labels.
 
     `rows` are the rows; those that state their split are left out. `analyzer` is the schema, column
@@ -297,7 +297,7 @@ def groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, 
         )
 
 
-def merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
+def _merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
     """Returns the sums of parts of a group."""
     labels, fixed = Counter[str](), Counter[str]()
     for counts, splits in parts:
@@ -346,21 +346,21 @@ class GroupSizesFn(beam.CombineFn):
         return sizes
 
 
-def shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes, GroupRows]:
+def _shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes, GroupRows]:
     """Returns the first bits of the hash of a group as a number, and its rows."""
     position, rows = group
     first = int.from_bytes(position, "big") >> (GROUP_BITS - sizes.bits)
     return first.to_bytes(POSITION_BYTES, "big"), rows
 
 
-def group_ranges(
+def _group_ranges(
     sizes: GroupSizes, groups: Iterable[tuple[bytes, GroupRows]], analyzer: Analyzer
 ) -> SplitRanges:
     """Returns the split of each group.
 
     `analyzer` is the schema, column mapping and options.
     """
-    names, weights = whole_weights(analyzer)
+    names, weights = _whole_weights(analyzer)
     numbers = {label: number for number, label in enumerate(sorted(sizes.labels - {""}))}
     found = {}
     for hash_, (counts, fixed) in sorted(groups, key=itemgetter(0)):
@@ -372,6 +372,6 @@ def group_ranges(
     rows = Counter[int]()
     for position, split in placed.items():
         rows[split] += found[position].rows
-    bounds = bounds_of_counts([rows[split] for split in range(len(names))])
+    bounds = _bounds_of_counts([rows[split] for split in range(len(names))])
     of_groups = {position: split + 1 for position, split in placed.items()}
     return SplitRanges(names, bounds, groups=of_groups, group_bits=sizes.bits)

@@ -78,7 +78,7 @@ class JoinLabels(beam.PTransform):
 def _keyed(rows: RowBatch, column: str) -> Iterator[Keyed | TaggedOutput]:
     for row in rows:
         try:
-            yield join_key(row, column), row
+            yield _join_key(row, column), row
         except RecordError as error:
             yield rejected(Reject("", row.own_uri, row.source, error.reason, error.detail))
 
@@ -92,9 +92,9 @@ def _join(
     for row in sides[_ROWS]:
         matched = True
         if labels:
-            yield RowBatch.of([join_row(row, labels)])
+            yield RowBatch.of([_join_row(row, labels)])
         else:
-            reject = unmatched_reject(row, value, column, image_column)
+            reject = _unmatched_reject(row, value, column, image_column)
             yield rejected(reject)
             image = Unmatched(value, reject.uri or reject.key, row.source)
             yield TaggedOutput(_UNMATCHED_IMAGES, image)
@@ -107,7 +107,7 @@ def _join(
             yield TaggedOutput(_UNMATCHED_LABELS, Unmatched(value, "", label.source))
 
 
-def join_key(row: Row, column: str) -> str:
+def _join_key(row: Row, column: str) -> str:
     """Returns the join key of a row: the text of a column in NFC, or its integer in decimal.
 
     File systems and tables may have different Unicode forms of the same name: macOS stores `é` as
@@ -127,7 +127,7 @@ def join_key(row: Row, column: str) -> str:
     return unicodedata.normalize("NFC", value)
 
 
-def join_row(row: Row, labels: Sequence[Row]) -> Row:
+def _join_row(row: Row, labels: Sequence[Row]) -> Row:
     """Returns a row with the columns of its label rows, which replace its own of the same name.
 
     The values of a label column are collected as `Items`: a list feature takes them as a list, and
@@ -142,7 +142,7 @@ def join_row(row: Row, labels: Sequence[Row]) -> Row:
     return row._replace(values={**row.values, **values}, is_text=frozenset(untyped))
 
 
-def unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
+def _unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
     """Returns the reject of a row without labels."""
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"

@@ -43,7 +43,7 @@ class ListUnusedImages(beam.PTransform):
         files = rows.pipeline | "ImageRoot" >> beam.Create([self.root])
         grouped = {
             _FILES: files
-            | "ListImages" >> beam.FlatMap(images_below).with_output_types(tuple[str, str]),
+            | "ListImages" >> beam.FlatMap(_images_below).with_output_types(tuple[str, str]),
             _ROWS: rows
             | "NamedImages"
             >> beam.FlatMap(_named, self.binding).with_output_types(tuple[str, str]),
@@ -52,7 +52,7 @@ class ListUnusedImages(beam.PTransform):
         return UnusedImages(images, images | "CountUnused" >> beam.Map(_skipped))
 
 
-def images_below(root: str) -> Iterator[tuple[str, str]]:
+def _images_below(root: str) -> Iterator[tuple[str, str]]:
     """Yields (file, address) of each image below a folder."""
     tree = FileTree(root.rstrip("/") or "/")
     for name in tree.walk():

@@ -220,7 +220,7 @@ def read_split(
     rows = FORMATS[split.file.format].read(split, projection)
     # Sampled before they are staged: images of other rows are not copied.
     sampled = sampler.select(one_by_one(rows)) if sampler else rows
-    for found in tagged_batches(staged(sampled, staging_file(staging))):
+    for found in tagged_batches(staged(sampled, _staging_file(staging))):
         if counted:
             advance("read", len(found) if isinstance(found, RowBatch) else 1)
         yield found
@@ -230,11 +230,11 @@ def tagged_batches(
     rows: Iterable[RowBatch | Row | Reject | SkippedInput],
 ) -> Iterator[RowBatch | TaggedOutput]:
     """Yields rows in batches, and other elements as the outputs `REJECTS` and `SKIPPED`."""
-    for found in batched_rows(rows):
+    for found in _batched_rows(rows):
         yield found if isinstance(found, RowBatch) else _tagged(found)
 
 
-def batched_rows(
+def _batched_rows(
     rows: Iterable[RowBatch | Row | Reject | SkippedInput],
 ) -> Iterator[RowBatch | Reject | SkippedInput]:
     """Yields rows in batches of a limited number and size, and other elements as they are."""
@@ -283,7 +283,7 @@ def staged(
             blob.abandon()
 
 
-def staging_file(directory: str) -> str:
+def _staging_file(directory: str) -> str:
     """Returns the path of a new staging file for the images of one source split.
 
     The path is unique for each attempt, because an earlier attempt may still be writing.
@@ -361,7 +361,7 @@ class _ReadDict(beam.DoFn):
         if isinstance(found, Reject):
             yield rejected(found)
         elif isinstance(found, Embedded):
-            self._images = self._images or StagedImages(staging_file(self._staging))
+            self._images = self._images or StagedImages(_staging_file(self._staging))
             yield RowBatch.of([found.row._replace(image=self._images.add(found.data))])
         else:
             yield RowBatch.of([found])

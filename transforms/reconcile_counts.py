@@ -71,7 +71,7 @@ class ReconcileCounts(beam.PTransform):
         )
         dropped = (
             self.duplicates
-            | "SplitOfDuplicate" >> beam.Map(split_of_duplicate).with_output_types(str)
+            | "SplitOfDuplicate" >> beam.Map(_split_of_duplicate).with_output_types(str)
             | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
         )
         verified = (
@@ -99,17 +99,17 @@ class ReconcileCounts(beam.PTransform):
         )
 
 
-def split_and_reason(reject: Reject) -> tuple[str, str]:
+def _split_and_reason(reject: Reject) -> tuple[str, str]:
     """Returns the key by which rejects are counted: (split, reason)."""
     counter(f"rejected_{reject.reason.value}").inc()
     return reject.split, reject.reason.value
 
 
 def _counted_reject(reject: Reject) -> tuple[tuple[str, str], RejectSum]:
-    return split_and_reason(reject), RejectSum(1, [reject])
+    return _split_and_reason(reject), RejectSum(1, [reject])
 
 
-def split_of_duplicate(duplicate: Duplicate) -> str:
+def _split_of_duplicate(duplicate: Duplicate) -> str:
     """Returns the split to which a dropped row had been assigned."""
     return duplicate.split
 

@@ -36,7 +36,7 @@ class FindSample(beam.PTransform):
             return read.good.pipeline | "SampleOfPart" >> beam.Create([self.sampler])
         # Each on its own: runners may hold in memory what goes into a Flatten, and rows are large.
         positions = (
-            read.good | "PositionsOfRows" >> beam.Map(positions_of, self.sampler),
+            read.good | "PositionsOfRows" >> beam.Map(_positions_of, self.sampler),
             read.rejects | "PositionsOfRejects" >> beam.Map(_position_of, self.sampler),
         )
         first = (
@@ -48,10 +48,10 @@ class FindSample(beam.PTransform):
 
 
 def _position_of(reject: Reject, sampler: Sampler) -> Positions:
-    return positions_of([reject], sampler)
+    return _positions_of([reject], sampler)
 
 
-def positions_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Positions:
+def _positions_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Positions:
     """Returns the hash positions of rows, or of rejects of rows that cannot be read."""
     return np.array([sampler.position(row) for row in rows], np.uint64)
 
@@ -99,13 +99,13 @@ class SampleRows(beam.PTransform):
     def expand(self, read: ReadOutcome) -> ReadOutcome:
         """Adds the selection."""
         selected = _all_rows(read) | "Select" >> beam.FlatMap(
-            selected_rows, AsSingleton(self.sample)
+            _selected_rows, AsSingleton(self.sample)
         ).with_output_types(RowBatch).with_outputs(REJECTS, SKIPPED, main="rows")
         skipped = (read.skipped, selected[SKIPPED]) | "WithOutside" >> beam.Flatten()
         return ReadOutcome(selected.rows, selected[REJECTS], skipped)
 
 
-def selected_rows(
+def _selected_rows(
     rows: Iterable[Row | Reject], sampler: Sampler
 ) -> Iterator[RowBatch | TaggedOutput]:
     """Yields the rows in a sample, and the number of others.

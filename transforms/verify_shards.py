@@ -171,10 +171,10 @@ class IndexShards(beam.PTransform):
 
     def expand(self, shards: PCollection[ShardVerification]) -> PCollection[tuple[str, str]]:
         """Adds the writing; offsets come from the verified Parquet index in `records/`."""
-        return shards | "WriteIndex" >> beam.FlatMap(write_index, self.directory)
+        return shards | "WriteIndex" >> beam.FlatMap(_write_index, self.directory)
 
 
-def write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str, str]]:
+def _write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str, str]]:
     """Writes the index file of a shard.
 
     Yields its name, relative to the folder, and its SHA-256.

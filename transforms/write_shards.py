@@ -97,10 +97,10 @@ class WriteShards(beam.io.WriteToTFRecord):
     def expand(self, rows: PCollection[AssignedRows]) -> Outcome:
         """Adds a shuffle of references, and the writing of all shards, including empty ones."""
         settings = self._plan | "InitializeWrite" >> beam.Map(
-            initialize, self._checkpoints, self._config
+            _initialize, self._checkpoints, self._config
         )
         # A shard without rows would not be an element of the grouping, but readers expect its file.
-        planned = self._plan | "PlannedShards" >> beam.FlatMap(planned_shards)
+        planned = self._plan | "PlannedShards" >> beam.FlatMap(_planned_shards)
         write = _WriteShard(self._sink, self._checkpoints, self._config, self._base)
         written = (
             rows
@@ -116,14 +116,14 @@ class WriteShards(beam.io.WriteToTFRecord):
 _COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
 
 
-def planned_shards(plan: Plan) -> Iterator[ShardId]:
+def _planned_shards(plan: Plan) -> Iterator[ShardId]:
     """Yields every shard of the plan."""
     for split, count in plan.shards.items():
         for index in range(count):
             yield split, index
 
 
-def initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
+def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
     """Deletes finished shards that are not planned.
 
     Returns the settings fingerprint of all shards.
@@ -229,14 +229,14 @@ class ForecastShards(beam.PTransform):
             rows
             | "GroupByShard" >> GroupByShard()
             | "Forecast"
-            >> beam.FlatMap(forecast, AsSingleton(self.plan), self.sample).with_outputs(
+            >> beam.FlatMap(_forecast, AsSingleton(self.plan), self.sample).with_outputs(
                 REJECTS, main="shards"
             )
         )
         return Outcome(found.shards, found[REJECTS])
 
 
-def forecast(
+def _forecast(
     element: tuple[ShardId, Iterable[EncodedRefs]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields the forecast of a shard and the rejects of its duplicate keys.

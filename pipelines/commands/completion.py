@@ -45,7 +45,7 @@ _BY_METAVAR = {
 
 def run(flags: argparse.Namespace) -> int:
     """Prints the completion script for a shell, and returns the exit code."""
-    script = completion_script(program(), flags.shell)
+    script = _completion_script(program(), flags.shell)
     if flags.json:
         say_json({**SHOWN, "script": script})
     else:
@@ -53,7 +53,7 @@ def run(flags: argparse.Namespace) -> int:
     return 0
 
 
-def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+def _completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Returns a script that completes commands, flags, choices, files and presets.
 
     `parser` is the parser of the whole program; shtab's attributes are added to its flags. `shell`

@@ -31,13 +31,13 @@ def run(flags: argparse.Namespace) -> int:
     code = 0 if is_equal else VerificationFailed.exit_code
     is_pair = len(flags.paths) == 2
     if flags.json:
-        document = as_json(differences[0]) if is_pair else chain_as_json(differences)
+        document = _as_json(differences[0]) if is_pair else _chain_as_json(differences)
         state = "equal" if is_equal else "different"
         say_json({"state": state, "exit_code": code, "message": "", **document})
     elif is_pair:
-        show_diff(Terminal(), differences[0])
+        _show_diff(Terminal(), differences[0])
     else:
-        show_chain(Terminal(), differences)
+        _show_chain(Terminal(), differences)
     return code
 
 
@@ -52,7 +52,7 @@ def _versions(folder: str) -> list[str]:
     return [layout.join(folder, name) for name in names]
 
 
-def show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
+def _show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
     """Prints the counts of each dataset compared with the one before it, without examples."""
     first = differences[0].left
     rows = [(first.directory, f"{first.manifest.input.records:,}", *[""] * 5)]
@@ -68,21 +68,21 @@ def show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
         terminal.lines(f"{difference.right.directory}: {note}" for note in difference.notes)
 
 
-def chain_as_json(differences: Sequence[Difference]) -> dict[str, Any]:
+def _chain_as_json(differences: Sequence[Difference]) -> dict[str, Any]:
     """Returns the differences of a chain of datasets as a JSON document."""
     return {
         "equal": all(difference.is_empty for difference in differences),
-        "steps": [as_json(difference) for difference in differences],
+        "steps": [_as_json(difference) for difference in differences],
     }
 
 
-def show_diff(terminal: Terminal, difference: Difference) -> None:
+def _show_diff(terminal: Terminal, difference: Difference) -> None:
     """Prints the counts of equal and different records, with examples."""
     found = difference.comparison
     for name, side in (("left", difference.left), ("right", difference.right)):
         records = side.manifest.input.records
         terminal.line(f"{name:5}  {side.directory} ({records:,} records)")
-    document = as_json(difference)
+    document = _as_json(difference)
     details = _details(document)
     counts = (
         ("same", found.same),
@@ -97,7 +97,7 @@ def show_diff(terminal: Terminal, difference: Difference) -> None:
     terminal.lines(_example_lines(difference, document["examples"]))
 
 
-def as_json(difference: Difference) -> dict[str, Any]:
+def _as_json(difference: Difference) -> dict[str, Any]:
     """Returns a difference as a JSON document."""
     found, left, right = difference.comparison, difference.left, difference.right
     splits, others = list(left.splits), list(right.splits)

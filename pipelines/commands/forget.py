@@ -48,7 +48,7 @@ def run(flags: argparse.Namespace) -> int:
     with uncompressed_steps() if runs_directly(beam) else nullcontext():
         done = forget.forget(
             flags.directory,
-            read_keys(flags.keys, flags.column),
+            _read_keys(flags.keys, flags.column),
             beam,
             partial(run_with_events, "forget"),
             version=flags.version,
@@ -146,7 +146,7 @@ def _holder(holder: Holder) -> dict[str, Any]:
     }
 
 
-def read_keys(path: str, column: str | None) -> frozenset[str]:
+def _read_keys(path: str, column: str | None) -> frozenset[str]:
     """Reads keys from a file.
 
     `path` is a text file with one key per line; with a column, a Parquet or CSV table. Raises

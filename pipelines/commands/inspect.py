@@ -29,11 +29,11 @@ _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
 def run(flags: argparse.Namespace) -> int:
     """Shows records, and returns the exit code."""
-    inspect(Terminal(), flags)
+    _inspect(Terminal(), flags)
     return 0
 
 
-def inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
+def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     """Shows the requested records, or draws them.
 
     Raises UsageError if a file or record does not exist. Raises VerificationFailed if a record is
@@ -73,7 +73,7 @@ def _document(
         "records": [_record(record) for record in records],
     }
     if schema:
-        found = Counter(text for record in records for text in differences(record, schema))
+        found = Counter(text for record in records for text in _differences(record, schema))
         document["differences"] = dict(found)
     return document
 
@@ -141,14 +141,14 @@ def _headline(source: RecordSource, records: Sequence[FoundRecord]) -> str:
 
 
 def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema: Schema) -> None:
-    found = Counter(text for record in records for text in differences(record, schema))
+    found = Counter(text for record in records for text in _differences(record, schema))
     for text, count in found.items():
         terminal.line(f"{text}: in {count} of {len(records)} records")
     if not found:
         terminal.line(f"all {len(records)} records fit schema {schema.name}")
 
 
-def differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
+def _differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
     """Yields the mismatches between a record and a schema."""
     if record.features is None:
         yield "not a tf.train.Example"

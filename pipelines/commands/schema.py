@@ -35,11 +35,11 @@ def run(flags: argparse.Namespace) -> int:
     dataset = _dataset(flags.schema)
     schema = dataset.manifest.dataset_schema if dataset else load_schema(flags.schema)
     if flags.json:
-        say_json({**SHOWN, **as_json(schema, dataset)})
+        say_json({**SHOWN, **_as_json(schema, dataset)})
     elif dataset:
-        show_dataset(Terminal(), dataset)
+        _show_dataset(Terminal(), dataset)
     else:
-        show_schema(Terminal(), schema)
+        _show_schema(Terminal(), schema)
     return 0
 
 
@@ -55,7 +55,7 @@ def _dataset(name: str) -> Dataset | None:
         raise UsageError(str(error)) from error
 
 
-def as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
+def _as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
     """Returns a schema as a JSON document.
 
     `dataset` is a dataset with this schema, to add its splits, classes and code.
@@ -63,7 +63,7 @@ def as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schema": schema.name,
         "description": schema.description,
-        "columns": columns_of(schema),
+        "columns": _columns_of(schema),
         "features": {
             name: feature.model_dump(mode="json", by_alias=True, exclude_defaults=True)
             for name, feature in schema.features.items()
@@ -81,7 +81,7 @@ def as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
     return document
 
 
-def show_dataset(terminal: Terminal, dataset: Dataset) -> None:
+def _show_dataset(terminal: Terminal, dataset: Dataset) -> None:
     """Prints the splits, features and classes of a dataset, and the code that reads it."""
     schema = dataset.manifest.dataset_schema
     found = dataset.manifest.ordered_splits
@@ -98,7 +98,7 @@ def show_dataset(terminal: Terminal, dataset: Dataset) -> None:
         terminal.lines(("", f"# {name}", "", *code.split("\n")))
 
 
-def show_schema(terminal: Terminal, schema: Schema) -> None:
+def _show_schema(terminal: Terminal, schema: Schema) -> None:
     """Prints a schema: features, columns, and the code that parses its records."""
     terminal.heading(schema.name, f" {schema.description}")
     terminal.line()
@@ -106,17 +106,17 @@ def show_schema(terminal: Terminal, schema: Schema) -> None:
         terminal.line("Every column of the table is a feature, by its type.")
         return
     _show_features(terminal, schema)
-    terminal.lines(("", f"Columns: {', '.join(columns_of(schema)) or 'none'}", ""))
+    terminal.lines(("", f"Columns: {', '.join(_columns_of(schema)) or 'none'}", ""))
     terminal.lines(parse_code(schema).split("\n"))
 
 
 def _show_features(terminal: Terminal, schema: Schema) -> None:
     heads = ("feature", "kind", "shape", "from", "missing")
-    rows = [(name, *describe(feature)) for name, feature in schema.features.items()]
+    rows = [(name, *_describe(feature)) for name, feature in schema.features.items()]
     terminal.table(heads, rows, whole=True)
 
 
-def describe(feature: Feature) -> tuple[str, str, str, str]:
+def _describe(feature: Feature) -> tuple[str, str, str, str]:
     """Returns kind, shape, sources and treatment of missing values, as text."""
     shape = "one value" if feature.shape is None else str(list(feature.shape))
     shape = shape.replace("None", "any") + (" a box" if feature.of_boxes else "")
@@ -128,7 +128,7 @@ def describe(feature: Feature) -> tuple[str, str, str, str]:
     return kind, shape, " or ".join(str(s) for s in feature.sources), missing
 
 
-def columns_of(schema: Schema) -> list[str]:
+def _columns_of(schema: Schema) -> list[str]:
     """Returns the columns that a table must have, with alternatives joined by "or"."""
     columns = [schema.image.column] if schema.has_image else []
     if schema.sequence is not None:

@@ -23,7 +23,7 @@ def run(flags: argparse.Namespace) -> int:
         other = {"unreadable": list(listing.unreadable), "unfinished": list(listing.unfinished)}
         say_json({**ended, "versions": versions, **other})
     else:
-        show_versions(Terminal(), listing.versions)
+        _show_versions(Terminal(), listing.versions)
         for version in listing.unfinished:
             say(f"unfinished: {listing.folder}/{version} (files of a run or a deletion)")
     code: int = ended["exit_code"]
@@ -38,7 +38,7 @@ def outcome(problems: Sequence[RecordmillError]) -> dict[str, Any]:
     return {"state": "failed", "exit_code": problems[0].exit_code, "message": message}
 
 
-def show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
+def _show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
     """Prints a table of versions."""
     heads = ("version", "records", "MiB", "own MiB", "from")
     rows = [

@@ -46,20 +46,20 @@ def set_up_logs() -> None:
     """Logs warnings to standard error; called before Beam is imported, which logs on import."""
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(is_worth_reporting)
+        handler.addFilter(_is_worth_reporting)
     use_log_flags(verbose=False, as_json=False)
     warnings.filterwarnings("ignore", module=r"PIL\.")
     threading.excepthook = _report_thread_failure
     sys.excepthook = _report_failure
 
 
-def leave_logs_to_the_runner() -> None:
+def _leave_logs_to_the_runner() -> None:
     """Disables output in a worker process, whose log records are sent to the runner's process."""
     logging.getLogger().addHandler(logging.NullHandler())
     sys.excepthook = _report_worker_failure
 
 
-def is_worth_reporting(record: logging.LogRecord) -> bool:
+def _is_worth_reporting(record: logging.LogRecord) -> bool:
     """Returns whether a log record is useful to users."""
     if record.funcName == "read_messages" and record.module == "portable_runner":
         return False  # the reason of a failed job, which is also the command's last message

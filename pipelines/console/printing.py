@@ -38,7 +38,7 @@ def printable_line(text: str) -> str:
     return visible(masked(text))
 
 
-def printable_json(document: str) -> str:
+def _printable_json(document: str) -> str:
     r"""Returns a JSON document with hidden characters escaped and secrets masked.
 
     >>> print(printable_json('{"key": "a\u202eb"}'))
@@ -66,7 +66,7 @@ SHOWN = {"state": "shown", "exit_code": 0, "message": ""}
 
 def say_json(document: Mapping[str, Any]) -> None:
     """Prints a JSON document on standard output, as one line."""
-    print(printable_json(json.dumps(document, ensure_ascii=False)))
+    print(_printable_json(json.dumps(document, ensure_ascii=False)))
 
 
 # Whether each line on standard error is a JSON object.
@@ -106,7 +106,7 @@ def event(level: str, logger: str, message: str, **more: str) -> str:
     """
     time = datetime.now(timezone.utc).isoformat("T", "milliseconds")
     document = {"time": time, "level": level, "logger": logger, "message": message} | more
-    return printable_json(json.dumps(document, ensure_ascii=False))
+    return _printable_json(json.dumps(document, ensure_ascii=False))
 
 
 def open_closed_streams() -> None:

@@ -100,10 +100,10 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
     handlers = worker_handlers.WorkerHandler._registered_environments
     watched = {**handlers, python_urns.SUBPROCESS_SDK: (WatchedWorkerHandler, bytes)}
     return (
-        (core, "get_signature", cached_signature),
-        (PipelineOptions, "view_as", cached_view),
-        (userstate, "get_dofn_specs", cached_specs),
-        (sdk_worker, "print", print_nothing),  # hides the built-in function
+        (core, "get_signature", _cached_signature),
+        (PipelineOptions, "view_as", _cached_view),
+        (userstate, "get_dofn_specs", _cached_specs),
+        (sdk_worker, "print", _print_nothing),  # hides the built-in function
         (worker_handlers.WorkerHandler, "_registered_environments", watched),
         (worker_handlers, "DATA_BUFFER_TIME_LIMIT_MS", _NO_TIME_LIMIT),
         (worker_handlers, "STATE_CACHE_SIZE_MB", _NO_STATE_CACHE),
@@ -111,7 +111,7 @@ def _patches() -> tuple[tuple[Any, str, Any], ...]:
     )
 
 
-def cached_signature(function: Callable[..., Any]) -> inspect.Signature:
+def _cached_signature(function: Callable[..., Any]) -> inspect.Signature:
     """Returns the signature of a function, or of a bound method without `self`, from a cache.
 
     Beam inspects every method of every DoFn a dozen times: 20,000 signatures of 1,000 functions.
@@ -128,7 +128,7 @@ def cached_signature(function: Callable[..., Any]) -> inspect.Signature:
     return known[is_bound]
 
 
-def cached_view(options: PipelineOptions, kind: type[View]) -> View:
+def _cached_view(options: PipelineOptions, kind: type[View]) -> View:
     """Returns a view of the pipeline options, from a cache; all views share their values.
 
     Beam builds an argparse parser for each view, and requests 900 views: one for each type that it
@@ -144,7 +144,7 @@ def cached_view(options: PipelineOptions, kind: type[View]) -> View:
     return made
 
 
-def cached_specs(dofn: beam.DoFn) -> Any:
+def _cached_specs(dofn: beam.DoFn) -> Any:
     """Returns the state and timer specifications of a DoFn, two sets, from a cache.
 
     Beam searches all methods of each DoFn for them eight times. Unnecessary once
@@ -159,7 +159,7 @@ def cached_specs(dofn: beam.DoFn) -> Any:
     return known
 
 
-def print_nothing(*_: object, **__: object) -> None:
+def _print_nothing(*_: object, **__: object) -> None:
     """Replaces `print` in Beam's worker, which prints tracebacks and nothing else.
 
     The worker prints the traceback of a failed step to standard error without using logging, logs
@@ -199,10 +199,10 @@ class WatchedWorkerHandler(worker_handlers.SubprocessSdkWorkerHandler):
         try:
             self.worker.run()
         except RuntimeError as death:  # its message has the exit code
-            answer_for_dead_worker(self.control_conn, dead_worker_message(str(death)))
+            _answer_for_dead_worker(self.control_conn, dead_worker_message(str(death)))
 
 
-def answer_for_dead_worker(connection: Any, error: str) -> None:
+def _answer_for_dead_worker(connection: Any, error: str) -> None:
     """Answers all pending and all future requests to a worker with an error.
 
     `connection`: Beam's `ControlConnection` to the worker.

@@ -112,7 +112,7 @@ def in_process(options: PipelineOptions) -> PipelineOptions:
     return own
 
 
-def make_runner(options: PipelineOptions) -> PipelineRunner:
+def _make_runner(options: PipelineOptions) -> PipelineRunner:
     """Returns a new runner."""
     if runner_name(options) not in IN_PROCESS_RUNNERS:
         return create_runner(runner_name(options))
@@ -130,7 +130,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     if setup.save_main_session is None:
         setup.save_main_session = False  # the code is a package, which workers have installed
     try:
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+        pipeline = beam.Pipeline(runner=_make_runner(options), options=options)
     except ValueError as error:
         raise UsageError(f"--runner={runner_name(options)}: {error}") from error
     # For transforms in other languages, which we have none of; it would stay after SIGKILL.

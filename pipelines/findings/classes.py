@@ -99,7 +99,7 @@ def class_names(outcome: Outcome) -> Iterator[Finding]:
         if manifest.source and feature in manifest.source.class_ids:
             yield from class_ids(feature, names, manifest.source)
         elif not (manifest.config.get("classes") or manifest.config.get("num_classes")):
-            yield from numeric_names(feature, names)
+            yield from _numeric_names(feature, names)
 
 
 def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterator[Finding]:
@@ -132,7 +132,7 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
         )
 
 
-def numeric_names(feature: str, names: Sequence[str]) -> Iterator[Finding]:
+def _numeric_names(feature: str, names: Sequence[str]) -> Iterator[Finding]:
     """Yields class names that look like numbers, whose ids may differ; names are in id order.
 
     >>> list(numeric_names("label", ("cat", "dog")))

@@ -51,10 +51,10 @@ def similar_images(outcome: Outcome) -> Iterator[Finding]:
     """Yields leakage, conflicting labels and duplicates of similar images."""
     near = outcome.manifest.near_duplicates
     is_kept_together = outcome.manifest.config.get("near_duplicates") == "keep_together"
-    return near_duplicates(near, is_kept_together) if near else iter(())
+    return _near_duplicates(near, is_kept_together) if near else iter(())
 
 
-def near_duplicates(near: NearDuplicates, is_kept_together: bool = False) -> Iterator[Finding]:
+def _near_duplicates(near: NearDuplicates, is_kept_together: bool = False) -> Iterator[Finding]:
     """Yields leakage, conflicting labels and duplicates of similar images, and limits reached."""
     hint = _OWN_SPLIT if is_kept_together else ""
     yield from _leakage(near.leaks, "similar_leakage", _groups, "~", "similar images", hint)
@@ -80,10 +80,10 @@ def near_duplicates(near: NearDuplicates, is_kept_together: bool = False) -> Ite
 
 def image_quality(outcome: Outcome) -> Iterator[Finding]:
     """Yields each quality issue, with the keys of the worst images."""
-    return quality_issues(outcome.manifest.quality or ImageQuality())
+    return _quality_issues(outcome.manifest.quality or ImageQuality())
 
 
-def quality_issues(quality: ImageQuality) -> Iterator[Finding]:
+def _quality_issues(quality: ImageQuality) -> Iterator[Finding]:
     """Yields each quality issue, with the keys of the worst images."""
     for name, issue in quality.issues.items():
         keys = tuple(example.key for _, example in issue.examples)

@@ -90,12 +90,12 @@ def _cell(features: Mapping[str, list[Any]], name: str, classes: Sequence[str]) 
     values = features.get(name, [])
     if len(values) == 1 and isinstance(values[0], bytes) and raw_shape(features, name):
         return f"pixels {size_text(len(values[0]))}"
-    shown = ", ".join(short(value, classes) for value in values[:_CELL_VALUES])
+    shown = ", ".join(_short(value, classes) for value in values[:_CELL_VALUES])
     more = f" … {len(values):,} values" if len(values) > _CELL_VALUES else ""
     return (shown or "-") + more
 
 
-def short(value: Any, classes: Sequence[str] = ()) -> str:
+def _short(value: Any, classes: Sequence[str] = ()) -> str:
     """Returns a value as a short text.
 
     >>> short(1, ["cat", "dog"]), short(0.1), short(b"x" * 99)[-1]
@@ -106,14 +106,14 @@ def short(value: Any, classes: Sequence[str] = ()) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if is_image(value):
-        return describe_image(value)
+        return _describe_image(value)
     text = decode_text(value)
     if text is None:
         return f"{len(value):,} bytes"
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 
-def describe_image(value: bytes) -> str:
+def _describe_image(value: bytes) -> str:
     """Returns the format, the size in pixels and the size in bytes of an encoded image."""
     try:
         source = examine_in_subprocess(value)
@@ -147,12 +147,12 @@ def _kind(values: Sequence[Any]) -> str:
 
 def _whole(value: Any, classes: Sequence[str]) -> str:
     if not isinstance(value, bytes):
-        return short(value, classes) if isinstance(value, int) else str(np.float32(value))
+        return _short(value, classes) if isinstance(value, int) else str(np.float32(value))
     # Before decoding text: the bytes of an image can be valid UTF-8 by coincidence.
     text = None if is_image(value) else decode_text(value)
     if text is not None:
         return text
-    description = describe_image(value) if is_image(value) else bytes_kind(value)
+    description = _describe_image(value) if is_image(value) else bytes_kind(value)
     digest = hashlib.sha256(value).hexdigest()
     return f"{description}, {len(value):,} bytes, sha256 {digest}: {_hex(value)}"
 
@@ -188,17 +188,17 @@ def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassN
     if not any(image_key(_shown(record)) for record in records):
         raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
-    contact_sheet([make_tile(record, names) for record in records]).save(png, "PNG")
+    contact_sheet([_make_tile(record, names) for record in records]).save(png, "PNG")
     try:
         write_bytes(path, png.getvalue())
     except OSError as error:
         raise UsageError(f"--sheet {path}: cannot be written: {error.strerror or error}") from error
 
 
-def make_tile(record: FoundRecord, names: ClassNames) -> Tile:
+def _make_tile(record: FoundRecord, names: ClassNames) -> Tile:
     """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
     features = _shown(record)
-    title, key = label_text(features, names), record.key or _key_of(features, record.number)
+    title, key = _label_text(features, names), record.key or _key_of(features, record.number)
     try:
         classes = tuple(names.get(BOX_LABEL_KEY, ()))
         image = run_in_subprocess(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
@@ -212,7 +212,7 @@ def _shown(record: FoundRecord) -> dict[str, list[Any]]:
     return {} if record.features is None else read_first_frame(record.data)
 
 
-def label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
+def _label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
     """Returns the values of the first feature that is a label, as text."""
     # Well-known label features take precedence over other features with class names.
     for feature in (*_LABELS, *names):

@@ -60,7 +60,7 @@ class RecordSource:
         if len(paths) == 1 and not _exists(layout.join(folder, layout.SUCCESS)):
             folder = newest_version(folder)
         if len(paths) != 1 or not _exists(layout.join(folder, layout.SUCCESS)):
-            return cls(tuple(find_record_files(paths)))
+            return cls(tuple(_find_record_files(paths)))
         dataset = Dataset.open_unchecked(folder)
         return cls(tuple(dataset.path(s.file) for s in dataset.shards().values()), dataset)
 
@@ -124,14 +124,14 @@ class RecordSource:
         )
 
     def _in_files(self) -> Iterator[FoundRecord]:
-        return (record for file in self.files for record in read_records(file))
+        return (record for file in self.files for record in _read_records(file))
 
 
 def _in_split(dataset: Dataset, split: str) -> Iterator[FoundRecord]:
     for shard in dataset.splits[split].shards:
         keys = dataset.index(shard, ["key"])["key"]
         # Not strict: a shard with a missing or extra record is shown as far as possible.
-        for record, key in zip(read_records(dataset.path(shard.file)), keys, strict=False):
+        for record, key in zip(_read_records(dataset.path(shard.file)), keys, strict=False):
             yield replace(record, key=key.as_py(), split=split)
 
 
@@ -147,13 +147,13 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
         number=location.record,
         offset=location.offset - HEADER_BYTES,  # the index has the offset of the data
         data=data,
-        features=parse_features(data),
+        features=_parse_features(data),
         key=location.key,
         split=location.split,
     )
 
 
-def find_record_files(paths: Sequence[str]) -> list[str]:
+def _find_record_files(paths: Sequence[str]) -> list[str]:
     """Returns the TFRecord files at the paths; searches folders.
 
     Raises UsageError if a path does not exist, or a folder has no TFRecord file.
@@ -203,7 +203,7 @@ def _is_folder(path: str) -> bool:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_records(file: str) -> Iterator[FoundRecord]:
+def _read_records(file: str) -> Iterator[FoundRecord]:
     """Yields the records of a file.
 
     Raises VerificationFailed: at the first damaged record, with its number and byte offset. Raises
@@ -214,7 +214,7 @@ def read_records(file: str) -> Iterator[FoundRecord]:
         with open_binary(file) as stream:
             for frame in read_frames(decompressed(stream)):
                 yield FoundRecord(
-                    file, number, frame.offset, frame.data, parse_features(frame.data)
+                    file, number, frame.offset, frame.data, _parse_features(frame.data)
                 )
                 number += 1
     except FrameError as error:
@@ -240,7 +240,7 @@ def _before(number: int) -> str:
     return f"the {number:,} {'record' if number == 1 else 'records'} before it can be read"
 
 
-def parse_features(data: bytes) -> dict[str, list[Any]] | None:
+def _parse_features(data: bytes) -> dict[str, list[Any]] | None:
     """Returns the features of a serialized example; None if the bytes cannot be parsed."""
     try:
         return read_features(data)

@@ -30,7 +30,7 @@ class Input(NamedTuple):
     version: str = ""  # its version, or "" if it has none
 
 
-def name_of(path: str) -> DatasetName:
+def _name_of(path: str) -> DatasetName:
     """Returns the name of a file or folder by OpenLineage's naming conventions.
 
     >>> name_of("s3://birds/labels/day.csv")
@@ -62,7 +62,9 @@ def tables_of(config: ConvertConfig, snapshots: Sequence[TableSnapshot] = ()) ->
     # The only input of `forget` is its base version.
     paths = [path for path in (*config.inputs, *labels) if path != config.base]
     found = (
-        _lakehouse_table(known[path]) if path in known else Input(name_of(_folder_of_pattern(path)))
+        _lakehouse_table(known[path])
+        if path in known
+        else Input(_name_of(_folder_of_pattern(path)))
         for path in paths
     )
     return tuple(dict.fromkeys(found))
@@ -71,19 +73,19 @@ def tables_of(config: ConvertConfig, snapshots: Sequence[TableSnapshot] = ()) ->
 def _lakehouse_table(snapshot: TableSnapshot) -> Input:
     """Returns a table with its snapshot: a Delta table by its path, an Iceberg one by its name."""
     kind, _, address = snapshot.pinned.rpartition("@")[0].partition(":")
-    name = name_of(address) if kind == "delta" else DatasetName(kind, address)
+    name = _name_of(address) if kind == "delta" else DatasetName(kind, address)
     return Input(name, str(snapshot.id))
 
 
 def base_dataset(base: Base) -> Input:
     """Returns the dataset of a base version, with the name of all versions."""
-    namespace, name = name_of(base.directory)
+    namespace, name = _name_of(base.directory)
     return Input(DatasetName(namespace, posixpath.dirname(name)), base.manifest.version)
 
 
 def output_of(config: ConvertConfig) -> DatasetName:
     """Returns the name of the dataset that a run writes, which all of its versions have."""
-    return name_of(layout.join(config.output, config.name))
+    return _name_of(layout.join(config.output, config.name))
 
 
 def _folder_of_pattern(path: str) -> str:

@@ -62,7 +62,7 @@ def find_duplicates(dataset: Dataset) -> tuple[DuplicateGroup, ...]:
     )
 
 
-def prefixes(column: pa.Array) -> np.ndarray:
+def _prefixes(column: pa.Array) -> np.ndarray:
     """Returns the first 64 bits of hexadecimal digests, as uint64; the column has no nulls.
 
     >>> prefixes(pa.array(["00000000000000ff" + "0" * 48])).tolist()
@@ -84,7 +84,7 @@ def _all_digests(dataset: Dataset, share: float) -> np.ndarray:
     found = [np.empty(0, np.uint64)]
     for shard in dataset.shards().values():
         for batch in dataset.batches(shard, ["sha256"]):
-            digests = prefixes(batch.column(0).drop_null())
+            digests = _prefixes(batch.column(0).drop_null())
             found.append(digests[digests <= limit])
     return np.sort(np.concatenate(found))
 
@@ -99,7 +99,7 @@ def _rows_of(dataset: Dataset, duplicated: np.ndarray) -> np.ndarray:
     found = [np.empty(0, _ROW)]
     for batch in _duplicate_records(dataset, duplicated, ("split", "sha256", "class")):
         rows = np.empty(batch.num_rows, _ROW)
-        rows["digest"] = prefixes(batch.column("sha256"))
+        rows["digest"] = _prefixes(batch.column("sha256"))
         rows["split"] = [splits[name] for name in batch.column("split").to_pylist()]
         classes = map(repr, batch.column("class").to_pylist())
         rows["label"] = [labels.setdefault(text, len(labels)) for text in classes]
@@ -116,7 +116,7 @@ def _duplicate_records(
     for shard in dataset.shards().values():
         for batch in dataset.batches(shard, columns):
             with_image = batch.filter(batch.column("sha256").is_valid())
-            digests = prefixes(with_image.column("sha256"))
+            digests = _prefixes(with_image.column("sha256"))
             nearest = np.searchsorted(duplicated, digests).clip(max=len(duplicated) - 1)
             matching = duplicated[nearest] == digests
             if matching.any():
@@ -145,7 +145,7 @@ def _groups(
     # {digest: {(split, classes): [RecordLocation]}}
     found: dict[int, dict[Any, list[RecordLocation]]] = {int(digest): {} for digest in digests}
     for batch in _duplicate_records(dataset, np.sort(digests), LOCATION_COLUMNS):
-        for digest, row in zip(prefixes(batch.column("sha256")), batch.to_pylist(), strict=True):
+        for digest, row in zip(_prefixes(batch.column("sha256")), batch.to_pylist(), strict=True):
             location = RecordLocation.of(row)
             same = found[int(digest)].setdefault((location.split, location.classes), [])
             if len(same) < SHOWN_DUPLICATES:

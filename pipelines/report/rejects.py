@@ -171,7 +171,7 @@ def _lines(file: str, numbers: set[int], input_format: str) -> Iterator[tuple[in
                 return
             zipped = head[:2] == b"\x1f\x8b"
             text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
-            yield from numbered_lines(cast("BinaryIO", text), numbers)
+            yield from _numbered_lines(cast("BinaryIO", text), numbers)
     except (OSError, EOFError, ValueError):
         return
 
@@ -184,7 +184,7 @@ def _is_text(file: str, head: bytes, input_format: str) -> bool:
     return detected in _TEXT
 
 
-def numbered_lines(stream: BinaryIO, numbers: set[int]) -> Iterator[tuple[int, str]]:
+def _numbered_lines(stream: BinaryIO, numbers: set[int]) -> Iterator[tuple[int, str]]:
     """Yields the beginnings of lines of a text with their numbers, from 1, in bounded memory."""
     number, begun, read = 1, b"", 0  # the line in which the next block begins, and its beginning
     while number <= max(numbers) and read <= MAX_TABLE_BYTES:

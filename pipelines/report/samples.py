@@ -192,7 +192,7 @@ def samples(
 ) -> list[ClassSamples]:
     """Returns sample records with their thumbnails, by class and split."""
     manifest = dataset.manifest
-    rows = _sampled_rows(tables, class_feature(manifest), manifest)
+    rows = _sampled_rows(tables, _class_feature(manifest), manifest)
     # One cell per class and split; a single class gets four times as many samples.
     cells = max(1, len(rows) * len(manifest.splits))
     each = min(
@@ -202,7 +202,7 @@ def samples(
         split: {row.name: min(each, row.counts[i]) for row in rows}
         for i, split in enumerate(manifest.ordered_splits)
     }
-    locations = sample_locations(dataset, numbers)
+    locations = _sample_locations(dataset, numbers)
     drawn = thumbnails(dataset, chain.from_iterable(locations.values()), budget)
     return [
         ClassSamples(
@@ -229,7 +229,7 @@ def _sampled_rows(
     return most_and_least_frequent(table.present, SAMPLED_CLASSES)
 
 
-def sample_locations(
+def _sample_locations(
     dataset: Dataset, numbers: Mapping[str, Mapping[str, int]]
 ) -> dict[tuple[str, str], list[RecordLocation]]:
     """Returns the locations of the first records of each class and split.
@@ -272,6 +272,6 @@ def _collect(
             return
 
 
-def class_feature(manifest: Manifest) -> str | None:
+def _class_feature(manifest: Manifest) -> str | None:
     """Returns the feature whose class names are in the index files, or None."""
     return next(iter(manifest.dataset_schema.class_features), None)

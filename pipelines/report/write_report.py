@@ -46,7 +46,7 @@ _MAX_CHARACTERS = 1_000
 _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
 
-def render(content: dict[str, Any]) -> bytes:
+def _render(content: dict[str, Any]) -> bytes:
     """Renders the page as UTF-8."""
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.report"),
@@ -62,7 +62,7 @@ def render(content: dict[str, Any]) -> bytes:
         number=number_text,
         percent=percent,
         plain=plain,
-        command=command_text,
+        command=_command_text,
     )
     # The content security policy of the page allows only this style sheet, by its digest.
     style = environment.get_template("report.css").render()
@@ -104,10 +104,10 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.2f} %" if share > 99.9 or share < 0.1 else f"{share:.1f} %"
 
 
-def command_text(parts: Sequence[str]) -> str:
+def _command_text(parts: Sequence[str]) -> str:
     """Returns a command for pasting into a shell, with one flag per line."""
     lines: list[str] = []
-    for part in map(quoted, parts):
+    for part in map(_quoted, parts):
         if part.startswith("-") or not lines:
             lines.append(part)
         else:
@@ -115,7 +115,7 @@ def command_text(parts: Sequence[str]) -> str:
     return " \\\n    ".join(lines)
 
 
-def quoted(word: str) -> str:
+def _quoted(word: str) -> str:
     r"""Quotes a word for bash; invisible characters are written as escapes.
 
     >>> print(quoted("a b"), quoted("it's\u202e"))
@@ -195,7 +195,7 @@ def write_report(source: ReportInput) -> list[str]:
     Returns one warning per section that could not be rendered.
     """
     sections = _Sections()
-    page = sections.collect("the page", lambda: render(_content(source, sections)))
+    page = sections.collect("the page", lambda: _render(_content(source, sections)))
     if page is not None:
         path = layout.join(source.dataset.directory, layout.REPORT)
         sections.collect("the file", write_bytes, path, page)
@@ -222,7 +222,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "sections": _SECTIONS,
         "tables": tables,
         "images": source.image_statistics if source.image_statistics.images else None,
-        "histograms": image_histograms(source.image_statistics),
+        "histograms": _image_histograms(source.image_statistics),
         "transcoded": _transcoded_images(manifest),
         "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,
@@ -238,7 +238,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
             budget,
         )
         or {},
-        "throughput": throughput(source.record),
+        "throughput": _throughput(source.record),
         "grid": GRID,
         "max_rows": MAX_TABLE_ROWS,
         "max_groups": SHOWN_GROUPS,
@@ -267,7 +267,7 @@ def _worst(issues: Sequence[ShownIssue]) -> Iterator[RecordLocation]:
     return (location for issue in issues for _, location in issue.examples)
 
 
-def image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
+def _image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
     """Returns (title, histogram) of each image statistic."""
     ends = tally.extremes
     histograms = (
@@ -289,7 +289,7 @@ def _whole(value: float) -> str:
     return number_text(round(value))
 
 
-def throughput(record: RunRecord) -> Histogram | None:
+def _throughput(record: RunRecord) -> Histogram | None:
     """Returns the histogram of the records written over time; None without records."""
     series = record.throughput
     if not series.records:

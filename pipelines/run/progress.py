@@ -46,7 +46,7 @@ class Stage(NamedTuple):
     total: int | None  # number of rows that will pass it; None if unknown
 
 
-def stage_of(counters: ProgressCounters) -> Stage:
+def _stage_of(counters: ProgressCounters) -> Stage:
     """Returns the stage of a run from its counters.
 
     >>> stage_of(ProgressCounters(analyzed=7))
@@ -100,11 +100,11 @@ def _show_bar(console: Console, poll: Poll, done: threading.Event) -> None:
         task = bar.add_task(name, total=None, counts="")
         while not done.wait(_POLL_SECONDS):
             counters = poll()
-            stage = stage_of(counters)
+            stage = _stage_of(counters)
             if stage.name != name:
                 name, began = stage.name, time.monotonic()
                 bar.reset(task, description=name, total=stage.total)
-            counts = describe(stage, time.monotonic() - began, counters.rejected)
+            counts = _describe(stage, time.monotonic() - began, counters.rejected)
             bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
@@ -116,7 +116,7 @@ def _show_lines(_: Console, poll: Poll, done: threading.Event) -> None:
         if seconds < _LINE_SECONDS:
             continue
         counters = poll()
-        stage = stage_of(counters)
+        stage = _stage_of(counters)
         if seconds < due and stage.name == name:
             continue
         due, name = seconds + _LINE_SECONDS, stage.name
@@ -125,7 +125,7 @@ def _show_lines(_: Console, poll: Poll, done: threading.Event) -> None:
         print_error(f"{line}, {counters.rejected:,} rejected", "INFO")
 
 
-def describe(stage: Stage, seconds: float, rejected: int) -> str:
+def _describe(stage: Stage, seconds: float, rejected: int) -> str:
     """Returns the counts of a stage as text.
 
     `rejected` is number of rows rejected in the whole run.

@@ -62,7 +62,7 @@ class RunContext:
         `command` is the command line; its secrets are masked.
         """
         shown = tuple(masked_command(command))
-        return cls(uuid.uuid4().hex, time.time(), runner, shown, working_folder() if shown else "")
+        return cls(uuid.uuid4().hex, time.time(), runner, shown, _working_folder() if shown else "")
 
 
 class Throughput(BaseModel):
@@ -187,7 +187,7 @@ def finished_record(
         versions=_versions(),
         command=context.command,
         folder=context.folder,
-        throughput=throughput_of(info.timeline if info else Timeline(), context.started),
+        throughput=_throughput_of(info.timeline if info else Timeline(), context.started),
     )
 
 
@@ -211,7 +211,7 @@ def running_record(context: RunContext) -> RunRecord:
     return finished_record(context, None, None).model_copy(update=update)
 
 
-def throughput_of(timeline: Timeline, started: float) -> Throughput:
+def _throughput_of(timeline: Timeline, started: float) -> Throughput:
     """Returns a timeline relative to the start of a run.
 
     `timeline`: records by time since 1970. `started`: start of the run, in seconds since 1970.
@@ -227,7 +227,7 @@ def throughput_of(timeline: Timeline, started: float) -> Throughput:
     )
 
 
-def working_folder() -> str:
+def _working_folder() -> str:
     """Returns the working folder, with bytes that are not UTF-8 escaped; "" if it was deleted."""
     try:
         return os.getcwdb().decode("utf-8", "backslashreplace")

@@ -49,7 +49,7 @@ _exit_codes: list[int] = []
 
 def set_up_process() -> None:
     """Sets up signals, streams, logs and garbage collection, before heavy imports."""
-    exit_on_signals()
+    _exit_on_signals()
     from recordmill.pipelines.console.printing import (
         ignore_output_errors,
         open_closed_streams,
@@ -85,16 +85,16 @@ def _exit_immediately() -> None:
         os._exit(_exit_codes[-1])
 
 
-def exit_on_signals() -> None:
+def _exit_on_signals() -> None:
     """Makes the next signal end the process, without a traceback.
 
     KeyboardInterrupt could be raised within an import, where C extensions swallow it.
     """
     for number in INTERRUPTING:
-        signal.signal(number, exit_by_signal)
+        signal.signal(number, _exit_by_signal)
 
 
-def exit_by_signal(number: int, _: object) -> None:
+def _exit_by_signal(number: int, _: object) -> None:
     """Ends the process immediately, with the exit code of a signal."""
     name = signal.Signals(number).name
     os.write(2, f"recordmill: interrupted by {name}\n".encode())  # print is not reentrant
@@ -128,7 +128,7 @@ def handle_signals() -> Iterator[Interrupt]:
         interrupt.number = number
         logging.disable(logging.ERROR)  # errors after a signal are its consequences
         for each in INTERRUPTING:
-            signal.signal(each, exit_by_signal)
+            signal.signal(each, _exit_by_signal)
         raise KeyboardInterrupt
 
     def raise_again(unraisable: UnraisableHookArgs) -> None:
@@ -152,7 +152,7 @@ def handle_signals() -> Iterator[Interrupt]:
         sys.unraisablehook = before_hook
         logging.disable(logging.NOTSET)
         for number, handler in before.items():
-            if interrupt.code is None or handler is not exit_by_signal:
+            if interrupt.code is None or handler is not _exit_by_signal:
                 signal.signal(number, handler)
 
 
@@ -168,7 +168,7 @@ def limit_allocator_caches() -> None:
         os.environ.setdefault(name, value)
 
 
-def end_with_parent(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Starts a thread that ends this process soon after its parent has ended for any reason."""
     threading.Thread(target=_wait_for_end_of, args=(parent,), daemon=True).start()
 

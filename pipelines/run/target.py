@@ -376,7 +376,7 @@ class Target:
     def _rename_to_final(self) -> None:
         if not os.path.isdir(self.final):
             os.rename(self.work, self.final)
-        elif not swap(self.work, self.final):
+        elif not _swap(self.work, self.final):
             # Between the two renames no dataset has the final name; see needs_rollback.
             os.rename(self.final, self._replaced)
             os.rename(self.work, self.final)
@@ -435,7 +435,7 @@ def _is_temporary_below(folder: str, name: str) -> bool:
     return is_temporary(layout.join(folder, name))
 
 
-def swap(one: str, other: str) -> bool:
+def _swap(one: str, other: str) -> bool:
     """Swaps the names of two folders atomically, where the system supports it.
 
     Linux has renameat2, on ext4, XFS, Btrfs, tmpfs, overlayfs, and some network file systems.

@@ -172,7 +172,7 @@ def purge(forgotten: Forgotten) -> Purge:
     faults = delete_unfinished(forgotten.folder, forgotten.unfinished)
     problems += (error for error in faults.values() if str(error) not in map(str, problems))
     if forgotten.links:
-        problems.append(VerificationFailed(links_message(forgotten)))
+        problems.append(VerificationFailed(_links_message(forgotten)))
     return Purge(
         tuple(h for h in forgotten.holders if h.version.directory in deleted),
         tuple(version for version in forgotten.unfinished if version not in faults),
@@ -180,7 +180,7 @@ def purge(forgotten: Forgotten) -> Purge:
     )
 
 
-def links_message(forgotten: Forgotten) -> str:
+def _links_message(forgotten: Forgotten) -> str:
     """Returns the message on bytes of removed records that remain after a purge."""
     number = len(forgotten.links)
     return f"{number} deleted files with removed records have hard links elsewhere"

@@ -78,7 +78,7 @@ class Listing:
         """
         if not is_local(self.folder):
             return []
-        name = dataset_name(self.folder)
+        name = _dataset_name(self.folder)
         published = {os.path.basename(version.directory) for version in self.versions}
         names = (v for v in self.unfinished if v not in published and v not in self.unreadable)
         contents = (Contents(layout.join(self.folder, v), name) for v in names)
@@ -162,14 +162,14 @@ def _unfinished(
             found.add(run[1])
         elif is_version(name) and name not in published and name not in faults:
             try:
-                if _is_of_a_run(directory, dataset_name(folder)):
+                if _is_of_a_run(directory, _dataset_name(folder)):
                     found.add(name)
             except OSError as error:
                 faults[name] = unreadable(error.filename or directory, error)
     return found
 
 
-def dataset_name(folder: str) -> str:
+def _dataset_name(folder: str) -> str:
     """Returns the name of the dataset whose versions are in a folder."""
     is_named = layout.is_url(folder)  # on this machine, "." and ".." have no name
     return os.path.basename(folder.rstrip("/") if is_named else os.path.abspath(folder))

@@ -66,7 +66,7 @@ def next_version(version: str) -> str:
     return f"{first}.{int(last) + 1}"
 
 
-def config_without(dataset: Dataset, version: str) -> ConvertConfig:
+def _config_without(dataset: Dataset, version: str) -> ConvertConfig:
     """Returns the options of the new version: those of its base version.
 
     Raises UsageError if this release does not know the options of the base version, if the new
@@ -134,7 +134,7 @@ def run(
         raise UsageError(
             f"{dataset.directory}: --keys names all of its records. Delete the dataset instead."
         )
-    config, base = config_without(dataset, version), base_of(dataset, keeps_records=True)
+    config, base = _config_without(dataset, version), base_of(dataset, keeps_records=True)
     schema = dataset.manifest.dataset_schema
     splits = SplitRanges.from_weights(config.weights)
     analyzer = Analyzer(config, schema, Binding.of(config, schema), splits, base)

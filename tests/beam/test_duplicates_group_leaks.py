@@ -9,7 +9,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.pipelines.graph import groups_may_span_splits
+from recordmill.pipelines.graph import _groups_may_span_splits
 from recordmill.schemas.statistics import GroupLeakage
 from recordmill.transforms.duplicates import FindGroupLeaks
 from recordmill.transforms.elements import AssignedRows
@@ -68,7 +68,7 @@ def test_groups_are_compared_if_a_column_or_base_decides_splits() -> None:
         {"group_column": "patient"},
         {"split_column": "split"},
     ]
-    assert [groups_may_span_splits(config(**options)) for options in asked] == [
+    assert [_groups_may_span_splits(config(**options)) for options in asked] == [
         True,
         True,
         False,

@@ -18,13 +18,13 @@ from recordmill.transforms import find_splits
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.find_splits import (
     GroupSizesFn,
+    _bounds_of_counts,
+    _group_ranges,
+    _label_sets,
+    _merged_rows,
+    _shortened,
+    _whole_weights,
     allocate,
-    bounds_of_counts,
-    group_ranges,
-    label_sets,
-    merged_rows,
-    shortened,
-    whole_weights,
 )
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
@@ -162,8 +162,8 @@ def test_rows_of_the_base_version_count_towards_the_shares() -> None:
 
 
 def test_a_split_without_a_row_has_an_empty_range() -> None:
-    assert bounds_of_counts([0, 3, 0]) == (0, 2**64, 2**64)
-    assert bounds_of_counts([]) == (2**64,)
+    assert _bounds_of_counts([0, 3, 0]) == (0, 2**64, 2**64)
+    assert _bounds_of_counts([]) == (2**64,)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_split_without_a_row_has_an_empty_range() -> None:
     ids=str,
 )
 def test_weights_become_whole_numbers(weights: dict[str, str], expected: list[int]) -> None:
-    names, found = whole_weights(analyzer(config(splits=weights)))
+    names, found = _whole_weights(analyzer(config(splits=weights)))
     assert (len(names), found) == (len(expected), expected)
 
 
@@ -189,7 +189,7 @@ def test_too_many_combinations_of_labels_are_an_error(monkeypatch: pytest.Monkey
 
 
 def test_labels_of_different_types_are_different() -> None:
-    assert len(set(label_sets(["[[0, 7]]", '[[0, "7"]]', "[]", "[[1, 7]]"]).values())) == 4
+    assert len(set(_label_sets(["[[0, 7]]", '[[0, "7"]]', "[]", "[[1, 7]]"]).values())) == 4
 
 
 def test_groups_above_the_limit_are_merged_by_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +202,11 @@ def test_groups_above_the_limit_are_merged_by_their_hashes(monkeypatch: pytest.M
         sizes = combine.add_input(sizes, group)
     assert (sizes.groups, sizes.group_labels, sizes.labels) == (256, 512, {"", "[0, 1]"})
     merged = defaultdict(list)
-    for key, rows in (shortened(group, sizes) for group in groups):
+    for key, rows in (_shortened(group, sizes) for group in groups):
         merged[key].append(rows)
-    fewer = [(key, merged_rows(rows)) for key, rows in merged.items()]
+    fewer = [(key, _merged_rows(rows)) for key, rows in merged.items()]
     assert [rows for _, rows in fewer] == [({"": 64, "[0, 1]": 64}, {})] * 4
-    ranges = group_ranges(sizes, fewer, asked)
+    ranges = _group_ranges(sizes, fewer, asked)
     assert (sorted(ranges.groups), ranges.group_bits) == ([0, 1, 2, 3], 2)
 
 

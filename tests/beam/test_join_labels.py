@@ -14,7 +14,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import items_of, single_value
-from recordmill.transforms.join_labels import JoinLabels, join_key, join_row
+from recordmill.transforms.join_labels import JoinLabels, _join_key, _join_row
 from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import as_tuples, direct_pipeline
 
@@ -110,21 +110,21 @@ def test_tables_are_joined_on_columns_of_different_names() -> None:
 
 
 def test_join_keys_are_texts_or_integers() -> None:
-    assert [join_key(row(1, id=v), "id") for v in ("007", 7, Items(["x", "x"]))] == [
+    assert [_join_key(row(1, id=v), "id") for v in ("007", 7, Items(["x", "x"]))] == [
         "007",
         "7",
         "x",
     ]
     for value in (None, "", 1.5, True, b"x", "\ud800", Items(["x", "y"])):
         with pytest.raises(RecordError, match="column 'id': "):
-            join_key(row(1, id=value), "id")
+            _join_key(row(1, id=value), "id")
 
 
 LIST = Feature.model_validate({"kind": "bytes", "from": "column:x", "shape": []})
 
 
 def test_several_labels_are_a_list_and_must_agree_for_a_single_value() -> None:
-    made = join_row(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
+    made = _join_row(row(1, id="a"), [label(2, x="1|2", y="u"), label(1, x="3", y="u")])
     assert items_of(made.values["x"], LIST, is_text=True) == ["3", "1", "2"]
     assert single_value(made.values["y"]) == "u"
     with pytest.raises(RecordError) as raised:
@@ -134,7 +134,7 @@ def test_several_labels_are_a_list_and_must_agree_for_a_single_value() -> None:
 
 
 def test_a_single_typed_label_is_also_a_list() -> None:
-    made = join_row(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
+    made = _join_row(row(1, id="a"), [Row({"x": 5, "y": ["a", "b"]}, "l.jsonl", 1)])
     assert items_of(made.values["x"], LIST, is_text=False) == [5]
     assert items_of(made.values["y"], LIST, is_text=False) == ["a", "b"]
     assert single_value(made.values["x"]) == 5
@@ -143,7 +143,7 @@ def test_a_single_typed_label_is_also_a_list() -> None:
 def test_the_kinds_of_joined_columns_are_those_of_their_values() -> None:
     kinds = ColumnKinds()
     for labels in ([label(1, x="1", y="u")], [label(2, x="2", y="v"), label(3, x="3", y="v")]):
-        made = join_row(row(1, id="a"), labels)
+        made = _join_row(row(1, id="a"), labels)
         kinds.add([made])
     found = {name: (f.kind.value, f.shape) for name, f in kinds.features().items()}
     assert found == {"id": ("bytes", None), "x": ("int64", ()), "y": ("bytes", None)}

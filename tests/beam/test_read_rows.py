@@ -20,7 +20,7 @@ from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.text_ranges import align
-from recordmill.transforms.read_rows import ListSources, ReadRows, batched_rows
+from recordmill.transforms.read_rows import ListSources, ReadRows, _batched_rows
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from tests.beam.direct import as_tuples, direct_pipeline, flat
 
@@ -105,16 +105,16 @@ def test_a_damaged_row_group_gives_one_reject_per_row(tmp_path: Path) -> None:
 
 def test_batches_are_bounded_by_their_number_of_rows_and_their_bytes() -> None:
     small = [Row({"x": "y", "n": 1}, "t.csv", n) for n in range(2500)]
-    assert [len(batch) for batch in batched_rows(small)] == [1024, 1024, 452]
+    assert [len(batch) for batch in _batched_rows(small)] == [1024, 1024, 452]
     large = [Row({"x": [b"x" * 2**18, "y" * 2**17]}, "t.csv", n) for n in range(7)]
     other = Reject.of_malformed_row("t.csv", 9, "why"), SkippedInput("x", 2)
-    found = list(batched_rows([*large[:4], *other, *large[4:]]))
+    found = list(_batched_rows([*large[:4], *other, *large[4:]]))
     assert found == [large[:3], *other, large[3:6], large[6:]]
-    assert list(batched_rows([])) == []
+    assert list(_batched_rows([])) == []
     mixed = [
         Row({}, "t.tar", n, text) for n, text in enumerate((True, True, False, frozenset("x")))
     ]
-    assert list(batched_rows(mixed)) == [mixed[:2], mixed[2:3], mixed[3:]]
+    assert list(_batched_rows(mixed)) == [mixed[:2], mixed[2:3], mixed[3:]]
 
 
 def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

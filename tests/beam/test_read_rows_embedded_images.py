@@ -10,7 +10,7 @@ import pytest
 from recordmill.schemas import layout
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.read_rows import staged, staging_file
+from recordmill.transforms.read_rows import _staging_file, staged
 
 PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
 REJECT = Reject.of_malformed_row("t.parquet", 4, "why")
@@ -45,9 +45,9 @@ def test_no_file_is_created_without_embedded_images(tmp_path: Path) -> None:
 
 def test_concurrent_attempts_do_not_mix_their_images(tmp_path: Path) -> None:
     """The table is replaced between two attempts, by one with images of the same lengths."""
-    slow = staged(iter(rows(b"old 1", b"old 2")), staging_file(str(tmp_path)))
+    slow = staged(iter(rows(b"old 1", b"old 2")), _staging_file(str(tmp_path)))
     found = {0: next(slow)}
-    fast = list(staged(iter(rows(b"new 1", b"new 2")), staging_file(str(tmp_path))))
+    fast = list(staged(iter(rows(b"new 1", b"new 2")), _staging_file(str(tmp_path))))
     found[1] = next(slow)
     list(slow)
     read = [Path(row.image.uri).read_bytes()[slice(*row.image[1:3])] for row in fast[:2]]

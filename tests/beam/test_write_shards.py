@@ -217,7 +217,7 @@ def test_an_attempt_that_ends_after_publication_leaves_no_checkpoint(
 def test_an_attempt_that_returns_after_a_local_run_has_published_creates_nothing(
     assigned: list[Assigned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, build = tmp_path / ".1.0.0.run", shard_task.build_records
+    run, build = tmp_path / ".1.0.0.run", shard_task._build_records
     run.mkdir()
 
     def publish_meanwhile(*arguments: Any) -> Iterator[Any]:
@@ -226,7 +226,7 @@ def test_an_attempt_that_returns_after_a_local_run_has_published_creates_nothing
         shutil.rmtree(run)
         return build(*arguments)
 
-    monkeypatch.setattr(shard_task, "build_records", publish_meanwhile)
+    monkeypatch.setattr(shard_task, "_build_records", publish_meanwhile)
     before = {path.name for path in tmp_path.iterdir()}
     ended = pytest.raises(RecordmillError, match=r"not written, because the run's folder was ren")
     with ended, direct_pipeline() as p:

@@ -190,10 +190,10 @@ def _reap_rest() -> int:
 
 def _execute(order: Order) -> None:
     from recordmill.pipelines.command_line import main as recordmill
-    from recordmill.pipelines.run.startup import exit_on_signals
+    from recordmill.pipelines.run.startup import _exit_on_signals
 
     os.setsid()
-    exit_on_signals()  # as `python -m recordmill` does first
+    _exit_on_signals()  # as `python -m recordmill` does first
     _ForkedVerifier.stand_in()
     report = os.open(order.report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(report, 1)
@@ -264,10 +264,10 @@ class _ForkedVerifier:
             if descriptor > 2 and descriptor not in connections:
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(descriptor)
-        from recordmill.transforms.verification.verifier_process import serve
+        from recordmill.transforms.verification.verifier_process import _serve
 
         try:
-            serve(list(connections))
+            _serve(list(connections))
         finally:
             os._exit(1)
 

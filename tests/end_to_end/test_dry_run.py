@@ -18,7 +18,7 @@ from recordmill.transforms.functional.rows import labels
 from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.shards.encoded_refs import EncodedRefs
-from recordmill.transforms.write_shards import forecast
+from recordmill.transforms.write_shards import _forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
 from tests.end_to_end.photos import Photo
@@ -176,7 +176,7 @@ def test_requests_to_object_stores_are_counted() -> None:
     ]
     ordered = OrderedRefs.of((b"%d" % n, ref) for n, ref in enumerate(refs))
     encoded = EncodedRefs((OrderedRefsCoder().encode(ordered),))
-    ((counts, remote, first),) = forecast((("train", 1), [encoded]), plan, 2)
+    ((counts, remote, first),) = _forecast((("train", 1), [encoded]), plan, 2)
     classes = {"label": Counter({0: 2, 1: 1})}
     assert counts == ShardCounts(split="train", index=1, records=3, classes=classes)
     assert (remote, first) == (2, refs[:1])

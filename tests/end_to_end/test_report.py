@@ -159,7 +159,7 @@ def test_the_page_stays_small_with_many_rows_classes_and_shards(tmp_path: Path) 
 def test_a_report_that_cannot_be_rendered_is_a_warning(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recordmill.pipelines.report.write_report.render", lambda content: 1 // 0)
+    monkeypatch.setattr("recordmill.pipelines.report.write_report._render", lambda content: 1 // 0)
     ended = convert(table, tmp_path / "out", "--report")
     dataset = tmp_path / "out" / "birds" / "1.0.0"
     assert ended.code == 0

@@ -29,8 +29,8 @@ from recordmill.transforms.functional.rows.planning import build_plan
 from recordmill.transforms.functional.rows.references import bind, broken_frame
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
-from recordmill.transforms.join_labels import join_key, join_row
-from recordmill.transforms.shards.build_examples import Fetched, build_one
+from recordmill.transforms.join_labels import _join_key, _join_row
+from recordmill.transforms.shards.build_examples import Fetched, _build_one
 from tests.images import png
 
 EVERY_KIND = """
@@ -146,7 +146,7 @@ def bound(row: Row, binding: Binding) -> ImageRef | Reject:
 
 
 def built(ref: ImageRef, plan: Plan) -> Any:
-    return build_one(Fetched(ref, IMAGE), plan, "full")
+    return _build_one(Fetched(ref, IMAGE), plan, "full")
 
 
 COLUMNS = [(name, column) for name, (_, columns) in SCHEMAS.items() for column in columns]
@@ -183,10 +183,10 @@ def test_a_typed_value_of_any_kind_in_any_column(
 def test_a_value_of_any_kind_in_the_join_column(value: Any, label: Any) -> None:
     row = Row({"image": "a.png", "id": value}, "/d/t", 1)
     try:
-        join_key(row, "id")
+        _join_key(row, "id")
     except RecordError:
         return
-    both = join_row(row, [Row({"id": value, "label": label}, "/d/l", n) for n in (1, 2)])
+    both = _join_row(row, [Row({"id": value, "label": label}, "/d/l", n) for n in (1, 2)])
     RowCoder().decode(RowCoder().encode(both))
 
 

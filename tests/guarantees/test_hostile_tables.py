@@ -19,7 +19,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_files import parse_schema
-from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.rows.row_batch import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import arrow, delimited, json_lines, parquet, tfrecord
 
@@ -244,7 +244,7 @@ def test_a_large_dictionary_value_is_not_copied_for_each_row(
 
 def test_a_record_that_claims_two_gib_takes_memory_for_its_actual_size() -> None:
     length = (2**31 - 1).to_bytes(8, "little")
-    header = length + masked_crc32c(length).to_bytes(4, "little")
+    header = length + _masked_crc32c(length).to_bytes(4, "little")
     found = tfrecord.read(
         stream(header + b"x"), SourceSplit(TableFile("t", "tfrecord")), Projection()
     )

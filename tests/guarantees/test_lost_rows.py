@@ -24,7 +24,7 @@ from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.storage.formats import FORMATS
 
@@ -62,7 +62,7 @@ def tfrecord_bytes() -> bytes:
         example = Example()
         example.features.feature["image"].bytes_list.value.append(b"%02d.jpg" % i)
         data, length = example.SerializeToString(), struct.pack("<Q", example.ByteSize())
-        crcs = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))
+        crcs = (struct.pack("<I", _masked_crc32c(part)) for part in (length, data))
         framed.append(length + next(crcs) + data + next(crcs))
     return b"".join(framed)
 

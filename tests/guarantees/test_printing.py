@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from recordmill.pipelines import dry_run
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands import diff
-from recordmill.pipelines.commands.schema import show_schema
+from recordmill.pipelines.commands.schema import _show_schema
 from recordmill.pipelines.console import logs
 from recordmill.pipelines.console.printing import (
+    _printable_json,
     ignore_output_errors,
     lost_output,
     printable,
-    printable_json,
     printable_line,
     say,
 )
@@ -82,7 +82,7 @@ def test_a_printed_text_is_clean_and_a_clean_one_is_unchanged(text: str) -> None
 
 @given(TEXTS)
 def test_a_document_is_clean_and_means_the_same(text: str) -> None:
-    printed = printable_json(json.dumps({"key": text}, ensure_ascii=False))
+    printed = _printable_json(json.dumps({"key": text}, ensure_ascii=False))
     assert is_clean(printed)
     assert json.loads(printed) == {"key": text}
 
@@ -183,7 +183,7 @@ def show_diff(terminal: Terminal, text: str) -> None:
     difference = SimpleNamespace(
         comparison=found, left=side, right=side, features=[text], notes=(text,), is_empty=False
     )
-    diff.show_diff(terminal, difference)
+    diff._show_diff(terminal, difference)
 
 
 class CounterLike(dict[Any, int]):
@@ -221,8 +221,8 @@ def show_records_of(terminal: Terminal, text: str) -> None:
 def show_schema_with(terminal: Terminal, text: str) -> None:
     """Prints a schema."""
     document = preset("tabular").model_dump() | {"name": text, "description": text}
-    show_schema(terminal, Schema.model_construct(**document))
-    show_schema(
+    _show_schema(terminal, Schema.model_construct(**document))
+    _show_schema(
         terminal,
         preset("image_classification").model_copy(update={"description": text}),
     )

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.input_tables import probe_labels, probe_tables
-from recordmill.pipelines.inspect.record_files import find_record_files
+from recordmill.pipelines.inspect.record_files import _find_record_files
 from recordmill.pipelines.options import config_of, load_schema
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -184,7 +184,7 @@ UNREACHABLE = "http://127.0.0.1:1/a.b"
 READERS: dict[str, Callable[[str], object]] = {
     "--schema": load_schema,
     "--classes": lambda path: config(classes=path),
-    "inspect": lambda path: find_record_files([path]),
+    "inspect": lambda path: _find_record_files([path]),
     "--input": lambda path: probe_tables(config().model_copy(update={"inputs": (path,)})),
     "--labels": lambda path: probe_labels(config().model_copy(update={"labels": path})),
 }

@@ -95,14 +95,14 @@ def test_a_run_whose_files_are_purged_while_it_is_active_publishes_nothing(
     where = f"{s3_store.root}/{folder}/birds"
     (tmp_path / "keys.txt").write_text("images/0/a #000 ü.png")
     flags = ("--keys", tmp_path / "keys.txt", "--version", "2.0.0", "--purge", *s3_store.flags)
-    check = publish.check_publishable
+    check = publish._check_publishable
 
     def purge_meanwhile(*arguments: object) -> None:
-        monkeypatch.setattr(publish, "check_publishable", check)
+        monkeypatch.setattr(publish, "_check_publishable", check)
         assert recordmill("forget", where, *flags).code == 0
         check(*arguments)
 
-    monkeypatch.setattr(publish, "check_publishable", purge_meanwhile)
+    monkeypatch.setattr(publish, "_check_publishable", purge_meanwhile)
     table = ("--input", gallery / "labels.csv", "--name", "birds", *FLAGS, *s3_store.flags)
     replacing = ("--version", version, "--if_exists", "replace", "--no_report")
     ended = recordmill("convert", "--output", f"{s3_store.root}/{folder}", *table, *replacing)

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.shards.links import publish_link
+from recordmill.transforms.shards.links import _publish_link
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.stores import retries
@@ -90,15 +90,15 @@ def test_files_of_a_base_version_are_copied_within_the_store(object_store: Store
         source = f"{store.root}/base/{name}"
         for replaced in (None, {"e_tag": "of an object that is not there anymore"}):
             store.proxy.set()
-            publish_link(source, f"{store.root}/copies", name, replaced, len(content))
+            _publish_link(source, f"{store.root}/copies", name, replaced, len(content))
             assert store.get(f"copies/{name}") == content
             methods = Counter(request.split()[0] for request in store.proxy.counts())
             if not store.root.startswith("gs:"):  # its emulator writes an empty object instead
                 assert methods == {"HEAD": 2, "PUT": 1}
     with pytest.raises(UsageError, match=r"plain\.jpg: expected 3 bytes, got 1,048,585\. Restore"):
-        publish_link(f"{store.root}/base/{NAMES[0]}", f"{store.root}/copies", "new", None, 3)
+        _publish_link(f"{store.root}/base/{NAMES[0]}", f"{store.root}/copies", "new", None, 3)
     with pytest.raises(UsageError, match=r"/none: is missing\. Restore it from a backup"):
-        publish_link(f"{store.root}/base/none", f"{store.root}/copies", "new", None)
+        _publish_link(f"{store.root}/base/none", f"{store.root}/copies", "new", None)
     assert store.names("copies/new") == []
 
 

@@ -79,7 +79,7 @@ def parse_web_address(text: str) -> WebAddress:
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters")
-    if has_control_characters(text):
+    if _has_control_characters(text):
         raise ValueError("it has control characters")
     before_path = _BEFORE_PATH.match(text)
     if before_path and "\\" in before_path[0]:
@@ -94,7 +94,7 @@ def parse_web_address(text: str) -> WebAddress:
     return WebAddress(url.scheme, url.host, port, url.path or "/", url.query, url.auth)
 
 
-def has_control_characters(text: str) -> bool:
+def _has_control_characters(text: str) -> bool:
     r"""Returns whether a text has control characters, which some programs drop or stop at.
 
     >>> has_control_characters("a b"), has_control_characters("a\tb")
@@ -178,7 +178,7 @@ def check_address(uri: str, root: str) -> None:
         address = _parsed(uri, root)
         target, inside = _shown(address), is_web(root) and _is_in_web(address, _parsed(root, root))
     else:
-        target, inside = masked_url(normalized(uri)), is_url(uri) and _is_in_store(uri, root)
+        target, inside = masked_url(_normalized(uri)), is_url(uri) and _is_in_store(uri, root)
     if not inside:
         raise outside_root_error(target, masked_url(root))
 
@@ -205,7 +205,7 @@ def is_below(target: str, root: str) -> bool:
     return target.startswith(root.rstrip("/") + "/")
 
 
-def normalized(address: str) -> str:
+def _normalized(address: str) -> str:
     """Returns an address without `.`, `..` and doubled slashes; it never leads above its host.
 
     >>> normalized("s3://bucket/photos/../../secret/./1.jpg")
@@ -265,5 +265,5 @@ def _is_in_store(uri: str, root: str) -> bool:
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         if depth < 0:
             return False
-    as_key = is_below(uri, root) and not has_control_characters(uri)
-    return as_key and is_below(normalized(uri), normalized(root))
+    as_key = is_below(uri, root) and not _has_control_characters(uri)
+    return as_key and is_below(_normalized(uri), _normalized(root))

@@ -39,7 +39,7 @@ def num_buckets(rows: int) -> int:
     return 1 + rows // _BUCKET_IMAGES
 
 
-def bucket_of(digest: bytes, buckets: int) -> int:
+def _bucket_of(digest: bytes, buckets: int) -> int:
     """Returns the bucket of an image."""
     # Scales the first 64 bits to [0, buckets), as digests are uniform.
     return int.from_bytes(digest[:8], "big") * buckets >> 64
@@ -74,7 +74,7 @@ def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
         return {0: tally} if tally else {}
     parts: dict[int, Tally] = {}
     for digest, seen in tally.items():
-        parts.setdefault(bucket_of(digest, buckets), {})[digest] = seen
+        parts.setdefault(_bucket_of(digest, buckets), {})[digest] = seen
     return parts
 
 

@@ -84,7 +84,7 @@ class Groups:
         return found, self.roots[at[found]]
 
 
-def band_width(rows: int) -> int:
+def _band_width(rows: int) -> int:
     """Returns the bits per band: more for more rows, so that some 16 share a value.
 
     >>> band_width(1000), band_width(2**20), band_width(10**9)
@@ -103,7 +103,7 @@ def _zigzag() -> npt.NDArray[np.int64]:
 _ORDER = _zigzag()
 
 
-def band_values(hashes: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.int64]:
+def _band_values(hashes: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.int64]:
     """Returns the values of the bands of hashes, (images, bands); the lowest frequency is first.
 
     `hashes` are the hashes in four words, (images, 4).
@@ -123,7 +123,7 @@ def pack(ids: Ids, hashes: Iterable[str]) -> Images:
     return images
 
 
-def encode(images: Images) -> bytes:
+def _encode(images: Images) -> bytes:
     """Returns images as they are shuffled: 9 bytes, and 34 per image of at most 65,536 in a row.
 
     Ids are offsets from the first, of as few bytes as the last one takes.
@@ -135,8 +135,8 @@ def encode(images: Images) -> bytes:
     return b"".join(part.tobytes() for part in parts)
 
 
-def decode(data: bytes) -> Images:
-    """Returns the images that `encode` received."""
+def _decode(data: bytes) -> Images:
+    """Returns the images that `_encode` received."""
     size = data[0]
     each = size + IMAGE["phash"].itemsize
     images = np.empty((len(data) - _HEADER_BYTES) // each, IMAGE)
@@ -148,8 +148,8 @@ def decode(data: bytes) -> Images:
 
 
 def _parts_of_bands(images: Images, rows: int) -> tuple[Numbers, Numbers]:
-    width, parts = band_width(rows), 1 + rows // _PART_IMAGES
-    values = band_values(images["phash"], width)
+    width, parts = _band_width(rows), 1 + rows // _PART_IMAGES
+    values = _band_values(images["phash"], width)
     return values, values * parts >> width
 
 
@@ -160,7 +160,7 @@ def split_by_bucket(images: Images, rows: int) -> Iterator[tuple[Bucket, bytes]]
     """
     _, parts = _parts_of_bands(images, rows)
     for part in np.unique(parts).tolist():
-        yield (part, rows), encode(images[(parts == part).any(axis=1)])
+        yield (part, rows), _encode(images[(parts == part).any(axis=1)])
 
 
 def groups_of_bucket(bucket: Bucket, elements: Iterable[bytes]) -> Groups:
@@ -169,11 +169,11 @@ def groups_of_bucket(bucket: Bucket, elements: Iterable[bytes]) -> Groups:
     `bucket` is the part of the values of each band, and the number of rows of the dataset.
     """
     part, rows = bucket
-    images = np.concatenate([decode(data) for data in elements])
+    images = np.concatenate([_decode(data) for data in elements])
     values, parts = _parts_of_bands(images, rows)
     inside = parts == part
     return merge_groups(
-        _groups_of_band(images[inside[:, band]], values[inside[:, band], band], band_width(rows))
+        _groups_of_band(images[inside[:, band]], values[inside[:, band], band], _band_width(rows))
         for band in range(BANDS)
     )
 
@@ -258,7 +258,7 @@ def distances_to(some: Sequence[str], others: Sequence[str], chunk: int = 2**12)
     return nearest
 
 
-def connect(pairs: Ids) -> Groups:
+def _connect(pairs: Ids) -> Groups:
     """Returns the connected components of pairs of ids, (pairs, 2)."""
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]  # two frames of one record
     members, numbers = np.unique(pairs.ravel(), return_inverse=True)
@@ -286,8 +286,8 @@ def _connect_all(parts: Iterable[Ids]) -> Groups:
         pending.append(pairs)
         size += len(pairs)
         if size > max(_PENDING_PAIRS, len(groups.members)):
-            groups, pending, size = connect(np.concatenate([_tree(groups), *pending])), [], 0
-    return connect(np.concatenate([_tree(groups), *pending]))
+            groups, pending, size = _connect(np.concatenate([_tree(groups), *pending])), [], 0
+    return _connect(np.concatenate([_tree(groups), *pending]))
 
 
 def _tree(groups: Groups) -> Ids:
@@ -302,7 +302,7 @@ def merge_groups(parts: Iterable[Groups]) -> Groups:
     if any(groups.overflow for groups in found):
         return Groups(full=full, overflow=True)
     # The pair of a root with itself adds nothing: another member has it in a pair.
-    merged = connect(np.concatenate([_tree(groups) for groups in (Groups(), *found)]))
+    merged = _connect(np.concatenate([_tree(groups) for groups in (Groups(), *found)]))
     return replace(merged, full=full)
 
 

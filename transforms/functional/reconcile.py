@@ -111,7 +111,7 @@ def reconcile(
         fingerprints={s.entry.file: s.fingerprint for s in shards if s.fingerprint},
         shapes=total.shapes,
         timeline=total.timeline,
-        rejects=first_rejects(rejects),
+        rejects=_first_rejects(rejects),
         skipped=dict(sorted(skipped.items())),
     )
 
@@ -133,7 +133,7 @@ def _copied(tallies: Mapping[str, SplitTally], base: Base | None) -> dict[str, C
     return {split: tally.copied for split, tally in sorted(tallies.items()) if keeps_records}
 
 
-def first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
+def _first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
     """Returns the first reject of each reason, in the order of the tables; sorted by reason."""
     first: dict[str, RejectSum] = {}
     for (_, reason), found in rejects.items():
@@ -179,7 +179,7 @@ def without_tally(written: WrittenShard, verified: ShardVerification) -> ShardVe
         verified,
         entry=verified.entry.model_copy(update={"images": dict(sorted(written.images.items()))}),
         # Problems make the counts differ, too.
-        problems=verified.problems or tuple(compare_shard(written, verified)),
+        problems=verified.problems or tuple(_compare_shard(written, verified)),
         classes={},
         fingerprint=written.fingerprint,
     )
@@ -201,7 +201,7 @@ def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, S
     )
 
 
-def compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
+def _compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
     """Yields every difference between a shard as written and as re-read."""
     entry = verified.entry
     for what in ("records", "frames", "payload", "crc32c"):

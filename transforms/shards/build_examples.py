@@ -134,14 +134,14 @@ class _ImageBuilder:
     def read(self, ref: ImageRef | Fetched) -> Fetched | Reject:
         """Returns the bytes of a reference's files, or its reject."""
         with self.measured.timed("read_us"):
-            fetched = fetch(ref, self.seen, self.guard)
+            fetched = _fetch(ref, self.seen, self.guard)
         self.measured.add("read_bytes", _bytes_of(fetched))
         return fetched
 
     def build(self, fetched: Fetched | Reject, kept: Kept = None) -> Built:
-        """Returns the example or frame of a reference, or its reject, as `build_one` does."""
+        """Returns the example or frame of a reference, or its reject, as `_build_one` does."""
         with self.measured.timed("build_us"):
-            return build_one(fetched, self.plan, self.decode, self.check, kept)
+            return _build_one(fetched, self.plan, self.decode, self.check, kept)
 
     def read_and_build(self, refs: Sequence[ImageRef | Fetched]) -> list[Built]:
         """Reads references and builds them."""
@@ -199,7 +199,7 @@ def _keep_in_subprocess(
     return [next(found) if isinstance(one, Fetched) else None for one in fetched]
 
 
-def fetch(
+def _fetch(
     ref: ImageRef | Fetched, seen: VersionTags | None = None, guard: ImageRootGuard = UNRESTRICTED
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if a file cannot be read.
@@ -222,7 +222,7 @@ def _bytes_of(fetched: Fetched | Reject) -> int:
     return 0 if isinstance(fetched, Reject) else len(fetched.image) + len(fetched.mask or b"")
 
 
-def build_one(
+def _build_one(
     fetched: Fetched | Reject,
     plan: Plan,
     decode: Decode,
@@ -240,7 +240,7 @@ def build_one(
     ref, schema = fetched.ref, plan.resolved.schema
     try:
         image = read_image(fetched.image, schema.image, decode, kept)
-        mask = read_mask(fetched, image, schema) if schema.mask_feature else None
+        mask = _read_mask(fetched, image, schema) if schema.mask_feature else None
         if check:
             check(image, mask, schema)
         build = build_example if schema.sequence is None else build_frame
@@ -273,7 +273,7 @@ def read_image(
     return run_in_subprocess(call, timeout=settings.timeout)
 
 
-def read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
+def _read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
     """Returns the encoded mask of an image, made from its mask file or from object outlines.
 
     `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask

@@ -37,7 +37,7 @@ def link_shard(
     sizes = (entry.bytes, None)
     for name, target, size, version in zip(sources, targets, sizes, replaced, strict=True):
         source = layout.join(base.directory, name)
-        publish_link(source, files.directory, target, version, size)
+        _publish_link(source, files.directory, target, version, size)
     return WrittenShard(
         split=files.split,
         index=files.index,
@@ -74,7 +74,7 @@ def _digests(path: str) -> Digests | None:
         return None
 
 
-def publish_link(
+def _publish_link(
     source: str,
     directory: str,
     name: str,

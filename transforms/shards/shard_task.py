@@ -84,7 +84,7 @@ class ShardTask:
         hashed = self.config.near_duplicates != "none"
         writer = ShardWriter(self.sink, files, self.plan, old.entry if old else None, hashed)
         seen = dict(tags)
-        built = build_records(refs, self.plan, self.config, pools, seen, guard, self.check)
+        built = _build_records(refs, self.plan, self.config, pools, seen, guard, self.check)
         yield from writer.write(old.merged(built) if old else built)
         if seen != tags:  # reading has added version tags
             fingerprint = self._fingerprint(settings, shard, refs, seen)
@@ -153,7 +153,7 @@ def _reused(checkpoint: Checkpoint, refs: Sequence[ImageRef]) -> Iterator[Reject
     yield replace(checkpoint.shard, reused=True, timeline=Timeline())
 
 
-def build_records(
+def _build_records(
     refs: Sequence[ImageRef],
     plan: Plan,
     config: ConvertConfig,

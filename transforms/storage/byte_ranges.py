@@ -39,7 +39,7 @@ def read_ranges(ranges: Sequence[ByteRange]) -> list[bytes]:
     """
     if not ranges or not layout.is_url(ranges[0].path):
         return list(map(_read, ranges))  # local reads cost too little to join them
-    requests = list(coalesced(ranges))
+    requests = list(_coalesced(ranges))
     # A pool of its own, because threads do not survive a fork of the process.
     with ThreadPoolExecutor(min(_CONCURRENT_REQUESTS, len(requests))) as pool:
         contents = list(pool.map(_read, (request for request, _ in requests)))
@@ -51,7 +51,7 @@ def read_ranges(ranges: Sequence[ByteRange]) -> list[bytes]:
     return found
 
 
-def coalesced(
+def _coalesced(
     ranges: Sequence[ByteRange], max_gap: int = _MAX_GAP
 ) -> Iterator[tuple[ByteRange, list[int]]]:
     """Yields ranges that cover the given ones, each with the numbers of those that it covers.

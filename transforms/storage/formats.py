@@ -112,12 +112,12 @@ def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
             state = os.stat(path)
             here = (state.st_dev, state.st_ino)
             if here in above:  # a link to one of its own parents
-                yield SkippedInput.named(LOOPS, [readable(folder)])
+                yield SkippedInput.named(LOOPS, [_readable(folder)])
                 continue
             # Links to siblings are legal, but their number of paths can grow exponentially.
             paths[here] += 1
             if paths[here] > MAX_PATHS:
-                yield Unlisted(readable(folder), _TOO_MANY_PATHS)
+                yield Unlisted(_readable(folder), _TOO_MANY_PATHS)
                 continue
             below: list[str] = []
             with os.scandir(path) as entries:
@@ -132,15 +132,15 @@ def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
             waiting.extend((name, (*above, here)) for name in sorted(below, reverse=True))
         except OSError as error:
             why = f"the folder cannot be listed: {error.strerror or error}"
-            yield Unlisted(readable(folder), why)
+            yield Unlisted(_readable(folder), why)
 
 
 def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput | None:
     """Returns the name of a file or the reason to skip an entry; None for a folder."""
     if is_hidden(entry.name):
-        return SkippedInput.named(HIDDEN, [readable(name)])
-    if readable(entry.name) != entry.name:
-        return Unlisted(readable(name), "the name is not valid UTF-8. Rename it.")
+        return SkippedInput.named(HIDDEN, [_readable(name)])
+    if _readable(entry.name) != entry.name:
+        return Unlisted(_readable(name), "the name is not valid UTF-8. Rename it.")
     if entry.is_file():
         return name
     if entry.is_dir():
@@ -161,7 +161,7 @@ def _walk_store(root: str, top: str) -> Iterator[str | SkippedInput]:
             yield name
 
 
-def readable(name: str) -> str:
+def _readable(name: str) -> str:
     """Returns a name as printable text, with invalid UTF-8 escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 

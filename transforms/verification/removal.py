@@ -103,10 +103,10 @@ def check_certificate(dataset: Dataset) -> Iterator[Problem]:
         where = " > ".join(map(str, first["loc"])) or "the file"
         yield Problem(layout.REMOVAL, f"is not a certificate: at {where}: {first['msg']}")
         return
-    yield from removal_problems(dataset, removal)
+    yield from _removal_problems(dataset, removal)
 
 
-def removal_problems(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
+def _removal_problems(dataset: Dataset, removal: Removal) -> Iterator[Problem]:
     """Yields the problems of a certificate: wrong counts and digests, and records that remain.
 
     Reads all records, and computes the digests of their images.

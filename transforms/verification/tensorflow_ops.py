@@ -91,7 +91,7 @@ def load() -> ctypes.CDLL:
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
             path = _library_path()
             try:
-                with rewritten_standard_error(without_info_lines):
+                with rewritten_standard_error(_without_info_lines):
                     library = ctypes.CDLL(str(path))
                 for name, letters in (item.split(":") for item in _FUNCTIONS.split()):
                     function = getattr(library, name)
@@ -104,7 +104,7 @@ def load() -> ctypes.CDLL:
     return _loaded["library"]
 
 
-def without_info_lines(line: bytes) -> bytes:
+def _without_info_lines(line: bytes) -> bytes:
     """Returns a line of TensorFlow's log, or nothing if it is informational."""
     return _INFO_LINES.sub(b"", line)
 
@@ -146,7 +146,7 @@ def _context() -> int:
     with _LOADING:
         if process not in _contexts:
             options = library.TFE_NewContextOptions()
-            with rewritten_standard_error(without_info_lines), _Status(library) as status:
+            with rewritten_standard_error(_without_info_lines), _Status(library) as status:
                 context = library.TFE_NewContext(options, status.pointer)
             library.TFE_DeleteContextOptions(options)
             _contexts[process] = context

@@ -82,7 +82,7 @@ def verifier_process_started(options: Mapping[str, Any] | None = None) -> Iterat
         _verifiers.pop(process).end()
 
 
-def current_verifier() -> VerifierProcess | None:
+def _current_verifier() -> VerifierProcess | None:
     """Returns the verifier that this process started; None if there is none."""
     return _verifiers.get(os.getpid())
 
@@ -93,7 +93,7 @@ def prepare(directory: str) -> None:
     A worker that has imported TensorFlow already verifies shards itself.
     """
     with _STARTING:
-        verifier = current_verifier()
+        verifier = _current_verifier()
         if verifier and verifier.is_alive:
             return
         if "tensorflow" in sys.modules:
@@ -101,10 +101,10 @@ def prepare(directory: str) -> None:
 
             load()
             return
-        _verifiers[os.getpid()] = VerifierProcess(num_cores(), store_options(directory))
+        _verifiers[os.getpid()] = VerifierProcess(num_cores(), _store_options(directory))
 
 
-def store_options(directory: str) -> dict[str, Any] | None:
+def _store_options(directory: str) -> dict[str, Any] | None:
     """Returns Beam's options of this process if a folder is in a store, and otherwise None."""
     if not is_url(directory):
         return None
@@ -121,7 +121,7 @@ def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardV
     "decode" to decode every image as well. Raises OSError if a file does not exist or cannot be
     read. Raises RecordmillError if the verifier process has died.
     """
-    if verifier := current_verifier():
+    if verifier := _current_verifier():
         return verifier.verify(shard, resolved, level)
     from recordmill.transforms.verification.verify_shard import verify_shard
 
@@ -147,7 +147,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
         ImageAttribute.WIDTH: image.width,
         ImageAttribute.CHANNELS: image.channels,
     }
-    verifier = current_verifier()
+    verifier = _current_verifier()
     decode = verifier.decode_error if verifier else decode_error
     if error := decode(image.data, expected, mask, schema.masks.bit_depth):
         raise RecordError(Reason.CORRUPT, f"TensorFlow cannot decode it: {error}")
@@ -197,7 +197,7 @@ class VerifierProcess:
         self._service.end()
 
 
-def serve(descriptors: Sequence[int]) -> None:
+def _serve(descriptors: Sequence[int]) -> None:
     """Answers requests in the verifier process until their connections are closed."""
     end_with_parent()
     connections = [Connection(descriptor) for descriptor in descriptors]

@@ -80,7 +80,7 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
     return Problem(shard.file, what)
 
 
-def with_key(problem: Problem, shard: ShardFiles) -> Problem:
+def _with_key(problem: Problem, shard: ShardFiles) -> Problem:
     """Adds the key of the record to a problem, if the index has the key."""
     if problem.record is None or not shard.records:
         return problem
@@ -96,7 +96,7 @@ def with_key(problem: Problem, shard: ShardFiles) -> Problem:
     return problem
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Returns the first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
@@ -170,11 +170,11 @@ def _read(
         for batch in _batches(read_runs(stream)):
             parsed = _parse(batch, shard.file, resolved, decode)
             if isinstance(parsed, Problem):
-                return contents, [with_key(parsed, shard)]
+                return contents, [_with_key(parsed, shard)]
             _count(batch, parsed, contents)
     except FrameError as error:
         problem = Problem(shard.file, str(error), error.record, error.offset)
-        return contents, [with_key(problem, shard)]
+        return contents, [_with_key(problem, shard)]
     except DAMAGED_GZIP as error:
         last = max(0, len(contents.lengths) - 1)
         what = f"the gzip stream is damaged after record {last}: {error}"
@@ -213,14 +213,14 @@ def _parse(batch: Run, file: str, resolved: ResolvedSchema, decode: bool) -> Par
             parsed.decode()
     except (OpError, BadImageError, UnequalLengthsError) as error:
         if len(batch.data) == 1:
-            return Problem(file, first_line(error), batch.record, batch.offset)
+            return Problem(file, _first_line(error), batch.record, batch.offset)
         # TensorFlow does not state which record of the batch is invalid.
         middle = len(batch.data) // 2
         first = batch._replace(data=batch.data[:middle])
         for half in (first, first.next(batch.data[middle:])):
             if isinstance(problem := _parse(half, file, resolved, decode), Problem):
                 return problem
-        return Problem(file, f"TensorFlow cannot read it: {first_line(error)}")
+        return Problem(file, f"TensorFlow cannot read it: {_first_line(error)}")
     return parsed
 
 
@@ -270,5 +270,5 @@ def decode_error(
     try:
         check_image(image, stated, mask, bit_depth)
     except (OpError, BadImageError) as error:
-        return first_line(error)
+        return _first_line(error)
     return None

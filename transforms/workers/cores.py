@@ -22,11 +22,11 @@ def num_cores() -> int:
     """Returns the number of cores this process may use: the smaller of affinity and CPU quota."""
     has_affinity = hasattr(os, "sched_getaffinity")
     available = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, math.ceil(min(available, cgroup_quota(), _limit)))
+    return max(1, math.ceil(min(available, _cgroup_quota(), _limit)))
 
 
 @cache
-def cgroup_quota(root: Path = Path("/")) -> float:
+def _cgroup_quota(root: Path = Path("/")) -> float:
     """Returns the CPU quota of this process's cgroup in cores; infinity without a limit.
 
     `docker --cpus` and Kubernetes' `limits.cpu` set a quota, but the container sees all cores. See

@@ -27,7 +27,7 @@ def counter(name: str) -> Metrics.DelegatingCounter:
 
 
 @cache
-def distribution(name: str) -> Metrics.DelegatingDistribution:
+def _distribution(name: str) -> Metrics.DelegatingDistribution:
     """Returns a distribution of a step, as `counter` does; its name ends with the unit."""
     return Metrics.distribution(NAMESPACE, name)
 
@@ -43,7 +43,7 @@ def observe(name: str, *values: int) -> None:
         _observed.setdefault(name, []).extend(values)
         return
     for value in values:
-        distribution(name).update(value)
+        _distribution(name).update(value)
 
 
 def take_observed() -> dict[str, list[int]]:

@@ -26,7 +26,7 @@ from recordmill.transforms.functional.rows.identities import broken_identity, id
 from recordmill.transforms.functional.rows.placement import split_of
 from recordmill.transforms.functional.rows.planning import build_plan
 from recordmill.transforms.functional.rows.references import bind, broken_frame
-from recordmill.transforms.functional.rows.sequences import in_one_split, spans_splits_reject
+from recordmill.transforms.functional.rows.sequences import _spans_splits_reject, in_one_split
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"
 
@@ -218,7 +218,7 @@ def test_rows_of_a_sequence_need_one_split_and_one_group():
     torn = frames(("train", "p"), ("test", "q"), ("test", "p"))
     one, other = "'split' is 'test', 'place' is 'p'", "'split' is 'test', 'place' is 'q'"
     why = f"{one} in one row, and {other} in another"
-    expected = [spans_splits_reject(ref, why) for ref in torn]
+    expected = [_spans_splits_reject(ref, why) for ref in torn]
     assert list(in_one_split(torn, "split", "place")) == expected
     [alone, _, _] = in_one_split(frames(("a", "p"), ("b", "p"), ("b", "p")), "split", None)
     assert "'split' is 'a' in one row, and 'split' is 'b' in another" in alone.detail

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.input_tables import probe_labels
-from recordmill.pipelines.run.run_record import RunContext, finished_record, working_folder
+from recordmill.pipelines.run.run_record import RunContext, _working_folder, finished_record
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.yaml_files import preset
@@ -41,4 +41,4 @@ def test_run_json_is_written_for_any_bytes_in_folder_and_message(
     assert record["folder"] == f"{tmp_path}/d\\xff"
     assert record["message"] == f"{ODD}: gone"
     (tmp_path / ODD).rmdir()
-    assert working_folder() == ""
+    assert _working_folder() == ""

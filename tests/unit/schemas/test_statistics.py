@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.records import ImageShape
-from recordmill.schemas.statistics import MAX_INTERVALS, ImageTally, Timeline, bin_of, edge_of
+from recordmill.schemas.statistics import MAX_INTERVALS, ImageTally, Timeline, _bin_of, edge_of
 
 SHAPES = st.builds(
     ImageShape,
@@ -48,14 +48,14 @@ def test_every_image_is_counted_in_its_bin(shapes):
 
 @given(st.floats(1e-4, 1e9), st.sampled_from([1, 4, 8]))
 def test_a_bin_has_the_values_between_its_edges(value, steps):
-    index = bin_of(value, steps)
+    index = _bin_of(value, steps)
     assert edge_of(index, steps) <= value * (1 + 1e-8)
     assert value < edge_of(index + 1, steps) * (1 + 1e-8)
 
 
 @pytest.mark.parametrize(("value", "index"), [(1, 0), (2, 4), (256, 32), (255, 31)])
 def test_powers_of_two_begin_a_bin(value, index):
-    assert bin_of(value, 4) == index
+    assert _bin_of(value, 4) == index
 
 
 MOMENTS = st.lists(st.tuples(st.integers(0, 10**5), st.integers(1, 50)), max_size=300)

@@ -13,9 +13,9 @@ from recordmill.schemas.tables import (
     Projection,
     SourceSplit,
     TableFile,
+    _field_of,
+    _flat_values,
     column_names,
-    field_of,
-    flat_values,
 )
 
 ROW = {
@@ -61,7 +61,7 @@ def test_splits_can_be_pickled_and_hashed():
     ],
 )
 def test_a_path_leads_into_objects_and_lists_of_objects(path, expected):
-    assert field_of(ROW, path) == expected
+    assert _field_of(ROW, path) == expected
 
 
 def test_a_projection_keeps_columns_and_fields():
@@ -75,7 +75,7 @@ def test_a_projection_keeps_columns_and_fields():
 
 def test_without_a_projection_fields_replace_objects_except_for_images():
     flat = Projection().apply(ROW)
-    assert flat == flat_values(ROW)
+    assert flat == _flat_values(ROW)
     assert list(flat) == [
         "id",
         "a.b",

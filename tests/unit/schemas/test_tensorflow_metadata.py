@@ -21,7 +21,7 @@ from recordmill.schemas.tensorflow_metadata import (
     schema_text,
 )
 from recordmill.schemas.yaml_files import preset, preset_names
-from recordmill.transforms.functional.records.examples import encode_example
+from recordmill.transforms.functional.records.examples import _encode_example
 from tests.images import pixels, png
 
 REQUIRED = "presence { min_fraction: 1.0 min_count: 1 }"
@@ -399,7 +399,7 @@ def config_of(**metadata):
 
 def publish(folder, resolved_schema, records, splits, **metadata):
     """Writes a dataset's folder with the layout of the pipeline, and its shards with TensorFlow."""
-    data = [encode_example(resolved_schema.schema.features, record) for record in records]
+    data = [_encode_example(resolved_schema.schema.features, record) for record in records]
     for split, count in splits.items():
         for shard in range(count):
             name = layout.shard_name("birds", split, shard, count)
@@ -447,7 +447,7 @@ def test_tfds_reads_splits_shards_and_sizes(tmp_path):
     splits = {"train": 2, "test": 1}
     builder = publish(tmp_path, resolved_schema, records, splits, description="Some birds.")
     info = builder.info
-    size = sum(len(encode_example(resolved_schema.schema.features, record)) for record in records)
+    size = sum(len(_encode_example(resolved_schema.schema.features, record)) for record in records)
     assert (info.name, str(info.version), info.description) == ("birds", "1.2.3", "Some birds.")
     assert {split: s.shard_lengths for split, s in info.splits.items()} == {
         "train": [3, 2],

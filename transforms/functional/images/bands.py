@@ -64,12 +64,12 @@ class Bands(NamedTuple):
     def without_alpha(self, background: tuple[int, int, int] | None) -> Image.Image | Bands:
         """Returns the colors, blended with a background of 8 bits unless it is None."""
         if background is None or not self.has_alpha:
-            return joined(self.colors)
+            return _joined(self.colors)
         # Gray on a gray background remains gray; on another color, the result has three channels.
         gray = len(self.colors) == 1 and len(set(background)) == 1
         colors = self.colors if gray or len(self.colors) == 3 else self.colors * 3
         share = np.asarray(self.alpha[0]) / FULL
-        return joined(
+        return _joined(
             tuple(
                 mapped(np.asarray(color) * share + 257 * level * (1 - share), 0, FULL)
                 for color, level in zip(colors, background, strict=False)
@@ -82,7 +82,7 @@ class Bands(NamedTuple):
             return self
         red, green, blue = (np.asarray(band, np.int64) for band in self.colors)
         luma = (red * 19_595 + green * 38_470 + blue * 7_471 + 0x8000) >> 16
-        return joined((Image.fromarray(luma.astype(np.uint16)), *self.alpha))
+        return _joined((Image.fromarray(luma.astype(np.uint16)), *self.alpha))
 
     def encoded(self) -> bytes:
         """Returns the image as a PNG."""
@@ -95,7 +95,7 @@ class Bands(NamedTuple):
         return join_chunks(new_chunk(name, data) for name, data in chunks.items())
 
 
-def joined(bands: tuple[Image.Image, ...]) -> Image.Image | Bands:
+def _joined(bands: tuple[Image.Image, ...]) -> Image.Image | Bands:
     """Returns the image of bands: a Pillow image if there is only one."""
     return bands[0] if len(bands) == 1 else Bands(bands)
 
@@ -122,7 +122,7 @@ def decode(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> Image.I
         opaque = (samples != np.atleast_1d(clear)).any(axis=2, keepdims=True)
         samples = np.concatenate([samples, np.where(opaque, FULL, 0)], axis=2)
     channels = np.moveaxis(samples.astype(np.uint16), 2, 0)
-    return joined(tuple(Image.fromarray(np.ascontiguousarray(band)) for band in channels))
+    return _joined(tuple(Image.fromarray(np.ascontiguousarray(band)) for band in channels))
 
 
 def read_samples(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> np.ndarray:

@@ -162,7 +162,7 @@ def common_size(schema: Schema) -> tuple[int, int] | None:
     return resize.height, resize.width
 
 
-def attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
+def _attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
     """Returns the name of the feature that stores each image attribute."""
     return {attribute: name for name, attribute in schema.image_attributes.items()}
 
@@ -173,7 +173,7 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
     Raises UsageError if neither states the size.
     """
     check_raw_size(schema)
-    names = attribute_features(schema)
+    names = _attribute_features(schema)
     if ImageAttribute.HEIGHT in names and ImageAttribute.WIDTH in names:
         return example[names[ImageAttribute.HEIGHT]], example[names[ImageAttribute.WIDTH]]
     return common_size(schema) or (0, 0)
@@ -184,7 +184,7 @@ def check_raw_size(schema: Schema) -> None:
 
     Raises UsageError if the size is unknown.
     """
-    sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= attribute_features(schema).keys()
+    sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= _attribute_features(schema).keys()
     if not sized and common_size(schema) is None:
         raise UsageError(
             f"schema {schema.name!r}: expected features from image:height and image:width, or a "

@@ -122,7 +122,7 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
     return resize.width, resize.height
 
 
-def oriented_point(point: Point, size: Size, orientation: int) -> Point:
+def _oriented_point(point: Point, size: Size, orientation: int) -> Point:
     """Returns the coordinates of a point after an EXIF orientation is applied to its image.
 
     `orientation` is the orientation, from 1 to 8.
@@ -151,7 +151,7 @@ def inverse_orientation(orientation: int) -> int:
     return {6: 8, 8: 6}.get(orientation, orientation)
 
 
-def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
+def _oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
     """Transforms a box from the annotated image to the image before cropping.
 
     `box` is the box in pixels of the annotated image. `frame` is the annotated image, "displayed"
@@ -164,8 +164,8 @@ def oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
     else:
         return box
     # An orientation may swap the corners, so the coordinates are sorted again.
-    first = oriented_point(box[:2], size, orientation)
-    second = oriented_point(box[2:], size, orientation)
+    first = _oriented_point(box[:2], size, orientation)
+    second = _oriented_point(box[2:], size, orientation)
     return (*map(min, first, second), *map(max, first, second))  # type: ignore[return-value]
 
 
@@ -225,7 +225,7 @@ def _stated_size(
     if annotated in sizes:
         return annotated
     for size in sizes:
-        if is_scaled(size, annotated):
+        if _is_scaled(size, annotated):
             return size
     raise RecordError(
         Reason.INVALID_DIMENSIONS,
@@ -235,7 +235,7 @@ def _stated_size(
     )
 
 
-def is_scaled(size: tuple[float, float], scaled: Size) -> bool:
+def _is_scaled(size: tuple[float, float], scaled: Size) -> bool:
     """Returns whether one scale maps both sides to those of another size, within one pixel.
 
     >>> is_scaled((1000, 667), (500, 333)), is_scaled((1000, 667), (500, 500))
@@ -293,7 +293,7 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
         if checked is None:
             remarks.add(DROPPED)
             continue
-        cropped = _cropped(oriented_box(checked, geometry, settings.frame), transform)
+        cropped = _cropped(_oriented_box(checked, geometry, settings.frame), transform)
         if cropped is None:
             remarks.add(CROPPED_OFF)
             continue

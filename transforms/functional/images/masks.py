@@ -116,7 +116,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
+def _draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
     """Draws objects to class ids: uint16, (height, width).
 
     Later objects cover earlier ones. Pixels without an object are 0. `segments` are the class id,
@@ -171,7 +171,7 @@ def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
     for polygon in outline:
         # Polygons are drawn one over the other, which is their union.
         (found,) = coco.frPyObjects([polygon], size[1], size[0])
-        yield from _of_runs(decompress_counts(found["counts"]), size)
+        yield from _of_runs(_decompress_counts(found["counts"]), size)
 
 
 def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
@@ -179,10 +179,10 @@ def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
     if stated != [size[1], size[0]]:
         detail = f"run lengths: expected height and width {list(size[::-1])}, got {stated}"
         raise RecordError(Reason.INVALID_DIMENSIONS, detail)
-    return decompress_counts(counts) if isinstance(counts, bytes) else counts
+    return _decompress_counts(counts) if isinstance(counts, bytes) else counts
 
 
-def decompress_counts(counts: bytes) -> list[int]:
+def _decompress_counts(counts: bytes) -> list[int]:
     """Decodes compressed run lengths like rleFrString in maskApi.c.
 
     Raises RecordError (wrong_type) if the last number is truncated.
@@ -230,7 +230,7 @@ def _invalid_outline(value: Any) -> RecordError:
     return RecordError(Reason.WRONG_TYPE, detail)
 
 
-def examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
+def _examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
     """Reads the header of a mask file.
 
     `bounded`: whether to enforce the limits on chunks. Raises WorkLimitError if a limit is
@@ -252,7 +252,7 @@ def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
     if len(data) > MAX_FILE_BYTES:
         return None
     try:
-        header = examine_mask(data, bounded=True)
+        header = _examine_mask(data, bounded=True)
     except WorkLimitError:
         return None
     return header if header.work <= MAX_WORK else None
@@ -269,8 +269,8 @@ def mask_from_file(
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
-    ids = read_ids(data, geometry.annotated(schema.masks.frame), schema.masks.frame, header)
-    return encode_mask(ids, geometry, schema.masks)
+    ids = _read_ids(data, geometry.annotated(schema.masks.frame), schema.masks.frame, header)
+    return _encode_mask(ids, geometry, schema.masks)
 
 
 def mask_from_outlines(outlines: RowOutlines, image: StoredImage, schema: Schema) -> bytes:
@@ -281,12 +281,12 @@ def mask_from_outlines(outlines: RowOutlines, image: StoredImage, schema: Schema
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     for class_id, _ in outlines.objects:
-        check_id(class_id, schema.masks)
+        _check_id(class_id, schema.masks)
     frame = schema.masks.frame
     segments = outlines.objects
     if segments and (scale := coordinate_scale(outlines, geometry, frame))[:2] != (1, 1):
         segments = [(class_id, _scaled(outline, scale)) for class_id, outline in segments]
-    return encode_mask(draw_segments(segments, geometry.annotated(frame)), geometry, schema.masks)
+    return _encode_mask(_draw_segments(segments, geometry.annotated(frame)), geometry, schema.masks)
 
 
 def _scaled(outline: Outline, scale: CoordinateScale) -> Outline:
@@ -299,7 +299,7 @@ def _scaled(outline: Outline, scale: CoordinateScale) -> Outline:
     ]
 
 
-def read_ids(
+def _read_ids(
     data: bytes, size: Size, frame: str, header: png.PngHeader | None = None
 ) -> np.ndarray:
     """Reads the class ids of a PNG: uint8 or uint16, (height, width).
@@ -308,7 +308,7 @@ def read_ids(
     the file, if it has been read. Raises RecordError if the file is not a gray or palette PNG, is
     damaged, or has another size.
     """
-    header = header or examine_mask(data)
+    header = header or _examine_mask(data)
     if header.mode not in ("1", "L", "P", "I;16"):
         detail = f"expected a gray or palette PNG as mask, got mode {header.mode}"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
@@ -323,20 +323,20 @@ def read_ids(
     return ids // (255 // (2**header.depth - 1)) if scaled else ids
 
 
-def encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
+def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
     """Transforms class ids like their image, and encodes them as a PNG.
 
     Raises RecordError (wrong_type) if a class id exceeds the bit depth.
     """
-    check_id(int(ids.max()), settings)
+    _check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
-    transformed = transform_ids(ids.astype(dtype, copy=False), geometry, settings)
+    transformed = _transform_ids(ids.astype(dtype, copy=False), geometry, settings)
     stream = io.BytesIO()
     Image.fromarray(transformed).save(stream, "PNG")
     return stream.getvalue()
 
 
-def check_id(class_id: int, settings: MaskSettings) -> None:
+def _check_id(class_id: int, settings: MaskSettings) -> None:
     """Checks that a class id fits the bit depth of masks.
 
     Raises RecordError (wrong_type) if it does not fit.
@@ -347,15 +347,15 @@ def check_id(class_id: int, settings: MaskSettings) -> None:
         raise RecordError(Reason.WRONG_TYPE, detail)
 
 
-def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
+def _transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
     """Transforms class ids like their image, with nearest-neighbor scaling."""
-    # Same order as for the image: orient, then crop and scale by `nearest_pixels`, then pad.
+    # Same order as for the image: orient, then crop and scale by `_nearest_pixels`, then pad.
     if settings.frame == "displayed" and not geometry.turned:
         ids = _oriented(ids, inverse_orientation(geometry.orientation))
     elif settings.frame == "stored" and geometry.turned:
         ids = _oriented(ids, geometry.orientation)
     if geometry.content != geometry.upright:
-        columns, rows = nearest_pixels(geometry)
+        columns, rows = _nearest_pixels(geometry)
         ids = ids[np.ix_(rows, columns)]
     padded = np.full(geometry.size[::-1], settings.padding, ids.dtype)
     (left, top), (width, height) = geometry.offset, geometry.content
@@ -363,7 +363,7 @@ def transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -
     return padded
 
 
-def nearest_pixels(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_pixels(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source column of each target column, and the source row of each target row.
 
     The source pixel is the one below the center of the target pixel. If the center is between two

@@ -106,7 +106,7 @@ def measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures
     below = np.cumsum(counts, axis=1)
     luma_std = _std(counts @ _LEVELS, counts @ _LEVELS**2, _PIXELS)
     return Measures(
-        phash=perceptual_hashes(pixels if hashed else pixels[:0]),
+        phash=_perceptual_hashes(pixels if hashed else pixels[:0]),
         hashed=hashed & (sides >= MIN_HASHED_SIDE) & (luma_std >= _MIN_STRUCTURE),
         luma_p5=np.argmax(below >= 0.05 * _PIXELS, axis=1).astype(np.uint8),
         luma_p99=np.argmax(below >= 0.99 * _PIXELS, axis=1).astype(np.uint8),
@@ -116,7 +116,7 @@ def measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures
     )
 
 
-def perceptual_hashes(pixels: Bytes) -> Bytes:
+def _perceptual_hashes(pixels: Bytes) -> Bytes:
     """Returns the perceptual hashes of thumbnails, (images, 32): similar images share most bits.
 
     `pixels` are the thumbnails, (images, 64, 64).

@@ -56,9 +56,9 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     supported, or exceeds a limit.
     """
     source = examine(data)
-    check_limits(source, settings)
-    if passes_through(source, settings):
-        kept = keep(data, source, settings, decode)
+    _check_limits(source, settings)
+    if _passes_through(source, settings):
+        kept = _keep(data, source, settings, decode)
         if kept is not None:
             return kept
         source = source._replace(common=False)
@@ -67,7 +67,7 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     return _reencoded(data, source, settings)
 
 
-def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
+def _pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
     """Reads the header of an image that passes through and is safe to decode in this process.
 
     Safe images are within the work limits, and use only well-tested decoders. All others are
@@ -77,13 +77,13 @@ def pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | N
     source = examine_in_process(data)
     if source is None:
         return None
-    check_limits(source, settings)
+    _check_limits(source, settings)
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         return None  # the host program lets Pillow ignore damage
-    return source if passes_through(source, settings) and source.work <= MAX_WORK else None
+    return source if _passes_through(source, settings) and source.work <= MAX_WORK else None
 
 
-def check_limits(source: SourceImage, settings: ImageSettings) -> None:
+def _check_limits(source: SourceImage, settings: ImageSettings) -> None:
     """Checks the size and the frames of an image.
 
     Raises RecordError (invalid_dimensions), too_many_pixels or animated if a limit is exceeded.
@@ -104,7 +104,7 @@ def check_limits(source: SourceImage, settings: ImageSettings) -> None:
         raise RecordError(Reason.ANIMATED, f"{source.format} of {source.frames} frames")
 
 
-def passes_through(source: SourceImage, settings: ImageSettings) -> bool:
+def _passes_through(source: SourceImage, settings: ImageSettings) -> bool:
     """Returns whether a file can be stored without re-encoding."""
     return source.common and not any(
         required for _, required in _required_changes(source, settings)
@@ -158,7 +158,7 @@ def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
     return f"{source.format}: requires re-encoding ({', '.join(changes)})"
 
 
-def keep(
+def _keep(
     data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode
 ) -> StoredImage | None:
     """Stores a file without re-encoding; only metadata may be removed.
@@ -189,8 +189,8 @@ def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> Stored
     Returns the stored image; None for all others. `decode` is the parameter of `transcode`. Raises
     RecordError if the image has to be rejected.
     """
-    source = pass_through_source(data, settings)
-    return keep(data, source, settings, decode) if source else None
+    source = _pass_through_source(data, settings)
+    return _keep(data, source, settings, decode) if source else None
 
 
 def keep_all(files: Sequence[bytes], settings: ImageSettings, decode: Decode) -> list[Kept]:
@@ -329,7 +329,7 @@ def _check(data: bytes, source: SourceImage, decode: Decode) -> bytes | None:
         if decode == "header":
             return b""
         if source.png is None:
-            return read_coded_data(image, data)
+            return _read_coded_data(image, data)
         if source.png.ends_with_pixels:
             return _read_rows(image, data, source.png)
         png.check_rows(data, source.png)
@@ -379,7 +379,7 @@ def _read_rows(image: ImageFile.ImageFile, data: bytes, header: png.PngHeader) -
     return thumbnail_of(image)
 
 
-def read_coded_data(image: ImageFile.ImageFile, data: bytes) -> bytes:
+def _read_coded_data(image: ImageFile.ImageFile, data: bytes) -> bytes:
     """Checks the coded data of a JPEG by decoding it in gray at an eighth of its size.
 
     This reads all entropy-coded data but skips most of the inverse DCT, which takes a third less

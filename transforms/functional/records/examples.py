@@ -78,13 +78,13 @@ def build_example(
     is the mask as a PNG of class ids; None for schemas without masks. Raises RecordError (bad_box)
     if the schema rejects invalid boxes and there is one.
     """
-    ref, remarks, features = complete_values(schema, ref, image, mask)
-    data = encode_example(schema.features, features)
+    ref, remarks, features = _complete_values(schema, ref, image, mask)
+    data = _encode_example(schema.features, features)
     shape = image_shape(image)
     return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape)
 
 
-def complete_values(
+def _complete_values(
     schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
     """Completes a reference with the values that depend on its image.
@@ -138,7 +138,7 @@ def _remarks_on_outlines(
     return (RESCALED,) if scale and scale.is_rescaled else ()
 
 
-def encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
+def _encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
     """Serializes the values of an example.
 
     `specs` is the feature of each name, whose kind selects the list of the message. `values` is a
@@ -225,10 +225,10 @@ def decode_example(
     except DecodeError as error:
         raise ValueError(f"not a tf.train.Example: {error}") from error
     chosen = specs if names is None else names
-    return {name: decode_feature(name, specs[name], features) for name in chosen}
+    return {name: _decode_feature(name, specs[name], features) for name in chosen}
 
 
-def decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
+def _decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
     """Returns the value of one feature as the schema declares it.
 
     Raises ValueError if the number of values does not match the schema.
@@ -264,7 +264,7 @@ def build_frame(
     for schemas without masks. Raises RecordError (bad_box) if the schema rejects invalid boxes and
     there is one.
     """
-    ref, remarks, features = complete_values(schema, ref, image, mask)
+    ref, remarks, features = _complete_values(schema, ref, image, mask)
     values = tuple(features.values())
     if image is None:
         return BuiltFrame(ref, values)
@@ -283,7 +283,7 @@ def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedEx
     first = frames[0].ref
     return SerializedExample(
         ref=first._replace(key=first.record_key),
-        data=encode_sequence(schema.features, context, lists),
+        data=_encode_sequence(schema.features, context, lists),
         image_sha256=sequence_digest(frame.image_sha256 for frame in frames),
         frames=tuple(frame._replace(values=()) for frame in frames),
     )
@@ -295,7 +295,7 @@ def sequence_digest(digests: Iterable[str]) -> str:
     return hashlib.sha256(joined).hexdigest() if joined else ""
 
 
-def encode_sequence(
+def _encode_sequence(
     specs: Mapping[str, FeatureSpec],
     context: Mapping[str, FeatureValue],
     lists: Mapping[str, Sequence[FeatureValue]],
@@ -332,7 +332,7 @@ def decode_sequence(
     return {
         name: _frames(name, schema.features[name], lists[name])
         if name in schema.frame_features
-        else decode_feature(name, schema.features[name], context)
+        else _decode_feature(name, schema.features[name], context)
         for name in (schema.features if names is None else names)
     }
 
@@ -345,7 +345,7 @@ def _check_lengths(lengths: Mapping[str, int]) -> None:
 
 
 def _frames(name: str, spec: FeatureSpec, listed: FeatureList) -> Any:
-    values = [decode_feature(name, spec, {name: feature}) for feature in listed.feature]
+    values = [_decode_feature(name, spec, {name: feature}) for feature in listed.feature]
     if spec.kind is Kind.BYTES or spec.optional:
         return values
     return np.array(values, np.int64 if spec.kind is Kind.INT64 else np.float32)

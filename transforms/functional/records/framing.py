@@ -73,7 +73,7 @@ class Run(NamedTuple):
             offset += len(data) + FRAME_BYTES
 
 
-def masked_crc32c(data: bytes) -> int:
+def _masked_crc32c(data: bytes) -> int:
     """Returns the masked CRC32C of data."""
     crc: int = google_crc32c.value(data)
     # tensorflow/core/lib/hash/crc32c.h: rotated right by 15 bits, plus kMaskDelta, because the
@@ -152,7 +152,7 @@ def _intact_records(buffer: bytes) -> list[bytes]:
             end = start + _length(buffer[start - HEADER_BYTES : start])
             (crc,) = _FOOTER.unpack_from(buffer, end)
             data = buffer[start:end]
-            if masked_crc32c(data) != crc:
+            if _masked_crc32c(data) != crc:
                 break
             records.append(data)
             start = end + FRAME_BYTES
@@ -188,6 +188,6 @@ def _length(header: bytes) -> int:
     match.
     """
     length, crc = _HEADER.unpack(header)
-    if crc != masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
+    if crc != _masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
         raise ValueError("the checksum of the record's length does not match")
     return int(length)

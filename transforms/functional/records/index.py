@@ -83,7 +83,7 @@ class RecordIndex:
                 [example.ref.key for example in part],
                 [len(example.data) for example in part],
                 [example.image_sha256 or None for example in part],
-                record_classes(part, self._resolved),
+                _record_classes(part, self._resolved),
                 [example.rows for example in part] if self._resolved.schema.sequence else (),
             )
 
@@ -174,7 +174,7 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
     return names if feature.shape == () else next(iter(names), None)
 
 
-def record_classes(examples: Sequence[SerializedExample], resolved: ResolvedSchema) -> list[Any]:
+def _record_classes(examples: Sequence[SerializedExample], resolved: ResolvedSchema) -> list[Any]:
     """Returns the values of records in the column `class` of the index."""
     if resolved.class_position is None:
         return [None] * len(examples)

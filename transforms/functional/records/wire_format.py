@@ -45,7 +45,7 @@ def field(tag: bytes, parts: Sequence[bytes]) -> Parts:
 @lru_cache(2**14)  # as for the headers of entries below
 def field_header(tag: bytes, size: int) -> bytes:
     """Returns the bytes of a field of a message before its content."""
-    return tag + varint(size)
+    return tag + _varint(size)
 
 
 def encoded_features(specs: Mapping[str, Feature], values: Mapping[str, FeatureValue]) -> Parts:
@@ -115,7 +115,7 @@ def encoded_lists(lists: Mapping[str, Iterable[Parts]]) -> Parts:
     return parts
 
 
-def varint(number: int) -> bytes:
+def _varint(number: int) -> bytes:
     """Returns an integer from 0 to 2^64 - 1 in groups of 7 bits, the lowest first."""
     if number < 0x80:
         return _LAST[number]
@@ -142,7 +142,7 @@ def _items(kind: Kind, values: Sequence[Any]) -> Sequence[bytes]:
     if kind is Kind.FLOAT:
         return list(map(_FLOAT.pack, values))
     # Negative numbers are encoded as their two's complement of 64 bits.
-    return [varint(value & 0xFFFFFFFFFFFFFFFF) for value in values]
+    return [_varint(value & 0xFFFFFFFFFFFFFFFF) for value in values]
 
 
 def _list(kind: Kind, values: Sequence[Any]) -> Parts:
@@ -156,16 +156,16 @@ def _list(kind: Kind, values: Sequence[Any]) -> Parts:
 @lru_cache(2**14)
 def _entry_header(name: str, tag: bytes, size: int) -> bytes:
     """Returns the bytes of an entry of Features before the content of its list."""
-    header = tag + varint(size)
+    header = tag + _varint(size)
     key = b"".join(field(_KEY, [name.encode()]))
-    value = _VALUE + varint(len(header) + size)
-    return _ITEMS + varint(len(key) + len(value) + len(header) + size) + key + value + header
+    value = _VALUE + _varint(len(header) + size)
+    return _ITEMS + _varint(len(key) + len(value) + len(header) + size) + key + value + header
 
 
 @lru_cache(2**14)
 def _item_header(name: str, tag: bytes, size: int) -> bytes:
     """Returns the bytes of an entry of Features before the only item of its list."""
-    header = _ITEMS + varint(size)
+    header = _ITEMS + _varint(size)
     return _entry_header(name, tag, len(header) + size) + header
 
 

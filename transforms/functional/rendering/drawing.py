@@ -87,7 +87,7 @@ class Box(NamedTuple):
     number: int
 
 
-def read_boxes(
+def _read_boxes(
     features: Features, size: tuple[int, int], class_names: Sequence[str] = ()
 ) -> list[Box]:
     """Returns the boxes of a record with finite coordinates, as fractions of the image.
@@ -124,7 +124,7 @@ def _box_ids(features: Features) -> list[int]:
     return [i for i in features.get(BOX_LABEL_KEY, []) if isinstance(i, int)]
 
 
-def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
+def _draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
     """Returns an image with boxes and their names drawn on it, one color per class."""
     if not boxes:
         return image
@@ -134,8 +134,8 @@ def draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
     for box in boxes:
         x = sorted(_inside(part * image.width, image.width) for part in (box.left, box.right))
         y = sorted(_inside(part * image.height, image.height) for part in (box.top, box.bottom))
-        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=class_color(box.number), width=line)
-        _name_box(canvas, box.name, (x[0], y[0]), class_color(box.number), image.size)
+        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=_class_color(box.number), width=line)
+        _name_box(canvas, box.name, (x[0], y[0]), _class_color(box.number), image.size)
     return drawn
 
 
@@ -150,7 +150,7 @@ def _name_box(
     height = round(max(size) / 24)
     if not name or height < 9:
         return
-    text = fit_caption(name, size[0] / 2, height)
+    text = _fit_caption(name, size[0] / 2, height)
     left = max(0, min(corner[0], size[0] - text.width - 4))
     top = max(0, corner[1] - height - 4) if corner[1] > height + 4 else corner[1]
     canvas.rectangle((left, top, left + text.width + 4, top + height + 4), fill=ground)
@@ -159,7 +159,7 @@ def _name_box(
     text.draw(canvas, (left + 2, top + 1), ink)
 
 
-def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
+def _draw_mask(image: Image.Image, data: bytes) -> Image.Image:
     """Returns an image blended with the classes of a mask; 0 is background, 255 is void.
 
     Raises RecordError if the mask cannot be decoded.
@@ -169,7 +169,7 @@ def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
         mask.load()
         bands = mask if mask.mode in ("L", "P", "I;16", "1") else mask.convert("L")
         ids = np.asarray(bands.resize(image.size, Image.Resampling.NEAREST)).astype(np.int64)
-    palette = np.array([(0, 0, 0), *(class_color(i) for i in range(_VOID - 1)), (128, 128, 128)])
+    palette = np.array([(0, 0, 0), *(_class_color(i) for i in range(_VOID - 1)), (128, 128, 128)])
     # Class ids beyond the palette wrap around, except to the background color.
     layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]
     shown = (ids > 0)[:, :, None] * _MASK_OPACITY
@@ -177,7 +177,7 @@ def draw_mask(image: Image.Image, data: bytes) -> Image.Image:
     return Image.fromarray(mixed.round().astype(np.uint8))
 
 
-def class_color(index: int) -> tuple[int, int, int]:
+def _class_color(index: int) -> tuple[int, int, int]:
     """Returns the color of a class; neighbors differ in hue by the golden ratio.
 
     >>> class_color(0), class_color(1)
@@ -213,8 +213,8 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
     """
     image, size = _record_image(features, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
-        image = draw_mask(image, features[MASK_KEY][0])
-    return draw_boxes(image, read_boxes(features, size, class_names))
+        image = _draw_mask(image, features[MASK_KEY][0])
+    return _draw_boxes(image, _read_boxes(features, size, class_names))
 
 
 def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
@@ -225,7 +225,7 @@ def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int
     data = features[key][0]
     if not is_image(data) and (raw := raw_shape(features, key)):
         size = (raw.width, raw.height)
-        return thumbnail(Image.frombytes(RAW_MODES[raw.channels], size, data), side), size
+        return _thumbnail(Image.frombytes(RAW_MODES[raw.channels], size, data), side), size
     source = examine(data)
     return _decode(data, source, side), (source.width, source.height)
 
@@ -249,10 +249,10 @@ def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
             # Pixels of all modes of JPEG can be averaged before the conversion by a color profile,
             # which takes longer than the scaling.
             image.thumbnail((side, side), _FILTER)
-        return thumbnail(pixels.canonical(image, source.bit_depth), side)
+        return _thumbnail(pixels.canonical(image, source.bit_depth), side)
 
 
-def thumbnail(image: Image.Image, side: int) -> Image.Image:
+def _thumbnail(image: Image.Image, side: int) -> Image.Image:
     """Returns an image in RGB on white, no side longer than `side`.
 
     `image` is an image in one of the modes of `pixels`. `side` is the longest side, in pixels.
@@ -284,11 +284,11 @@ def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]
     `side` is the longest side of the thumbnail, in pixels. Raises RecordError if nothing can be
     decoded.
     """
-    image = decode_damaged(data, side)
+    image = _decode_damaged(data, side)
     return to_jpeg(image, _DAMAGED_QUALITY), image.size
 
 
-def decode_damaged(data: bytes, side: int) -> Image.Image:
+def _decode_damaged(data: bytes, side: int) -> Image.Image:
     """Returns a damaged image in RGB, with gray for lost parts, no side longer than `side`.
 
     Only for a separate process: it sets the global `LOAD_TRUNCATED_IMAGES` of Pillow while it runs.
@@ -305,7 +305,7 @@ def decode_damaged(data: bytes, side: int) -> Image.Image:
                 )
             image.draft(None, (2 * side, 2 * side))
             image.load()
-            return thumbnail(canonical(image), side)
+            return _thumbnail(canonical(image), side)
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
 
@@ -336,7 +336,7 @@ def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
     canvas = ImageDraw.Draw(sheet)
     if tile.image is None:
         canvas.rectangle((left, top, left + TILE_SIDE - 1, top + TILE_SIDE - 1), fill=_EMPTY)
-        why = fit_caption(tile.problem, TILE_SIDE - _GAP, _TEXT_SIZE)
+        why = _fit_caption(tile.problem, TILE_SIDE - _GAP, _TEXT_SIZE)
         middle = (left + TILE_SIDE // 2, top + TILE_SIDE // 2)
         why.draw(canvas, middle, _PALE, anchor="mm")
     else:
@@ -344,7 +344,7 @@ def _place(sheet: Image.Image, tile: Tile, corner: tuple[int, int]) -> None:
         sheet.paste(tile.image, (x, top + TILE_SIDE - tile.image.height))
     below = top + TILE_SIDE + 4
     for line, (text, ink) in enumerate(((tile.title, _INK), (tile.note, _PALE))):
-        fit_caption(text, TILE_SIDE, _TEXT_SIZE).draw(canvas, (left, below + line * _LINE), ink)
+        _fit_caption(text, TILE_SIDE, _TEXT_SIZE).draw(canvas, (left, below + line * _LINE), ink)
 
 
 class Caption(NamedTuple):
@@ -373,7 +373,7 @@ class Caption(NamedTuple):
         canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
 
 
-def make_caption(text: str, size: int) -> Caption:
+def _make_caption(text: str, size: int) -> Caption:
     """Returns a text with the first font that has most of its characters.
 
     `size` is the font size, in pixels.
@@ -390,12 +390,12 @@ def make_caption(text: str, size: int) -> Caption:
     return Caption(shown, _font(best, size) or ImageFont.load_default(size))
 
 
-def fit_caption(text: str, width: float, size: int) -> Caption:
+def _fit_caption(text: str, width: float, size: int) -> Caption:
     """Returns a text, shortened with an ellipsis if it is wider than `width`.
 
     `width` is the maximum width, in pixels. `size` is the font size, in pixels.
     """
-    whole = make_caption(text[:_MAX_CHARACTERS], size)
+    whole = _make_caption(text[:_MAX_CHARACTERS], size)
     if whole.width <= width:
         return whole
     lengths = range(1, len(whole.text) + 1)

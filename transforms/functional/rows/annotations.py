@@ -28,7 +28,7 @@ from recordmill.transforms.functional.values.typed import (
 _SEPARATOR = re.compile(r"[,\s]+")
 
 
-def read_boxes(
+def _read_boxes(
     row: Row, settings: BoxSettings, columns: Mapping[str, str], feature: Feature
 ) -> RowBoxes:
     """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
@@ -132,7 +132,7 @@ def coordinates_of(
 ) -> list[list[float]]:
     """Returns the coordinates of each box, for "boxes", or of each polygon, for "masks"."""
     if block == "boxes":
-        corners = read_boxes(row, schema.boxes, columns, _box_feature(schema)).corners
+        corners = _read_boxes(row, schema.boxes, columns, _box_feature(schema)).corners
         return [corners[i : i + 4] for i in range(0, len(corners), 4)]
     mask = schema.features[schema.mask_feature or ""]
     outlines = checked_outlines(_items(row, _column(mask.source.name, columns)))
@@ -157,7 +157,7 @@ def with_annotations(
     """
     schema = resolved.schema
     if schema.has_boxes:
-        boxes = read_boxes(row, schema.boxes, columns, _box_feature(schema))
+        boxes = _read_boxes(row, schema.boxes, columns, _box_feature(schema))
         _check_lengths(schema, ref, columns, len(boxes.corners) // 4)
         ref = ref._replace(boxes=(boxes.units, boxes.corners, boxes.size))
     if schema.mask_feature is not None:

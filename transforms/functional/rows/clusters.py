@@ -43,7 +43,7 @@ class Clusters:
     splits: Mapping[int, str] = field(default_factory=dict)
 
 
-def ids_of(orders: Iterable[bytes]) -> Ids:
+def _ids_of(orders: Iterable[bytes]) -> Ids:
     """Returns the ids of rows by their orders, (rows,)."""
     first = b"".join(order[:POSITION_BYTES] for order in orders)
     ids: Ids = np.frombuffer(first, ">u8").astype(np.uint64)
@@ -88,7 +88,7 @@ def hashes_by_bucket(
     `orders` is the order of each row. `shapes` is its image; None if it is rejected.
     """
     hashes = describe(list(shapes)).column("phash")
-    ids = ids_of(orders)[hashes.is_valid().to_numpy(zero_copy_only=False)]
+    ids = _ids_of(orders)[hashes.is_valid().to_numpy(zero_copy_only=False)]
     yield from split_by_bucket(pack(ids, hashes.drop_null().to_pylist()), rows)
 
 
@@ -149,7 +149,7 @@ def with_clusters(
     known = list(rows_with_identity(rows, analyzer.binding))
     seed = analyzer.config.seed
     orders = [order_of(found.entity if found else "", seed) for _, found in known]
-    member, of_members = clusters.groups.roots_of(ids_of(orders))
+    member, of_members = clusters.groups.roots_of(_ids_of(orders))
     # Only members have a root; both are in the order of the rows.
     roots = iter(of_members.tolist())
     for (row, identity), is_member in zip(known, member.tolist(), strict=True):
@@ -169,7 +169,7 @@ def separate_similar(
 
     `refs`: rows with their orders.
     """
-    member, of_members = groups.roots_of(ids_of(order for order, _ in refs))
+    member, of_members = groups.roots_of(_ids_of(order for order, _ in refs))
     roots = iter(of_members.tolist())
     for row, is_member in zip(refs, member.tolist(), strict=True):
         yield _as_key(next(roots)) if is_member else None, row

@@ -105,7 +105,7 @@ class LabelSet:
             )
 
 
-def sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
+def _sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     """Returns the sorted class names among labels; none if all labels are integers.
 
     >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1]), sorted_class_names(["1.0"])
@@ -152,7 +152,7 @@ def merged_class_names(
     if declared.by_id:
         labels = (label for label in labels if isinstance(label, str))
     found = (name for _, name in declared.names if is_class_name(name))
-    names = tuple(dict.fromkeys((*found, *sorted_class_names(labels))))
+    names = tuple(dict.fromkeys((*found, *_sorted_class_names(labels))))
     if known is None:
         return names
     if names and not known:

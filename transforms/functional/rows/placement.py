@@ -124,7 +124,7 @@ def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
     return [integer(order, "big") * num_shards >> bits for order in orders]
 
 
-def hash_position(order: bytes) -> int:
+def _hash_position(order: bytes) -> int:
     """Returns the first 64 bits of an order hash as an integer."""
     return int.from_bytes(order[:POSITION_BYTES], "big")
 
@@ -134,7 +134,7 @@ def bucket_of(order: bytes) -> int:
 
     With 10^9 records, a bucket holds about 244,000 of them.
     """
-    return hash_position(order) >> (8 * POSITION_BYTES - _BUCKET_BITS)
+    return _hash_position(order) >> (8 * POSITION_BYTES - _BUCKET_BITS)
 
 
 def distinct_positions(orders: Iterable[bytes]) -> Positions:
@@ -182,7 +182,7 @@ def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
     `orders` are the order hashes of records of one split. `starts` is the hash position at which
     each shard except the first begins.
     """
-    return [bisect_right(starts, hash_position(order)) for order in orders]
+    return [bisect_right(starts, _hash_position(order)) for order in orders]
 
 
 def stays_in_base(shard: BaseShard | None, split: str) -> bool:
@@ -220,7 +220,7 @@ def sort_references(
     # Rows with one key have the same order hash, so they are adjacent in [(order, ref)].
     for _, ref in sorted(ordered):
         if kept and kept[-1].key == ref.key:
-            duplicates.append(duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
+            duplicates.append(_duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
         else:
             kept.append(ref)
     return RefBatch.of(kept), duplicates
@@ -235,10 +235,10 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
     """
     first = min((ref.file, ref.line) for ref in refs)
     for ref in refs:
-        yield ref if (ref.file, ref.line) == first else duplicate_key_reject(ref, *first)
+        yield ref if (ref.file, ref.line) == first else _duplicate_key_reject(ref, *first)
 
 
-def duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
+def _duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
     """Returns the reject of a row whose key occurs in an earlier row."""
     first = masked_source(source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"

@@ -57,8 +57,8 @@ def build_plan(
     resolved = schema.model_copy(update={"features": features})
     resolved, findings = with_units(resolved, analyzer.binding, analysis.coordinates)
     if base and base.keeps_records:
-        resolved, kept = schema_of_base(resolved, base), base.manifest.input.records
-    rows = rows_by_split(analysis.splits, ranges)
+        resolved, kept = _schema_of_base(resolved, base), base.manifest.input.records
+    rows = _rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     notes = _integral_floats(analysis, with_classes.classes)
     source = _source(analyzer, notes, (*findings, *_empty_splits(analysis, analyzer)))
@@ -75,7 +75,7 @@ def build_plan(
     return Plan(with_classes, with_base, analysis.rows, {}, source, ranges, kept)
 
 
-def schema_of_base(resolved: Schema, base: Base) -> Schema:
+def _schema_of_base(resolved: Schema, base: Base) -> Schema:
     """Returns the schema of a base version that keeps its records, which new rows must match too.
 
     The types of columns without a schema are those of the base version, whatever the new rows have;
@@ -161,7 +161,7 @@ def _source(analyzer: Analyzer, notes: Iterable[str], findings: Iterable[Finding
     )
 
 
-def rows_by_split(counts: Mapping[str, int], ranges: SplitRanges | None) -> dict[str, int]:
+def _rows_by_split(counts: Mapping[str, int], ranges: SplitRanges | None) -> dict[str, int]:
     """Returns the number of rows of each split; where it is an estimate, at least 1.
 
     `counts` is the number of rows by the split that they state, and of `UNASSIGNED` rows. `ranges`

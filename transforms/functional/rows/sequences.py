@@ -56,17 +56,17 @@ def arrange_shard(
     ordered = sorted(assigned, key=lambda item: (item[0], item[1].record_key))
     # [(sequence key, [(order hash, ref)])]
     for _, group in groupby(ordered, key=lambda item: item[1].record_key):
-        frames = sort_frames([ref for _, ref in group])
-        rejects = sequence_rejects(frames, resolved)
+        frames = _sort_frames([ref for _, ref in group])
+        rejects = _sequence_rejects(frames, resolved)
         rejected += rejects
         kept += [] if rejects else frames
     return RefBatch.of(kept), rejected
 
 
-def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
+def _sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
     """Sorts the frames of one sequence; frames of the same order are sorted by key and source."""
     refs = list(frames)
-    keys = sort_keys([frame_location(ref).order for ref in refs])
+    keys = _sort_keys([_frame_location(ref).order for ref in refs])
     # Each entry has a unique number, so references, which may not be comparable, are never
     # compared.
     entries = [
@@ -76,7 +76,7 @@ def sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
     return [refs[number] for *_, number in sorted(entries)]
 
 
-def sort_keys(orders: Sequence[str]) -> list[SortKey]:
+def _sort_keys(orders: Sequence[str]) -> list[SortKey]:
     """Returns the sort keys of frames: numbers if all orders are numeric, else for natural order.
 
     >>> sort_keys(["10", "9.5"])
@@ -97,12 +97,12 @@ def _natural(text: str) -> tuple[Any, ...]:
     return tuple((len(digits[i]), digits[i]) if i % 2 else part for i, part in enumerate(parts))
 
 
-def frame_location(ref: ImageRef) -> FrameLocation:
+def _frame_location(ref: ImageRef) -> FrameLocation:
     """Returns the sequence and order of a frame."""
     return FrameLocation(*ref.frame) if ref.frame else FrameLocation(ref.key, "")
 
 
-def sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
+def _sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
     """Returns the rejects of all rows of a broken sequence; none if the sequence is valid.
 
     `frames` are the frames of the sequence, in order.
@@ -111,7 +111,7 @@ def sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> li
     if faults:
         return _all_rejected(frames, faults)
     if differs := _difference(frames, resolved):
-        return [frame_reject(ref, Reason.CONTEXT_DIFFERS, differs) for ref in frames]
+        return [_frame_reject(ref, Reason.CONTEXT_DIFFERS, differs) for ref in frames]
     duplicates = _duplicate_orders(frames)
     return _all_rejected(frames, duplicates) if duplicates else []
 
@@ -149,16 +149,16 @@ def _assembled(
         yield from _all_rejected(refs, faults)
     elif size > MAX_BYTES:
         what = f"the sequence has {size:,} bytes in {len(refs):,} frames; expected at most 2 GiB"
-        yield from (frame_reject(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
+        yield from (_frame_reject(ref, Reason.SEQUENCE_BROKEN, what) for ref in refs)
     else:
         yield build_sequence(schema, frames)
 
 
 def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     """Returns the rejects of rows that could not be bound, by frame number."""
-    locations = enumerate(map(frame_location, frames))
+    locations = enumerate(map(_frame_location, frames))
     return {
-        number: frame_reject(frames[number], Reason(location.reason), location.detail)
+        number: _frame_reject(frames[number], Reason(location.reason), location.detail)
         for number, location in locations
         if location.reason
     }
@@ -166,15 +166,15 @@ def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
 
 def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     """Returns the rejects of frames with equal sort keys, by frame number."""
-    orders = [frame_location(ref).order for ref in frames]
-    keys = sort_keys(orders)
+    orders = [_frame_location(ref).order for ref in frames]
+    keys = _sort_keys(orders)
     found: dict[int, Reject] = {}
     for number in range(1, len(frames)):  # the frames are sorted: equal keys are adjacent
         if keys[number] == keys[number - 1]:
             for one, other in ((number - 1, number), (number, number - 1)):
                 what = f"order {orders[one]!r} is the same as in {frames[other].source}"
                 detail = f"{what}; expected a different one for each frame"
-                found.setdefault(one, frame_reject(frames[one], Reason.DUPLICATE_ORDER, detail))
+                found.setdefault(one, _frame_reject(frames[one], Reason.DUPLICATE_ORDER, detail))
     return found
 
 
@@ -215,7 +215,7 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
     named = repr(first.key) if first.key else first.source
     what = f"its frame {named} is rejected: {first.reason.value}"
     return [
-        faults.get(number) or frame_reject(ref, Reason.SEQUENCE_BROKEN, what)
+        faults.get(number) or _frame_reject(ref, Reason.SEQUENCE_BROKEN, what)
         for number, ref in enumerate(refs)
     ]
 
@@ -235,20 +235,20 @@ def in_one_split(
     ]
     why = f"{' in one row, and '.join(shown)} in another"
     for ref in frames:
-        yield ref if len(pairs) == 1 else spans_splits_reject(ref, why)
+        yield ref if len(pairs) == 1 else _spans_splits_reject(ref, why)
 
 
-def spans_splits_reject(ref: ImageRef, why: str) -> Reject:
+def _spans_splits_reject(ref: ImageRef, why: str) -> Reject:
     """Returns the reject of a row whose sequence would be in several splits.
 
     `why` is the columns that differ, with their values.
     """
-    location = frame_location(ref)
+    location = _frame_location(ref)
     if location.reason:
-        return frame_reject(ref, Reason(location.reason), location.detail)
-    return frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; expected one split per sequence")
+        return _frame_reject(ref, Reason(location.reason), location.detail)
+    return _frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; expected one split per sequence")
 
 
-def frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
+def _frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
     """Returns the reject of a frame, whose message begins with the key of the sequence."""
     return Reject.of(ref, reason, f"sequence {ref.record_key!r}: {detail}")

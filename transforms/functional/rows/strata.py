@@ -30,7 +30,7 @@ def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
     return config.split_method != "hash" and (groups or frames)
 
 
-def stratum_of_row(row: Row, analyzer: Analyzer) -> str:
+def _stratum_of_row(row: Row, analyzer: Analyzer) -> str:
     """Returns the labels of a row as JSON; "" unless splits are stratified."""
     if analyzer.config.split_method != "stratified":
         return ""
@@ -63,7 +63,7 @@ class Strata:
         # As text, because 1 == True, and lists cannot be keys.
         values = repr([row.values.get(column) for column in self._columns])
         if values not in self._known:
-            self._known[values] = stratum_of_row(row, self._analyzer)
+            self._known[values] = _stratum_of_row(row, self._analyzer)
         return self._known[values]
 
 
@@ -87,10 +87,10 @@ def _id_of(label: str | int, ids: ClassIds | None, offset: int) -> int | None:
         return None  # the row is rejected
 
 
-def label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
+def _label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
     """Returns the class ids of a stratum.
 
-    `stratum`: labels as JSON, as in `stratum_of_row`.
+    `stratum`: labels as JSON, as in `_stratum_of_row`.
     """
     features = resolved.schema.class_features
     found = set()
@@ -128,7 +128,7 @@ def with_class_ids(plan: Plan) -> Plan:
     if plan.ranges is None or not plan.ranges.strata:
         return plan
     strata = {
-        label_set_of_stratum(str(stratum), plan.resolved): bounds
+        _label_set_of_stratum(str(stratum), plan.resolved): bounds
         for stratum, bounds in plan.ranges.strata.items()
     }
     return replace(plan, ranges=replace(plan.ranges, strata=strata))

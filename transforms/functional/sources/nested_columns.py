@@ -80,7 +80,7 @@ def select(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
     """
     if not columns:
         return batch.select([])  # keeps the number of rows
-    arrays = [plain(_child(batch.column(c.path[0]), c.path[1:])) for c in columns]
+    arrays = [_plain(_child(batch.column(c.path[0]), c.path[1:])) for c in columns]
     return pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
 
 
@@ -91,7 +91,7 @@ def is_supported(type_: pa.DataType) -> bool:
     return str(type_) in _VIEWS or any(check(type_) for check in _PLAIN)
 
 
-def plain(column: pa.Array) -> pa.Array:
+def _plain(column: pa.Array) -> pa.Array:
     """Returns a column with values that features take; other columns are returned unchanged.
 
     Dates, times and timestamps become ISO 8601 text: `2024-03-01T12:30:00.5`, in UTC with a final
@@ -101,10 +101,10 @@ def plain(column: pa.Array) -> pa.Array:
     type_ = column.type
     if is_list(type_):
         items = column.flatten()
-        converted = plain(items)
+        converted = _plain(items)
         return column if converted is items else lists(column, converted)
     if pa.types.is_dictionary(type_):
-        return column if _is_plain(type_.value_type) else plain(column.dictionary_decode())
+        return column if _is_plain(type_.value_type) else _plain(column.dictionary_decode())
     if any(check(type_) for check in _TIMES):
         return _iso_text(column)
     if pa.types.is_decimal(type_):
@@ -114,7 +114,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 def _is_plain(type_: pa.DataType) -> bool:
     none = pa.array([], type_)
-    return plain(none) is none
+    return _plain(none) is none
 
 
 def _column(field: pa.Field) -> Column:

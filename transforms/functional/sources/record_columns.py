@@ -237,13 +237,13 @@ def columns_of(schema: Schema, classes: Mapping[str, Sequence[str]]) -> RecordCo
 
     `classes`: class names in the order of their ids, by feature.
     """
-    readable = canonical(schema)
+    readable = _canonical(schema)
     found = _inverse(readable)
     names = {key: dict(enumerate(listed)) for key, listed in classes.items() if listed}
     return replace(found, classes=names, schema=readable)
 
 
-def canonical(schema: Schema) -> Schema:
+def _canonical(schema: Schema) -> Schema:
     """Returns the schema by which records that a schema wrote are read again.
 
     Its columns are those of the preset, where it has the features of one; a resolved schema lacks

@@ -146,7 +146,7 @@ def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) 
             if sys.version_info < (3, 11) and delimiter and b"\0" in block:
                 return None
             lines = block if offset or not delimiter else block.removeprefix(_BYTE_ORDER_MARK)
-            found = join(found, scan_lines(lines, offset, delimiter))
+            found = _join(found, _scan_lines(lines, offset, delimiter))
     except (EOFError, OSError):  # reported as a reject when the file is read
         return None
     return found
@@ -167,7 +167,7 @@ def align(scanned: Iterable[tuple[SourceSplit, RangeScan | None]]) -> list[Sourc
         if effect.entry is not None:
             start, lines = effect.entry
             splits.append(replace(split, start=start, first=1 + before.lines + lines))
-        before = join(before, found)
+        before = _join(before, found)
     file, effect = splits[0].file, before.outside
     size = file.size or 0
     gap = max(effect.gap, size - effect.last)
@@ -177,7 +177,7 @@ def align(scanned: Iterable[tuple[SourceSplit, RangeScan | None]]) -> list[Sourc
     return [replace(split, stop=stop) for split, stop in zip(splits, stops, strict=True)]
 
 
-def join(first: RangeScan, then: RangeScan) -> RangeScan:
+def _join(first: RangeScan, then: RangeScan) -> RangeScan:
     """Returns the scan of two adjacent ranges as one; associative, with `NO_LINES` as identity."""
     return RangeScan(
         first.lines + then.lines,
@@ -197,7 +197,7 @@ def _continued(effect: Effect, lines: int, then: RangeScan) -> Effect:
     return Effect(after.quoted, effect.entry, after.last, max(gap, start - effect.last))
 
 
-def scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
+def _scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
     """Scans whole lines.
 
     `data` is the lines, without a byte order mark. `offset` is the position of the first byte

@@ -122,7 +122,7 @@ def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
     return any(isinstance(f, Unlisted) or (isinstance(f, str) and accepts(f)) for f in found)
 
 
-def splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
+def _splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
     """Yields source splits of up to `SPLIT_FILES` files."""
     remaining = iter(names)
     while names_of_split := tuple(islice(remaining, SPLIT_FILES)):
@@ -147,7 +147,7 @@ def split(
                 others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
     # Names are listed while their splits are yielded, so `others` is complete only after the last.
-    yield from splits_of_names(file, names())
+    yield from _splits_of_names(file, names())
     yield from others
 
 

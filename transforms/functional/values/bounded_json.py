@@ -125,7 +125,7 @@ class NestedChunk(NamedTuple):
         return bytes(bounded)
 
 
-def nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
+def _nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
     """Yields a JSON document in chunks of some bytes; raises ValueError if a token is too long."""
     stream.seek(0)
     depth, in_text, escaped, unfinished = 0, False, False, 0
@@ -169,7 +169,7 @@ def outline_of(stream: BinaryIO) -> Any:
     Raises ValueError if the outline is not valid JSON, or repeats a name.
     """
     kept, size = list[bytes](), 0
-    for chunk in nested_chunks(stream, _OUTLINE_BYTES):
+    for chunk in _nested_chunks(stream, _OUTLINE_BYTES):
         before, after = chunk.around()
         # Keeps the brackets of the top-level values, but nothing between them.
         shallow = np.minimum(before, after) <= 1
@@ -226,7 +226,7 @@ def values_at(stream: BinaryIO, path: str) -> Iterator[Any]:
     found = ijson.sendable_list()
     parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
     try:
-        for chunk in nested_chunks(stream, _PARSED_BYTES):
+        for chunk in _nested_chunks(stream, _PARSED_BYTES):
             parser.send(chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE))
             yield from found
             found.clear()
@@ -237,7 +237,7 @@ def values_at(stream: BinaryIO, path: str) -> Iterator[Any]:
 def _nested_values(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yields the top-level lists and objects of a document in pieces: (number, bytes)."""
     number = -1
-    for chunk in nested_chunks(stream, _PARSED_BYTES):
+    for chunk in _nested_chunks(stream, _PARSED_BYTES):
         data, start = chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE), 0
         before = np.concatenate(([chunk.outer], chunk.depths))[:-1]
         edges = before + chunk.depths == 3  # 1 -> 2 opens a top-level value, 2 -> 1 closes it

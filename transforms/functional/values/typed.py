@@ -47,7 +47,7 @@ def to_int64(value: Any, is_text: bool) -> int:
     return int(value)
 
 
-def to_float(value: Any, is_text: bool) -> float:
+def _to_float(value: Any, is_text: bool) -> float:
     """Returns the value rounded to float32, as the encoder stores it.
 
     `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
@@ -105,7 +105,7 @@ def _finite_or_named(text: str) -> float | str:
 
 CONVERTERS: dict[Kind, Converter] = {
     Kind.INT64: to_int64,
-    Kind.FLOAT: to_float,
+    Kind.FLOAT: _to_float,
     Kind.BYTES: to_bytes,
 }
 

@@ -48,12 +48,12 @@ def request(call: Callable[[], T]) -> T:
         except (TooLargeError, TooSlowError):
             raise
         except Exception as error:  # each store's client has its own exceptions
-            raise translate_error(error) from error
+            raise _translate_error(error) from error
 
     return persist(attempt)
 
 
-def translate_error(error: Exception) -> OSError:
+def _translate_error(error: Exception) -> OSError:
     """Translates the exception of a store's client to OSError, or TransientError to retry."""
     causes = list(_causes(error))
     root = causes[-1]

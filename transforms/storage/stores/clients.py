@@ -119,12 +119,12 @@ def _s3_session(bucket: str, options: PipelineOptions) -> tuple[Any, str, str]:
     endpoint, region = client.meta.endpoint_url, client.meta.region_name
     # A bucket answers only in its own region. Other servers, such as MinIO, have a single region.
     if urlsplit(endpoint).netloc.endswith(_AMAZON):
-        region = region_of(client, bucket) or region
+        region = _region_of(client, bucket) or region
         endpoint = session.client("s3", region_name=region).meta.endpoint_url
     return session, endpoint, _DEFAULT_REGION if region in (None, "aws-global") else region
 
 
-def region_of(client: Any, bucket: str) -> str | None:
+def _region_of(client: Any, bucket: str) -> str | None:
     """Returns the region of a bucket, which S3 states even when it denies access.
 
     `client` is an S3 client of boto3.
@@ -179,7 +179,7 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
     """
     azure = options.view_as(AzureOptions)
     text = azure.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
-    settings = connection(text) if text else {}
+    settings = _connection(text) if text else {}
     endpoint = settings.get("endpoint") or azure.blob_service_endpoint
     config: dict[str, Any] = {"endpoint": endpoint.rstrip("/")} if endpoint else {}
     keys: dict[str, Any] = {
@@ -195,7 +195,7 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
     )
 
 
-def connection(text: str) -> dict[str, str]:
+def _connection(text: str) -> dict[str, str]:
     """Parses a connection string into account_key, sas_key and endpoint, where present.
 
     >>> connection("AccountName=birds;AccountKey=abc==;EndpointSuffix=core.windows.net")

@@ -90,7 +90,7 @@ def parse(uri: str) -> ObjectPath | None:
     return ObjectPath(match[1] or match[3], match[4] or "", match[2] or match[5], key)
 
 
-def get_with_version_tag(
+def _get_with_version_tag(
     path: ObjectPath, start: int | None = None, stop: int | None = None, limit: int | None = None
 ) -> tuple[bytes, str]:
     """Returns the bytes of an object, or a range of them, and its version tag, in one request.
@@ -162,10 +162,10 @@ class _ObjectStore(Store):
         return open_ranges(size, lambda start, stop: self.read(path, start, stop, stop - start)[0])
 
     def load(self, path: str) -> bytes:
-        return get_with_version_tag(_parsed(path))[0]
+        return _get_with_version_tag(_parsed(path))[0]
 
     def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
-        return get_with_version_tag(_parsed(path), start, stop, limit)
+        return _get_with_version_tag(_parsed(path), start, stop, limit)
 
     def version_tag(self, path: str) -> str:
         return version_tag(_parsed(path))

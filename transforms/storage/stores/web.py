@@ -123,7 +123,7 @@ class WebSettings(NamedTuple):
     max_image_bytes: int
 
 
-def get(
+def _get(
     url: str, start: int | None = None, stop: int | None = None, limit: int | None = None
 ) -> bytes:
     """Returns the bytes of a file on the web, or a range of them.
@@ -142,7 +142,7 @@ def get(
     return persist(attempt, _MAX_SECONDS)
 
 
-def download(url: str, target: BinaryIO) -> None:
+def _download(url: str, target: BinaryIO) -> None:
     """Downloads a table, which may be larger than an image.
 
     `target`: file to write to; truncated before each attempt. Raises OSError if the file cannot be
@@ -168,7 +168,7 @@ class _WebStore(Store):
         return self.open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
 
     def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
-        return get(path, start, stop, limit), None
+        return _get(path, start, stop, limit), None
 
     def expand(self, pattern: str) -> list[str]:
         return [pattern]
@@ -194,7 +194,7 @@ WEB = _WebStore()
 
 def _downloaded(url: str) -> BinaryIO:
     spooled = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="recordmill-")  # noqa: SIM115 - the caller closes it
-    download(url, cast("BinaryIO", spooled))
+    _download(url, cast("BinaryIO", spooled))
     spooled.seek(0)
     return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", spooled)))
 

@@ -15,7 +15,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.console.logs import (
-    is_worth_reporting,
+    _is_worth_reporting,
     only_events,
     set_up_logs,
     use_log_flags,
@@ -151,13 +151,13 @@ def record(
     ],
 )
 def test_actionable_events_are_reported(logged: logging.LogRecord, expected: bool) -> None:
-    assert is_worth_reporting(logged) is expected
+    assert _is_worth_reporting(logged) is expected
 
 
 @pytest.mark.parametrize("name", ["urllib3.connection", "PIL.TiffImagePlugin"])
 def test_events_of_libraries_about_the_input_are_not_reported(name: str) -> None:
     """Rejects report them, and urllib3 quotes full addresses."""
-    assert not is_worth_reporting(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
+    assert not _is_worth_reporting(logging.LogRecord(name, logging.WARNING, "f", 1, URL, (), None))
 
 
 def test_warnings_of_pillow_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,12 +32,12 @@ from apache_beam.utils.counters import CounterFactory
 from recordmill.pipelines.engines import beam_patches
 from recordmill.pipelines.engines.beam_patches import (
     WatchedWorkerHandler,
-    answer_for_dead_worker,
+    _answer_for_dead_worker,
+    _cached_signature,
+    _cached_specs,
+    _cached_view,
+    _print_nothing,
     applied,
-    cached_signature,
-    cached_specs,
-    cached_view,
-    print_nothing,
     uncompressed_steps,
 )
 
@@ -77,25 +77,25 @@ FUNCTIONS = [
 @pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
 def test_cached_signatures_are_those_of_beam(function) -> None:
     found = get_signature(function)
-    assert cached_signature(function) == found
-    assert cached_signature(function) == found
+    assert _cached_signature(function) == found
+    assert _cached_signature(function) == found
 
 
 def test_a_bound_and_an_unbound_method_differ() -> None:
-    assert list(cached_signature(Kind.method).parameters) == ["self", "one", "two"]
-    assert list(cached_signature(Kind().method).parameters) == ["one", "two"]
+    assert list(_cached_signature(Kind.method).parameters) == ["self", "one", "two"]
+    assert list(_cached_signature(Kind().method).parameters) == ["one", "two"]
 
 
 def test_a_function_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached_signature(plain)
+    _cached_signature(plain)
     monkeypatch.setattr(inspect, "signature", None)
-    assert list(cached_signature(plain).parameters) == ["one", "two", "rest", "more"]
+    assert list(_cached_signature(plain).parameters) == ["one", "two", "rest", "more"]
 
 
 def test_functions_are_not_kept_alive() -> None:
     def short_lived() -> None: ...
 
-    cached_signature(short_lived)
+    _cached_signature(short_lived)
     seen = weakref.ref(short_lived)
     del short_lived
     gc.collect()
@@ -104,28 +104,28 @@ def test_functions_are_not_kept_alive() -> None:
 
 def test_views_share_values_and_are_created_once() -> None:
     options = PipelineOptions(["--direct_num_workers=3", "--experiments=a"])
-    view = cached_view(options, DirectOptions)
+    view = _cached_view(options, DirectOptions)
     assert view.direct_num_workers == 3
-    assert cached_view(options, DirectOptions) is view
+    assert _cached_view(options, DirectOptions) is view
     view.direct_num_workers = 5
     assert options.view_as(DirectOptions).direct_num_workers == 5
-    assert cached_view(view, DebugOptions).experiments == ["a"]
+    assert _cached_view(view, DebugOptions).experiments == ["a"]
 
 
 def test_unpickled_options_have_their_own_views() -> None:
     options = PipelineOptions(["--direct_num_workers=3"])
-    cached_view(options, DirectOptions)
+    _cached_view(options, DirectOptions)
     copy = pickle.loads(pickle.dumps(options))  # noqa: S301 - our own
-    cached_view(copy, DirectOptions).direct_num_workers = 7
-    assert cached_view(options, DirectOptions).direct_num_workers == 3
-    assert cached_view(copy, DirectOptions).direct_num_workers == 7
+    _cached_view(copy, DirectOptions).direct_num_workers = 7
+    assert _cached_view(options, DirectOptions).direct_num_workers == 3
+    assert _cached_view(copy, DirectOptions).direct_num_workers == 7
 
 
 def test_views_follow_replaced_options() -> None:
     options = PipelineOptions(["--direct_num_workers=3"])
-    cached_view(options, DirectOptions)
+    _cached_view(options, DirectOptions)
     options._all_options = {"direct_num_workers": 9}
-    assert cached_view(options, DirectOptions).direct_num_workers == 9
+    assert _cached_view(options, DirectOptions).direct_num_workers == 9
 
 
 class Stateful(beam.DoFn):
@@ -142,8 +142,8 @@ class WithoutHash(beam.DoFn):
 @pytest.mark.parametrize("dofn", [Stateful(), WithoutHash(), core.CallableWrapperDoFn(plain)])
 def test_cached_specifications_are_those_of_beam(dofn) -> None:
     found = beam_patches._find_specs(dofn)
-    assert cached_specs(dofn) == found
-    assert cached_specs(dofn) == found
+    assert _cached_specs(dofn) == found
+    assert _cached_specs(dofn) == found
     assert bool(found[0]) == isinstance(dofn, Stateful)
 
 
@@ -160,7 +160,15 @@ def patched() -> list[object]:
 
 
 def test_patches_apply_only_while_the_body_runs() -> None:
-    ours = [cached_signature, cached_view, cached_specs, print_nothing, WatchedWorkerHandler, 0, 0]
+    ours = [
+        _cached_signature,
+        _cached_view,
+        _cached_specs,
+        _print_nothing,
+        WatchedWorkerHandler,
+        0,
+        0,
+    ]
     before = patched()
     with applied():
         assert patched() == ours
@@ -208,7 +216,7 @@ def test_threads_send_whole_elements_however_long_one_takes() -> None:
 def test_pending_and_later_requests_to_a_dead_worker_fail() -> None:
     connection = ControlConnection()
     asked = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="asked"))
-    answer_for_dead_worker(connection, "it died")
+    _answer_for_dead_worker(connection, "it died")
     later = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="later"))
     assert [asked.get(timeout=1).error, later.get(timeout=1).error] == ["it died"] * 2
     assert asked.is_done()

@@ -17,10 +17,10 @@ from apache_beam.portability.common_urns import resource_hints
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from recordmill.pipelines.engines.runners import (
+    _make_runner,
     in_process,
     is_in_process,
     make_pipeline,
-    make_runner,
     runs_directly,
 )
 from recordmill.pipelines.options import beam_options
@@ -44,7 +44,7 @@ def environment(*flags: str) -> str | None:
 @pytest.mark.parametrize("flags", [(), ("--runner=DirectRunner",), ("--runner=FnApiRunner",)])
 def test_the_direct_runner_is_beams_in_process_one(flags: tuple[str, ...]) -> None:
     options = beam_options(flags)
-    assert type(make_runner(options)) is FnApiRunner
+    assert type(_make_runner(options)) is FnApiRunner
     assert is_in_process(options)
 
 

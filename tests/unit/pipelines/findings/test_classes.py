@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.findings.classes import (
+    _numeric_names,
     class_drift,
     class_ids,
     class_names,
     class_sizes,
-    numeric_names,
 )
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas import dataset_info
@@ -20,7 +20,7 @@ from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, SplitEntry
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.labels import sorted_class_names
+from recordmill.transforms.functional.rows.labels import _sorted_class_names
 
 
 def manifest(classes: dict[int, int], **options: Any) -> Manifest:
@@ -54,7 +54,7 @@ def test_the_rarest_classes_are_noted() -> None:
 def test_classes_that_differ_from_the_base_are_noted_with_their_shares() -> None:
     old = Counter({"a": 500, "b": 400, "c": 100, "d": 5, "gone": 7})
     new = Counter({"a": 510, "b": 390, "c": 20, "d": 7, "x": 3, "y": 9, "z": 1, "w": 2})
-    drift = dataset_info.class_drift(old, new)
+    drift = dataset_info._class_drift(old, new)
     assert drift == ClassDrift(
         added=4,
         gone=1,
@@ -84,9 +84,9 @@ def test_classes_that_differ_from_the_base_are_noted_with_their_shares() -> None
 
 def test_a_difference_by_chance_or_of_all_classes_alike_is_none() -> None:
     old = Counter({"a": 1_000, "b": 10})
-    assert dataset_info.class_drift(old, Counter({"a": 1_000, "b": 19})) == ClassDrift()
-    assert dataset_info.class_drift(old, Counter({"a": 9_000, "b": 90})) == ClassDrift()
-    assert dataset_info.class_drift(old, Counter({"a": 1_000, "b": 30})).changed == 1
+    assert dataset_info._class_drift(old, Counter({"a": 1_000, "b": 19})) == ClassDrift()
+    assert dataset_info._class_drift(old, Counter({"a": 9_000, "b": 90})) == ClassDrift()
+    assert dataset_info._class_drift(old, Counter({"a": 1_000, "b": 30})).changed == 1
 
 
 def test_without_a_base_there_is_no_drift() -> None:
@@ -109,14 +109,14 @@ TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 
     ids=str,
 )
 def test_class_names_that_look_like_numbers_are_noted(labels: list[str | int], said: str) -> None:
-    assert list(lines(numeric_names("x", sorted_class_names(labels)))) == [
+    assert list(lines(_numeric_names("x", _sorted_class_names(labels)))) == [
         f"note: {said}{TAIL} --classes."
     ]
 
 
 @pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
 def test_other_class_names_are_not_noted(labels: list[str | int]) -> None:
-    assert list(lines(numeric_names("x", sorted_class_names(labels)))) == []
+    assert list(lines(_numeric_names("x", _sorted_class_names(labels)))) == []
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from recordmill.pipelines.findings.images import (
+    _near_duplicates,
+    _quality_issues,
     duplicates,
     image_quality,
-    near_duplicates,
-    quality_issues,
     similar_images,
 )
 from recordmill.pipelines.findings.outcome import Outcome
@@ -33,7 +33,7 @@ def test_similar_images_are_noted():
         conflicts=Conflicts(images=1, records=2, examples=(("a", "b"),)),
         full_buckets=2,
     )
-    found = list(lines(near_duplicates(near)))
+    found = list(lines(_near_duplicates(near)))
     assert found[0] == (
         "warning: test and train share 3 groups of similar images (a ~ b, c ~ d, …)"
     )
@@ -47,7 +47,7 @@ def test_similar_images_are_noted():
 
 
 def test_an_overflow_is_noted():
-    (line,) = lines(near_duplicates(NearDuplicates(overflow=True)))
+    (line,) = lines(_near_duplicates(NearDuplicates(overflow=True)))
     assert line == "note: too many images are similar to be grouped; none of them is listed"
 
 
@@ -59,7 +59,7 @@ def test_low_quality_is_noted():
         "dark": QualityIssue(images={"train": 1, "test": 2}, examples=examples),
         "tiny": QualityIssue(images={"train": 1}, examples=examples[:1]),
     }
-    assert list(lines(quality_issues(ImageQuality(measured=9, issues=issues)))) == [
+    assert list(lines(_quality_issues(ImageQuality(measured=9, issues=issues)))) == [
         "note: 3 images are dark (a, b, …)",
         "note: 1 image is tiny (a)",
     ]

@@ -10,8 +10,8 @@ import pytest
 from recordmill.pipelines.lineage.datasets import (
     DatasetName,
     Input,
+    _name_of,
     base_dataset,
-    name_of,
     output_of,
     tables_of,
 )
@@ -44,7 +44,7 @@ def config(**options: Any) -> ConvertConfig:
     ],
 )
 def test_names_by_the_conventions_of_openlineage(path: str, namespace: str, name: str) -> None:
-    assert name_of(path) == DatasetName(namespace, name)
+    assert _name_of(path) == DatasetName(namespace, name)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_versions_of_a_dataset_have_one_name(directory: str, namespace: str, nam
     assert base_dataset(base) == Input(DatasetName(namespace, name), "1.0.0")
     folder = directory.rpartition("/")[0]
     output, _, name = folder.rpartition("/")
-    assert output_of(config(output=output, name=name)) == name_of(folder)
+    assert output_of(config(output=output, name=name)) == _name_of(folder)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.pipelines.report import rejects
-from recordmill.pipelines.report.rejects import numbered_lines, reject_groups
+from recordmill.pipelines.report.rejects import _numbered_lines, reject_groups
 from recordmill.pipelines.report.samples import ThumbnailBudget
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
@@ -103,7 +103,7 @@ def test_only_the_beginning_of_an_endless_line_is_read(monkeypatch):
     monkeypatch.setattr(rejects, "MAX_TABLE_BYTES", 10**6)
     stream = io.BufferedReader(_Endless())
     tracemalloc.start()
-    ((number, text),) = numbered_lines(stream, {1})
+    ((number, text),) = _numbered_lines(stream, {1})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (number, text) == (1, "x" * 400 + "…")
@@ -114,6 +114,6 @@ def test_only_the_beginning_of_an_endless_line_is_read(monkeypatch):
 def test_lines_are_numbered_as_by_a_plain_reader(lines, numbers):
     data = "\n".join(lines).encode()
     expected = {n: t for n, t in enumerate(data.decode().split("\n"), 1) if n in numbers}
-    found = dict(numbered_lines(io.BytesIO(data), numbers))
+    found = dict(_numbered_lines(io.BytesIO(data), numbers))
     assert found == {n: t for n, t in expected.items() if n in found}
     assert found.keys() >= {n for n, t in expected.items() if t}

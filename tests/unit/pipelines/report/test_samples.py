@@ -13,7 +13,7 @@ from recordmill.pipelines.report import samples
 from recordmill.pipelines.report.samples import (
     Thumbnail,
     ThumbnailBudget,
-    sample_locations,
+    _sample_locations,
     thumbnails,
 )
 from recordmill.schemas.yaml_files import preset
@@ -27,7 +27,7 @@ from tests.unit.pipelines.report.test_duplicates import SPLITS
 def test_samples_are_the_first_of_each_class_and_split(tmp_path_factory, splits, each):
     made = dataset(tmp_path_factory.mktemp("x"), splits)
     numbers = {split: dict.fromkeys(CLASSES, each) for split in splits}
-    locations = sample_locations(made, numbers)
+    locations = _sample_locations(made, numbers)
     expected = defaultdict(list)
     for split, shards in splits.items():
         for i, records in enumerate(shards):
@@ -42,7 +42,7 @@ def test_a_record_with_several_labels_of_a_class_is_one_sample_of_it(tmp_path, m
     made = dataset(tmp_path, {"train": [[(0, 1), (0, 2)]]})
     two_boxes = [at._replace(classes=("cat", "cat")) for at in made.locations(_only(made), {"cat"})]
     monkeypatch.setattr(Dataset, "locations", lambda *_: iter(two_boxes))
-    found = sample_locations(made, {"train": {"cat": 4}})
+    found = _sample_locations(made, {"train": {"cat": 4}})
     assert [at.key for at in found["train", "cat"]] == ["train-0-0", "train-0-1"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.run import run_record
-from recordmill.pipelines.run.run_record import RunContext, read_record, throughput_of
+from recordmill.pipelines.run.run_record import RunContext, _throughput_of, read_record
 from recordmill.schemas.masking import masked_command
 from recordmill.schemas.statistics import Timeline
 
@@ -21,7 +21,7 @@ def test_secrets_are_masked_in_the_command() -> None:
 
 
 def test_throughput_is_relative_to_the_start_of_the_run() -> None:
-    series = throughput_of(Timeline(2, Timeline().counts.__class__({50: 3, 52: 4})), started=97.5)
+    series = _throughput_of(Timeline(2, Timeline().counts.__class__({50: 3, 52: 4})), started=97.5)
     assert (series.begins, series.interval, series.records) == (2.5, 2, (3, 0, 4))
 
 

@@ -19,7 +19,7 @@ from recordmill.pipelines.run import lock as lock_module
 from recordmill.pipelines.run import target as target_module
 from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, finished_record, running_record
-from recordmill.pipelines.run.target import Target, discard, swap
+from recordmill.pipelines.run.target import Target, _swap, discard
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
@@ -360,7 +360,7 @@ def test_after_a_crash_at_any_deletion_the_folder_is_still_recognized(
 ) -> None:
     monkeypatch.setattr(lock_module, "lock", lambda path, _: Lock(path, None))
     if not swaps:
-        monkeypatch.setattr(target_module, "swap", lambda *_: False)
+        monkeypatch.setattr(target_module, "_swap", lambda *_: False)
     for steps in range(60):
         with output_with(state) as (output, final, _):
             countdown = iter(range(steps))
@@ -484,9 +484,9 @@ def test_two_folders_are_swapped_atomically(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    assert swap(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert _swap(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (os.listdir(tmp_path / "a"), os.listdir(tmp_path / "b")) == (["b"], ["a"])
-    assert not swap(str(tmp_path / "a"), str(tmp_path / "nowhere"))
+    assert not _swap(str(tmp_path / "a"), str(tmp_path / "nowhere"))
     assert os.listdir(tmp_path / "a") == ["b"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.versions.new_version import config_without, next_version
+from recordmill.pipelines.versions.new_version import _config_without, next_version
 from recordmill.schemas.errors import UsageError
 from tests.unit.pipelines.versions.birds import dataset
 
@@ -21,7 +21,7 @@ def test_the_next_version(version: str, following: str) -> None:
 
 def test_the_options_are_those_of_the_base_version(tmp_path: Path) -> None:
     of = dataset(tmp_path, [("a", "A", None)], seed=7, report=True)
-    config = config_without(of, "1.0.10")
+    config = _config_without(of, "1.0.10")
     assert (config.inputs, config.base) == ((of.directory,), of.directory)
     assert config.directory == str(tmp_path / "birds/1.0.10")
     assert (config.seed, config.report) == (7, False)  # it has no report.html
@@ -40,13 +40,13 @@ def test_a_version_that_is_not_later_is_an_error(
     version: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        config_without(dataset(tmp_path, [("a", "A", None)]), version)
+        _config_without(dataset(tmp_path, [("a", "A", None)]), version)
     assert str(caught.value) == message
 
 
 def test_unknown_options_of_the_base_version_are_an_error(tmp_path: Path) -> None:
     of = dataset(tmp_path, [("a", "A", None)], novelty=1)
     with pytest.raises(UsageError) as caught:
-        config_without(of, "1.0.1")
+        _config_without(of, "1.0.1")
     assert str(caught.value).startswith(f"{of.directory}/manifest.json: at config > novelty: ")
     assert str(caught.value).endswith(" Convert again.")

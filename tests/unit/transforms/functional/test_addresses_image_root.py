@@ -20,7 +20,7 @@ from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.addresses import check_address, normalized, parse_web_address
+from recordmill.transforms.functional.addresses import _normalized, check_address, parse_web_address
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores import web
 
@@ -210,7 +210,7 @@ def test_accepted_keys_are_below_the_root_as_text_and_as_path(root: str, parts: 
 
 
 def test_messages_show_the_resolved_path() -> None:
-    assert normalized("s3://bucket/a/../..//./b/") == "s3://bucket/b"
+    assert _normalized("s3://bucket/a/../..//./b/") == "s3://bucket/b"
 
 
 def ref(uri: object, mask: object = "") -> ImageRef:

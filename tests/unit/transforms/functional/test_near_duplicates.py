@@ -15,10 +15,10 @@ from recordmill.transforms.functional.near_duplicates import (
     Bucket,
     Groups,
     Member,
-    band_values,
-    connect,
-    decode,
-    encode,
+    _band_values,
+    _connect,
+    _decode,
+    _encode,
     groups_of_bucket,
     merge_groups,
     merge_near_duplicates,
@@ -93,10 +93,10 @@ def test_pairs_are_those_of_a_comparison_with_all_images():
     images = pack(np.arange(len(hashes), dtype=np.uint64), hashes)
     bits = np.unpackbits(images["phash"].view(np.uint8).reshape(-1, 32), axis=1)
     distances = (bits[:, None] != bits).sum(axis=2)
-    values = band_values(images["phash"], 12)
+    values = _band_values(images["phash"], 12)
     differing = np.bitwise_count((values[:, None] ^ values).astype(np.uint64)).min(axis=2)
     one, other = np.nonzero((distances <= MAX_DISTANCE) & (differing <= 1))
-    expected = connect(np.stack([one, other], axis=1).astype(np.uint64))
+    expected = _connect(np.stack([one, other], axis=1).astype(np.uint64))
     assert 100 < len(expected.members) < len(hashes)  # some pairs are too far, or in no common band
     assert as_dict(groups_of(dict(enumerate(hashes)))) == as_dict(expected)
 
@@ -127,7 +127,7 @@ def test_two_frames_of_one_record_are_no_group():
 )
 def test_an_image_is_in_each_bucket_of_one_of_its_bands(rows, copies):
     packed = pack(np.arange(2000, dtype=np.uint64), [random_hash() for _ in range(2000)])
-    found = [decode(images) for _, images in split_by_bucket(packed, rows)]
+    found = [_decode(images) for _, images in split_by_bucket(packed, rows)]
     assert sum(map(len, found)) / 2000 == pytest.approx(copies, rel=0.02)
     assert set(np.concatenate(found)["id"].tolist()) == set(range(2000))
 
@@ -152,15 +152,15 @@ def test_groups_do_not_depend_on_the_buckets(rows, monkeypatch):
 )
 def test_encoded_images_take_few_bytes(ids, size):
     images = pack(np.array(ids, np.uint64), [random_hash() for _ in ids])
-    assert (decode(encode(images)) == images).all()
-    assert len(encode(images)) == 9 + len(ids) * (size + 32)
+    assert (_decode(_encode(images)) == images).all()
+    assert len(_encode(images)) == 9 + len(ids) * (size + 32)
 
 
 def test_bands_use_different_bits_of_low_frequencies():
     zero = np.zeros((1, 4), np.uint64)
     for bit in near_duplicates._ORDER[: BANDS * 12]:
         one = pack(np.zeros(1, np.uint64), [changed("0" * 64, [int(bit)])])["phash"]
-        assert (band_values(one, 12) != band_values(zero, 12)).sum() == 1
+        assert (_band_values(one, 12) != _band_values(zero, 12)).sum() == 1
     assert {(int(bit) // 16 + int(bit) % 16) < 13 for bit in near_duplicates._ORDER} == {True}
 
 
@@ -174,9 +174,9 @@ def test_full_buckets_are_counted(monkeypatch):
 
 def test_too_many_members_overflow(monkeypatch):
     monkeypatch.setattr(near_duplicates, "MAX_GROUPED", 3)
-    two = connect(np.array([[1, 2]], np.uint64))
+    two = _connect(np.array([[1, 2]], np.uint64))
     assert as_dict(two) == {1: 1, 2: 1}
-    overflown = merge_groups([two, connect(np.array([[3, 4]], np.uint64))])
+    overflown = merge_groups([two, _connect(np.array([[3, 4]], np.uint64))])
     assert (overflown.overflow, as_dict(overflown)) == (True, {})
     assert merge_groups([two, overflown]).overflow
 
@@ -184,12 +184,12 @@ def test_too_many_members_overflow(monkeypatch):
 @pytest.mark.parametrize("length", [2, 3, 1000])
 def test_a_long_chain_is_one_group(length):
     ids = RNG.permutation(length).astype(np.uint64) + np.uint64(5)
-    groups = connect(np.stack([ids[1:], ids[:-1]], axis=1))
+    groups = _connect(np.stack([ids[1:], ids[:-1]], axis=1))
     assert as_dict(groups) == dict.fromkeys(range(5, 5 + length), 5)
 
 
 def test_roots_of_ids():
-    groups = connect(np.array([[9, 4], [12, 20]], np.uint64))
+    groups = _connect(np.array([[9, 4], [12, 20]], np.uint64))
     found, roots = groups.roots_of(np.array([0, 4, 9, 10, 20, 21], np.uint64))
     assert (found.tolist(), roots.tolist()) == ([False, True, True, False, True, False], [4, 4, 12])
     assert Groups().roots_of(np.array([1], np.uint64))[0].tolist() == [False]

@@ -17,8 +17,8 @@ from recordmill.schemas.row_counts import RowCounts, SplitCounts, mismatches
 from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.functional.reconcile import (
     StageCounts,
-    compare_shard,
-    first_rejects,
+    _compare_shard,
+    _first_rejects,
     reconcile,
     tally_of,
     without_tally,
@@ -130,7 +130,7 @@ def test_the_first_reject_of_each_reason_is_that_of_the_first_row():
         ("test", "truncated"): rejects(Reason.TRUNCATED, 3),
         ("", "malformed_row"): rejects(Reason.MALFORMED_ROW, 100),
     }
-    found = [(reject.reason, reject.source) for reject in first_rejects(counted)]
+    found = [(reject.reason, reject.source) for reject in _first_rejects(counted)]
     assert found == [(Reason.MALFORMED_ROW, "t.csv:100"), (Reason.TRUNCATED, "t.csv:3")]
 
 
@@ -291,11 +291,11 @@ def test_row_counts_that_do_not_match_are_stated_in_words(
 )
 def test_every_difference_between_written_and_re_read_is_detected(change, problem):
     read = changed(verified("train", 0, 4), **change)
-    assert list(compare_shard(info("train", 0, 4), read)) == [problem]
+    assert list(_compare_shard(info("train", 0, 4), read)) == [problem]
 
 
 def test_a_shard_read_as_it_was_written_has_no_difference():
-    assert list(compare_shard(info("train", 0, 4), verified("train", 0, 4))) == []
+    assert list(_compare_shard(info("train", 0, 4), verified("train", 0, 4))) == []
 
 
 def test_records_are_counted_as_read_again():

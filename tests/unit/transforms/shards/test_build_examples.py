@@ -18,7 +18,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.images.transcode import keep_all
 from recordmill.transforms.shards import build_examples
-from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all, fetch
+from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, build_all
 from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 from tests.beam.direct import TABLE, example, plan, ref
@@ -124,13 +124,13 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
         (row._replace(start=1, stop=3), Fetched(row._replace(start=1, stop=3), b"ma", None)),
         (row._replace(mask_uri=mask), Fetched(row._replace(mask_uri=mask), b"image", b"mask")),
     ):
-        assert fetch(known) == found
+        assert _fetch(known) == found
     missing = "No such file or directory"
     for broken, detail in (
         (row._replace(uri=gone), f"{gone}: {missing}"),
         (row._replace(mask_uri=gone), f"mask {gone}: {missing}"),
     ):
-        assert fetch(broken) == Reject.of(broken, Reason.MISSING_FILE, detail)
+        assert _fetch(broken) == Reject.of(broken, Reason.MISSING_FILE, detail)
 
 
 def test_one_slow_object_does_not_hold_up_a_shard(

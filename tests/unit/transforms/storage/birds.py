@@ -21,7 +21,7 @@ from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.storage.published import commit_marker
 
 SHARDS = {
@@ -34,8 +34,8 @@ SCHEMA = preset("image_classification")
 
 def framed(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
-    length += struct.pack("<I", masked_crc32c(length))
-    return length + data + struct.pack("<I", masked_crc32c(data))
+    length += struct.pack("<I", _masked_crc32c(length))
+    return length + data + struct.pack("<I", _masked_crc32c(data))
 
 
 def index_of(split: str, shard: int, records: dict[str, bytes]) -> pa.Table:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.byte_ranges import ByteRange, coalesced, read_ranges
+from recordmill.transforms.storage.byte_ranges import ByteRange, _coalesced, read_ranges
 
 CONTENT = {path: random.Random(path).randbytes(4 * 2**20) for path in ("s3://b/x", "s3://b/y")}
 SPANS = st.tuples(st.sampled_from(sorted(CONTENT)), st.integers(0, 999), st.integers(0, 99))
@@ -27,7 +27,7 @@ def test_coalesced_ranges_cover_all_and_are_far_apart(
     spans: list[tuple[str, int, int]], gap: int
 ) -> None:
     ranges = ranges_of(spans)
-    found = list(coalesced(ranges, gap))
+    found = list(_coalesced(ranges, gap))
     assert sorted(number for _, numbers in found for number in numbers) == list(range(len(ranges)))
     for whole, numbers in found:
         parts = [ranges[number] for number in numbers]
@@ -46,7 +46,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
         found.append((path, start, stop))
         return CONTENT[path][start:stop]
 
-    monkeypatch.setattr(files, "read_range", read)
+    monkeypatch.setattr(files, "_read_range", read)
     return found
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.dataset.verify import verify_files
-from recordmill.pipelines.inspect.record_files import read_records
+from recordmill.pipelines.inspect.record_files import _read_records
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.storage.compression import compression_of, decompressed, is_tfrecord
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.recognition import sources_of
@@ -34,14 +34,14 @@ def test_records_are_recognized_by_content(tmp_path: Path, kind: str, name: str)
     assert (file.format, file.gzipped) == ("tfrecord", bool(kind))
     (row,) = FORMATS["tfrecord"].read(SourceSplit(file), Projection(("label",)))
     assert row.values == {"label": [1]}
-    assert [record.features["label"] for record in read_records(str(path))] == [[1]]
+    assert [record.features["label"] for record in _read_records(str(path))] == [[1]]
     assert verify_files([str(path)], preset("image_classification"), "parse") == (1, [])
 
 
 @pytest.mark.parametrize("length", [0x8B1F, 0x9C78, 0x0178])
 def test_a_length_that_looks_like_a_signature_is_a_length(length: int) -> None:
     header = struct.pack("<Q", length)
-    header += struct.pack("<I", masked_crc32c(header))
+    header += struct.pack("<I", _masked_crc32c(header))
     assert compression_of(header + bytes(100)) == ""
     assert is_tfrecord(header + bytes(100))
 

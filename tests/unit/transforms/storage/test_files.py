@@ -112,7 +112,7 @@ def test_objects_have_to_be_named_exactly(monkeypatch: pytest.MonkeyPatch) -> No
     def get(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such object")
 
-    monkeypatch.setattr(objects, "get_with_version_tag", get)
+    monkeypatch.setattr(objects, "_get_with_version_tag", get)
     monkeypatch.setattr(files, "exists", lambda path: path == f"s3://birds/{NFD}.jpg")
     with pytest.raises(RecordError) as error:
         read_bytes(f"s3://birds/{NFC}.jpg")

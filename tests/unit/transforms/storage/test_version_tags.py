@@ -22,8 +22,8 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.references import bind
-from recordmill.transforms.read_rows import staged, staging_file
-from recordmill.transforms.shards.build_examples import Fetched, fetch
+from recordmill.transforms.read_rows import _staging_file, staged
+from recordmill.transforms.shards.build_examples import Fetched, _fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage import local_store
 from recordmill.transforms.storage.files import VersionTags
@@ -114,12 +114,12 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
             mask.write_bytes(b"another mask")
         return b"image", tags["now"]
 
-    monkeypatch.setattr(objects, "get_with_version_tag", get)
+    monkeypatch.setattr(objects, "_get_with_version_tag", get)
     monkeypatch.setattr(objects, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
     first = file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)
-    fetch(refs[0], seen)
+    _fetch(refs[0], seen)
     again = file_version_tags(refs, UNRESTRICTED, remote=True)
     mask_changed = changed in ("mask", "both")
     assert (ref_version_tags(refs, first), ref_version_tags(refs, seen) is None) == (
@@ -131,7 +131,7 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     )
     if changed in ("image", "both"):
         tags["now"] = "v2"
-        fetch(refs[0], again)
+        _fetch(refs[0], again)
         assert ref_version_tags(refs, again) is None  # nobody knows which of the two was read
 
 
@@ -160,7 +160,7 @@ class World:
         found = (
             Embedded(Row({}, "t.parquet", line), data) for line, data in enumerate(self.embedded)
         )
-        rows = staged(found, staging_file(str(self.folder / "work")))
+        rows = staged(found, _staging_file(str(self.folder / "work")))
         values = (None, b"key", self.label)
         in_table = [
             ImageRef("key", row.file, row.line, *row.image[:3], values, staged=row.image.staged)
@@ -224,7 +224,7 @@ def outcome(
     refs: list[ImageRef], guard: ImageRootGuard, seen: VersionTags | None = None
 ) -> list[Any]:
     """Returns the content of a shard of these references: values, and files or rejects."""
-    return [(one.values, holding(fetch(one, seen, guard))) for one in refs]
+    return [(one.values, holding(_fetch(one, seen, guard))) for one in refs]
 
 
 def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:

@@ -24,8 +24,8 @@ from recordmill.transforms.verification.tensorflow_ops import (
     DataType,
     OpError,
     Tensor,
+    _without_info_lines,
     run,
-    without_info_lines,
 )
 from tests.images import jpeg, png
 
@@ -49,8 +49,8 @@ print("tensorflow" in sys.modules, "numpy" in sys.modules)
 
 
 def test_only_informational_lines_of_the_log_are_dropped() -> None:
-    assert b"".join(map(without_info_lines, LOG)) == LOG[-1]
-    assert without_info_lines(b"\r 7 rows" + LOG[1]) == b"\r 7 rows"
+    assert b"".join(map(_without_info_lines, LOG)) == LOG[-1]
+    assert _without_info_lines(b"\r 7 rows" + LOG[1]) == b"\r 7 rows"
 
 
 @pytest.mark.parametrize(

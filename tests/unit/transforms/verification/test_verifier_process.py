@@ -30,9 +30,9 @@ from recordmill.transforms.storage.stores.options import use_options
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verifier_process import (
     VerifierProcess,
-    current_verifier,
+    _current_verifier,
+    _store_options,
     prepare,
-    store_options,
     verifier_process_started,
 )
 from recordmill.transforms.verification.verify_shard import verify_shard
@@ -129,13 +129,13 @@ def test_a_worker_starts_one_and_replaces_it_if_it_has_died(
     monkeypatch.setattr(verifier_process, "_verifiers", {})
     monkeypatch.delitem(sys.modules, "tensorflow")  # as in a worker, which never imports it
     prepare(shard.directory)
-    first = current_verifier()
+    first = _current_verifier()
     assert first is not None
     prepare(shard.directory)
-    assert current_verifier() is first
+    assert _current_verifier() is first
     first.end()
     prepare(shard.directory)
-    second = current_verifier()
+    second = _current_verifier()
     assert second is not None
     assert second is not first
     assert verifier_process.verify(shard, RESOLVED, "parse").entry.records == 3
@@ -147,7 +147,7 @@ def test_a_worker_that_has_imported_tensorflow_verifies_itself(
 ) -> None:
     monkeypatch.setattr(verifier_process, "_verifiers", {})  # earlier tests may have started one
     prepare(str(tmp_path))
-    assert current_verifier() is None
+    assert _current_verifier() is None
 
 
 def test_the_options_of_stores_are_used_in_the_process(shard: ShardFiles) -> None:
@@ -157,8 +157,8 @@ def test_the_options_of_stores_are_used_in_the_process(shard: ShardFiles) -> Non
         remote = replace(shard, directory=f"http://127.0.0.1:{server.server_port}")
         use_options(PipelineOptions(["--allow_private_hosts"]))
         try:
-            assert store_options(shard.directory) is None
-            verifier = VerifierProcess(1, store_options(remote.directory))
+            assert _store_options(shard.directory) is None
+            verifier = VerifierProcess(1, _store_options(remote.directory))
         finally:
             use_options(PipelineOptions([]))
         assert verifier.verify(remote, RESOLVED, "parse").entry.records == 3

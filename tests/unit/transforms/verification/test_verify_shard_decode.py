@@ -14,9 +14,9 @@ from recordmill.schemas.records import SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.shards.build_examples import Pools, build_one, fetch
+from recordmill.transforms.shards.build_examples import Pools, _build_one, _fetch
 from recordmill.transforms.shards.checkpoints import settings_fingerprint
-from recordmill.transforms.shards.shard_task import build_records
+from recordmill.transforms.shards.shard_task import _build_records
 from recordmill.transforms.storage.local_files import UNRESTRICTED
 from recordmill.transforms.verification.verifier_process import VerifierProcess, check_decodes
 from recordmill.transforms.verification.verify_shard import decode_error
@@ -49,7 +49,7 @@ def built(folder: Path, settings: ConvertConfig) -> list[Any]:
         (folder / name).write_bytes(data)
     refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
     common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED, check_of(settings))
-    return list(build_records(refs, *common))
+    return list(_build_records(refs, *common))
 
 
 def test_an_image_that_tensorflow_cannot_decode_is_rejected(tmp_path: Path, place: str) -> None:
@@ -100,6 +100,6 @@ def test_an_image_that_runs_out_of_memory_is_rejected(tmp_path: Path) -> None:
     def check(_image: StoredImage, _mask: bytes | None, _schema: Schema) -> None:
         raise MemoryError
 
-    found = build_one(fetch(ref("a.png", 2, tmp_path)), plan(train=1), "full", check=check)
+    found = _build_one(_fetch(ref("a.png", 2, tmp_path)), plan(train=1), "full", check=check)
     assert isinstance(found, Reject)
     assert found.reason is Reason.TOO_MANY_PIXELS

@@ -63,7 +63,7 @@ def test_the_quota_of_a_cgroup(files: dict[str, str], quota: float, tmp_path: Pa
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cores.cgroup_quota(tmp_path) == quota
+    assert cores._cgroup_quota(tmp_path) == quota
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_the_quota_limits_the_cores_of_the_affinity(
     quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setattr(cores, "cgroup_quota", lambda: quota)
+    monkeypatch.setattr(cores, "_cgroup_quota", lambda: quota)
     assert cores.num_cores() == expected

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.options import beam_options
-from recordmill.pipelines.run.progress import Stage, poll_workers, stage_of
+from recordmill.pipelines.run.progress import Stage, _stage_of, poll_workers
 from recordmill.transforms.workers.progress import (
     ProgressCounters,
     ProgressOptions,
@@ -62,7 +62,7 @@ time.sleep(1)
 @pytest.mark.parametrize("name", STAGES)
 def test_the_counters_determine_the_stage(name: str) -> None:
     counters, stage = STAGES[name]
-    assert stage_of(counters) == stage
+    assert _stage_of(counters) == stage
 
 
 def test_the_counters_of_worker_processes_are_read(tmp_path: Path) -> None:

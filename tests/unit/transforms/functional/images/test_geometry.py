@@ -10,10 +10,10 @@ from PIL import Image, ImageOps
 
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import (
+    _oriented_box,
+    _oriented_point,
     geometry_of,
     inverse_orientation,
-    oriented_box,
-    oriented_point,
     oriented_size,
 )
 from recordmill.transforms.functional.images.pixels import resized
@@ -39,14 +39,14 @@ def test_points_are_oriented_by_the_exif_table(width, height, orientation, x, y)
     x, y = x * width, y * height
     case = Case(width, height, orientation, {}, "stored")
     assert oriented_size((width, height), orientation) == case.shown
-    assert oriented_point((x, y), (width, height), orientation) == seen_at(x, y, case)
+    assert _oriented_point((x, y), (width, height), orientation) == seen_at(x, y, case)
 
 
 @given(SIDES, SIDES, ORIENTATIONS, st.floats(0, 1), st.floats(0, 1))
 def test_orientations_can_be_reverted(width, height, orientation, x, y):
-    there = oriented_point((x, y), (width, height), orientation)
+    there = _oriented_point((x, y), (width, height), orientation)
     shown = oriented_size((width, height), orientation)
-    assert oriented_point(there, shown, inverse_orientation(orientation)) == pytest.approx(
+    assert _oriented_point(there, shown, inverse_orientation(orientation)) == pytest.approx(
         (x, y), abs=1e-9
     )
 
@@ -85,7 +85,7 @@ def test_boxes_are_oriented_only_if_the_image_is():
     box, size = (1.0, 2.0, 5.0, 9.0), (20, 10)
     turned = geometry_of(size, 6, ImageSettings())
     as_it_is = geometry_of(size, 6, ImageSettings(orientation="record"))
-    assert oriented_box(box, turned, "displayed") == box
-    assert oriented_box(box, as_it_is, "stored") == box
-    assert oriented_box(box, turned, "stored") == (1.0, 1.0, 8.0, 5.0)
-    assert oriented_box((1.0, 1.0, 8.0, 5.0), as_it_is, "displayed") == box
+    assert _oriented_box(box, turned, "displayed") == box
+    assert _oriented_box(box, as_it_is, "stored") == box
+    assert _oriented_box(box, turned, "stored") == (1.0, 1.0, 8.0, 5.0)
+    assert _oriented_box((1.0, 1.0, 8.0, 5.0), as_it_is, "displayed") == box

@@ -21,13 +21,13 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images import masks
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import (
+    _decompress_counts,
+    _draw_segments,
+    _encode_mask,
+    _read_ids,
     checked_outlines,
-    decompress_counts,
-    draw_segments,
-    encode_mask,
     mask_from_file,
     mask_from_outlines,
-    read_ids,
 )
 from tests.images import jpeg, png, png_chunk, png_header
 
@@ -73,7 +73,7 @@ def decoded(data):
 )
 def test_ids_are_read_unchanged(mode, largest, options):
     ids = ids_of(largest)
-    np.testing.assert_array_equal(read_ids(file_of(ids, mode, **options), SIZE, "stored"), ids)
+    np.testing.assert_array_equal(_read_ids(file_of(ids, mode, **options), SIZE, "stored"), ids)
 
 
 @pytest.mark.parametrize("depth", [2, 4])
@@ -81,7 +81,7 @@ def test_gray_of_few_bits_is_not_scaled(depth):
     rows = b"\0" + (b"\x1b" if depth == 2 else b"\x01\x23")  # 0, 1, 2, 3
     data = png_header(4, 1, depth, 0) + png_chunk(b"IDAT", zlib.compress(rows))
     data += png_chunk(b"IEND", b"")
-    assert read_ids(data, (4, 1), "stored").tolist() == [[0, 1, 2, 3]]
+    assert _read_ids(data, (4, 1), "stored").tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_gray_of_few_bits_is_not_scaled(depth):
 )
 def test_files_that_are_not_masks_are_rejected(data, reason):
     with pytest.raises(RecordError) as raised:
-        read_ids(data, SIZE, "displayed")
+        _read_ids(data, SIZE, "displayed")
     assert raised.value.reason is reason
 
 
 def test_a_mask_of_another_size_is_rejected():
     with pytest.raises(RecordError, match=r"3 x 5 pixels; its image is 5 x 3 as displayed"):
-        read_ids(png(3, 5, mode="L"), SIZE, "displayed")
+        _read_ids(png(3, 5, mode="L"), SIZE, "displayed")
 
 
 def test_ids_beyond_the_bit_depth_are_rejected():
@@ -113,11 +113,11 @@ def test_ids_beyond_the_bit_depth_are_rejected():
     with pytest.raises(
         RecordError, match=r"256 in a mask of 8 bits\. Set masks: \{bit_depth: 16\}"
     ):
-        encode_mask(ids, geometry, MaskSettings())
-    deep = decoded(encode_mask(ids, geometry, MaskSettings(bit_depth=16)))
+        _encode_mask(ids, geometry, MaskSettings())
+    deep = decoded(_encode_mask(ids, geometry, MaskSettings(bit_depth=16)))
     assert (deep.dtype, deep.tolist()) == (np.uint16, ids.tolist())
     with pytest.raises(RecordError, match=r"class id 65536 in a mask of 16 bits$"):
-        encode_mask(ids * 256, geometry, MaskSettings(bit_depth=16))
+        _encode_mask(ids * 256, geometry, MaskSettings(bit_depth=16))
 
 
 def test_ids_of_outlines_beyond_the_bit_depth_are_rejected():
@@ -168,7 +168,7 @@ def drawn(segments, size):
     """Returns the mask of the outlines of a row."""
     ids = [id_ for id_, _ in segments]
     checked = checked_outlines(outline for _, outline in segments)
-    return draw_segments(list(zip(ids, checked, strict=True)), size)
+    return _draw_segments(list(zip(ids, checked, strict=True)), size)
 
 
 def uncompressed(mask):
@@ -195,7 +195,7 @@ def test_run_lengths_of_coco_are_decoded(mask):
 def test_compressed_counts(runs):
     size = [sum(runs), 1]
     compressed = coco.frPyObjects({"size": size, "counts": runs}, *size)
-    assert decompress_counts(compressed["counts"]) == runs
+    assert _decompress_counts(compressed["counts"]) == runs
 
 
 @given(

@@ -14,8 +14,8 @@ from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.measures import (
     HASH_BYTES,
     MIN_HASHED_SIDE,
+    _perceptual_hashes,
     measure,
-    perceptual_hashes,
     thumbnail_of,
 )
 from recordmill.transforms.functional.images.transcode import transcode
@@ -85,8 +85,8 @@ def test_different_images_have_different_hashes():
 def test_a_hash_is_that_of_the_low_frequencies():
     y, x = np.mgrid[:64, :64]
     wave = np.rint(100 * np.cos(np.pi / 64 * 3 * (x + 0.5)) * np.cos(np.pi / 64 * 2 * (y + 0.5)))
-    bits = np.unpackbits(perceptual_hashes((128 + wave).astype(np.uint8)[None])[0])
-    inverse = np.unpackbits(perceptual_hashes((128 - wave).astype(np.uint8)[None])[0])
+    bits = np.unpackbits(_perceptual_hashes((128 + wave).astype(np.uint8)[None])[0])
+    inverse = np.unpackbits(_perceptual_hashes((128 - wave).astype(np.uint8)[None])[0])
     # The rows of the hash are vertical frequencies, from 1; its columns horizontal ones.
     assert (bits.size, bits.reshape(16, 16)[1, 2], inverse.reshape(16, 16)[1, 2]) == (256, 1, 0)
 

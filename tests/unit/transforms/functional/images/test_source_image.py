@@ -11,7 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images import png as png_parser
-from recordmill.transforms.functional.images.masks import examine_mask
+from recordmill.transforms.functional.images.masks import _examine_mask
 from recordmill.transforms.functional.images.source_image import (
     SourceImage,
     examine,
@@ -179,4 +179,4 @@ def test_files_of_other_formats_are_named(data: bytes, reason: Reason, detail: s
 
 def test_a_mask_that_is_a_jpeg_has_a_remedy_of_its_own() -> None:
     with pytest.raises(RecordError, match=r"got jpeg\. Store masks as PNG"):
-        examine_mask(jpeg())
+        _examine_mask(jpeg())

@@ -15,7 +15,7 @@ from recordmill.transforms.functional.images import jpeg as jpeg_parser
 from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.masks import examine_mask_in_process
 from recordmill.transforms.functional.images.sniffing import WorkLimitError
-from recordmill.transforms.functional.images.transcode import pass_through_source, transcode
+from recordmill.transforms.functional.images.transcode import _pass_through_source, transcode
 from recordmill.transforms.functional.rendering.drawing import is_cheap_to_draw
 from recordmill.transforms.functional.rendering.infer_features import MASK_KEY, bytes_kind
 from recordmill.transforms.workers.sandbox import examine_in_subprocess
@@ -87,20 +87,20 @@ SEPARATE = {
 
 @pytest.mark.parametrize("name", IN_THIS_PROCESS)
 def test_common_images_stay_in_this_process(name):
-    assert pass_through_source(IN_THIS_PROCESS[name], SETTINGS)
+    assert _pass_through_source(IN_THIS_PROCESS[name], SETTINGS)
 
 
 @pytest.mark.parametrize("name", SEPARATE)
 def test_expensive_images_go_to_a_separate_process(name):
-    assert pass_through_source(SEPARATE[name], SETTINGS) is None
+    assert _pass_through_source(SEPARATE[name], SETTINGS) is None
 
 
 def test_large_files_go_to_a_separate_process(monkeypatch):
     data = jpeg()
     module = "recordmill.transforms.functional.images.source_image"
     monkeypatch.setattr(f"{module}.MAX_FILE_BYTES", len(data))
-    assert pass_through_source(data, SETTINGS)
-    assert pass_through_source(data + b"\0", SETTINGS) is None
+    assert _pass_through_source(data, SETTINGS)
+    assert _pass_through_source(data + b"\0", SETTINGS) is None
 
 
 def test_expensive_masks_go_to_a_separate_process(monkeypatch):
@@ -228,4 +228,4 @@ def test_out_of_memory_is_a_reject(monkeypatch):
 def test_images_go_to_a_separate_process_if_pillow_ignores_damage(monkeypatch):
     name = next(iter(IN_THIS_PROCESS))
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    assert pass_through_source(IN_THIS_PROCESS[name], SETTINGS) is None
+    assert _pass_through_source(IN_THIS_PROCESS[name], SETTINGS) is None

@@ -19,9 +19,9 @@ from PIL import Image, PngImagePlugin
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import png as png_parser
-from recordmill.transforms.functional.images.masks import examine_mask_in_process, read_ids
+from recordmill.transforms.functional.images.masks import _read_ids, examine_mask_in_process
 from recordmill.transforms.functional.images.measures import thumbnail_of
-from recordmill.transforms.functional.images.transcode import keep, pass_through_source, transcode
+from recordmill.transforms.functional.images.transcode import _keep, _pass_through_source, transcode
 from tests.corpus import corpus
 from tests.images import (
     image,
@@ -574,11 +574,11 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_chunks_of_a_png_are_checked_once(examined):
     kept = png(40, 30)
-    assert keep(kept, pass_through_source(kept, SETTINGS), SETTINGS, "full").data == kept
+    assert _keep(kept, _pass_through_source(kept, SETTINGS), SETTINGS, "full").data == kept
     encoded = png(41, 30)
     assert transcode(encoded, ImageSettings(max_side=20)).width == 20
     mask = png(42, 30, mode="L")
-    assert read_ids(mask, (42, 30), "displayed", examine_mask_in_process(mask)).shape == (30, 42)
+    assert _read_ids(mask, (42, 30), "displayed", examine_mask_in_process(mask)).shape == (30, 42)
     assert examined == [len(kept), len(encoded), len(mask)]
 
 
@@ -588,7 +588,7 @@ def test_a_png_without_its_metadata_is_checked_again(examined):
     text.add(b"tEXt", b"a\0b", after_idat=True)
     data = png(pnginfo=text)
     settings = ImageSettings(strip_metadata=True)
-    stored = keep(data, pass_through_source(data, settings), settings, "full")
+    stored = _keep(data, _pass_through_source(data, settings), settings, "full")
     assert examined == [len(data), len(stored.data)]
 
 

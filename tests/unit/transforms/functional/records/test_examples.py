@@ -14,9 +14,9 @@ from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.examples import (
+    _encode_example,
     build_example,
     build_examples,
-    encode_example,
     read_features,
 )
 
@@ -49,7 +49,7 @@ def tensorflow_example(kinds, values):
 
 
 def encode(kinds, values):
-    return encode_example({name: spec(kind) for name, kind in kinds.items()}, values)
+    return _encode_example({name: spec(kind) for name, kind in kinds.items()}, values)
 
 
 @st.composite

@@ -14,11 +14,11 @@ from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.records import BuiltFrame, FrameLocation, ImageRef, ImageShape, StoredImage
 from recordmill.transforms.functional.compare import value_digests
 from recordmill.transforms.functional.records.examples import (
+    _encode_example,
+    _encode_sequence,
     build_frame,
     build_sequence,
     decode_sequence,
-    encode_example,
-    encode_sequence,
     read_features,
     read_first_frame,
     sequence_digest,
@@ -81,7 +81,7 @@ def sequences(draw):
 
 
 def encode(kinds, context, lists):
-    return encode_sequence({name: spec(kind) for name, kind in kinds.items()}, context, lists)
+    return _encode_sequence({name: spec(kind) for name, kind in kinds.items()}, context, lists)
 
 
 @given(sequences())
@@ -131,7 +131,7 @@ def test_every_value_and_the_first_frame_are_read_without_a_schema():
 
 
 def test_an_example_reads_as_its_own_first_frame():
-    data = encode_example({"n": spec(Kind.INT64)}, {"n": [3, 4]})
+    data = _encode_example({"n": spec(Kind.INT64)}, {"n": [3, 4]})
     assert read_features(data) == read_first_frame(data) == {"n": [3, 4]}
 
 

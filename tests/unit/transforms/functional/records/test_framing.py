@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recordmill.transforms.functional.records.framing import (
     Frame,
     FrameError,
-    masked_crc32c,
+    _masked_crc32c,
     read_frames,
     read_frames_or_errors,
 )
@@ -67,8 +67,8 @@ def read(data):
 def test_the_checksum_is_the_masked_one_of_tensorflow(small):
     crc = crc32c(b"first")
     assert crc32c(b"123456789") == 0xE3069283  # the check value that every definition gives
-    assert masked_crc32c(b"first") == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
-    assert masked_crc32c(b"first").to_bytes(4, "little") == small[17:21]
+    assert _masked_crc32c(b"first") == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+    assert _masked_crc32c(b"first").to_bytes(4, "little") == small[17:21]
 
 
 def test_files_written_by_tensorflow_are_read(small):
@@ -124,7 +124,7 @@ def test_lengths_over_the_limit_of_tensorflow_are_damage_despite_a_valid_checksu
             return super().read(size)
 
     length = (2**40).to_bytes(8, "little")
-    header = length + masked_crc32c(length).to_bytes(4, "little")
+    header = length + _masked_crc32c(length).to_bytes(4, "little")
     with pytest.raises(FrameError) as raised:
         list(read_frames(Unreadable(header + b"data")))
     assert (raised.value.record, raised.value.offset) == (0, 0)
@@ -165,6 +165,6 @@ def test_a_wrong_length_reads_in_chunks():
             return super().read(size)
 
     length = (2**31 - 1).to_bytes(8, "little")
-    header = length + masked_crc32c(length).to_bytes(4, "little")
+    header = length + _masked_crc32c(length).to_bytes(4, "little")
     [error] = read_frames_or_errors(Counting(header + b"data"))
     assert (str(error), error.ends) == ("the file ends within the record of 2147483647 bytes", True)

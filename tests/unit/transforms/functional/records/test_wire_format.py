@@ -12,11 +12,11 @@ from recordmill.transforms.functional.records.wire_format import (
     CONTEXT,
     FEATURE_LISTS,
     FEATURES,
+    _varint,
     encoded_feature,
     encoded_features,
     encoded_lists,
     field,
-    varint,
 )
 
 
@@ -25,7 +25,7 @@ from recordmill.transforms.functional.records.wire_format import (
     [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")],
 )
 def test_varints_are_groups_of_seven_bits(number, expected):
-    assert varint(number).hex() == expected
+    assert _varint(number).hex() == expected
 
 
 NAMES = ["", "a", "a/b", "ab", "image", "image/format", "z", "ä", "äb", "\U0001f408"]

@@ -11,7 +11,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from recordmill.pipelines.inspect.display import make_tile
+from recordmill.pipelines.inspect.display import _make_tile
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import drawing as module
@@ -19,13 +19,13 @@ from recordmill.transforms.functional.rendering.drawing import (
     BOX_KEYS,
     TILE_SIDE,
     Tile,
-    class_color,
+    _class_color,
+    _decode_damaged,
+    _fit_caption,
+    _make_caption,
+    _read_boxes,
     contact_sheet,
-    decode_damaged,
     draw_record,
-    fit_caption,
-    make_caption,
-    read_boxes,
     thumbnail_of_damaged,
 )
 from recordmill.transforms.functional.rendering.infer_features import MASK_KEY, image_key
@@ -132,7 +132,7 @@ def test_a_box_is_drawn_at_its_coordinates():
     drawn = np.asarray(draw_record(features, 100))
     ys, xs = np.nonzero((drawn != GRAY).any(axis=2))
     assert (xs.min(), xs.max(), ys.min(), ys.max()) == (20, 60, 30, 54)
-    assert tuple(drawn[30, 40]) == class_color(0)
+    assert tuple(drawn[30, 40]) == _class_color(0)
     assert tuple(drawn[40, 40]) == GRAY
 
 
@@ -141,25 +141,25 @@ def test_a_box_is_drawn_at_its_coordinates():
     [([(8, 6, 40, 30)], [0.1]), ([(float("nan"), 0, 1, 1), (0, 0, 1, 1)], [0.0]), ([], [])],
 )
 def test_boxes_in_pixels_become_fractions_and_non_finite_boxes_are_omitted(corners, left):
-    assert [box.left for box in read_boxes(boxes(*corners), (80, 60))] == left
+    assert [box.left for box in _read_boxes(boxes(*corners), (80, 60))] == left
 
 
 def test_boxes_have_the_names_of_their_classes():
     features = {**boxes((0, 0, 1, 1), (0, 0, 0.5, 1)), "image/object/class/label": [1, 7]}
-    assert [box.name for box in read_boxes(features, (1, 1), ["cat", "dog"])] == ["dog", "7"]
+    assert [box.name for box in _read_boxes(features, (1, 1), ["cat", "dog"])] == ["dog", "7"]
     features["image/object/class/text"] = [b"a", b"\xff"]
-    assert [box.name for box in read_boxes(features, (1, 1))] == ["a", "\\xff"]
+    assert [box.name for box in _read_boxes(features, (1, 1))] == ["a", "\\xff"]
 
 
 def test_a_class_has_one_color_in_all_images():
     of_two = {**boxes((0, 0, 1, 1), (0, 0, 0.5, 1)), "image/object/class/label": [4, 1]}
     of_one = {**boxes((0, 0, 1, 1)), "image/object/class/label": [4]}
-    assert [box.number for box in read_boxes(of_two, (1, 1))] == [4, 1]
-    assert read_boxes(of_one, (1, 1))[0].number == 4
+    assert [box.number for box in _read_boxes(of_two, (1, 1))] == [4, 1]
+    assert _read_boxes(of_one, (1, 1))[0].number == 4
     drawn = np.asarray(draw_record({"image": [flat()], **of_one}, 100))
-    assert tuple(drawn[0, 40]) == class_color(4)
+    assert tuple(drawn[0, 40]) == _class_color(4)
     for texts in ([b"cat", b"dog"], [b"dog", b"cat"]):  # without ids, the name decides
-        found = read_boxes(
+        found = _read_boxes(
             {**boxes((0, 0, 1, 1), (0, 0, 1, 1)), "image/object/class/text": texts}, (1, 1)
         )
         assert {box.name: box.number for box in found} == {"cat": 2656977832, "dog": 2167159165}
@@ -168,7 +168,7 @@ def test_a_class_has_one_color_in_all_images():
 def test_boxes_outside_the_image_or_inverted_are_clipped():
     features = {"image": [flat()], **boxes((1.5, 0.9, -0.5, 0.1))}
     drawn = np.asarray(draw_record(features, 100))
-    assert (drawn[6, :] == class_color(0)).all()
+    assert (drawn[6, :] == _class_color(0)).all()
 
 
 def test_a_mask_is_blended_with_its_image():
@@ -177,7 +177,7 @@ def test_a_mask_is_blended_with_its_image():
     mask = io.BytesIO()
     Image.fromarray(ids).save(mask, "PNG")
     drawn = np.asarray(draw_record({"image": [flat()], MASK_KEY: [mask.getvalue()]}, 100))
-    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, class_color(0), strict=True))
+    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, _class_color(0), strict=True))
     assert [tuple(drawn[at]) for at in ((10, 10), (50, 10), (50, 60))] == [
         mixed,
         tuple(round(0.45 * 127 + 0.55 * 128) for _ in range(3)),
@@ -198,43 +198,43 @@ def test_a_mask_is_blended_with_its_image():
 )
 def test_characters_that_no_font_has_are_escaped(text, shown, monkeypatch):
     monkeypatch.setattr(module, "SYSTEM_FONTS", ("there is no such font.ttf",))
-    assert make_caption(text, 14).text == shown
+    assert _make_caption(text, 14).text == shown
 
 
 def test_a_system_font_draws_characters_that_the_font_of_pillow_lacks(tmp_path, monkeypatch):
     font = tmp_path / "has-umlauts.ttf"
     font.write_bytes(font_with("Übermut"))
     monkeypatch.setattr(module, "SYSTEM_FONTS", (str(font),))
-    assert make_caption("Übermut", 14).text == "Übermut"
-    assert make_caption("Übermut猫", 14).text == "Übermut\\u732b"
-    assert make_caption("plain", 14).font is not make_caption("Übermut", 14).font
+    assert _make_caption("Übermut", 14).text == "Übermut"
+    assert _make_caption("Übermut猫", 14).text == "Übermut\\u732b"
+    assert _make_caption("plain", 14).font is not _make_caption("Übermut", 14).font
 
 
 def test_text_is_truncated_to_the_width():
-    cut = fit_caption("a label that is far too long", 60, 14)
+    cut = _fit_caption("a label that is far too long", 60, 14)
     assert cut.text.endswith("…")
     assert cut.width <= 60
 
 
 def test_a_contact_sheet_shows_every_tile():
     tiles = [
-        Tile(Image.new("RGB", (TILE_SIDE, 100), class_color(i)), f"c{i}", "key") for i in range(5)
+        Tile(Image.new("RGB", (TILE_SIDE, 100), _class_color(i)), f"c{i}", "key") for i in range(5)
     ]
     sheet = np.asarray(contact_sheet([*tiles, Tile(None, "猫", "key", "is damaged")]))
     for i in range(5):
-        assert (sheet == class_color(i)).all(axis=2).sum() == TILE_SIDE * 100
+        assert (sheet == _class_color(i)).all(axis=2).sum() == TILE_SIDE * 100
 
 
 def test_the_intact_part_of_a_damaged_image_is_drawn():
     whole = jpeg(200, 150, 4, quality=90)
-    left = np.asarray(decode_damaged(whole[: len(whole) // 2], 200)).astype(int)
+    left = np.asarray(_decode_damaged(whole[: len(whole) // 2], 200)).astype(int)
     true = np.asarray(Image.open(io.BytesIO(whole))).astype(int)
     assert abs(left[:40] - true[:40]).max() <= 2
     assert (left[-8:] == 128).all()
     data, size = thumbnail_of_damaged(whole[:-100], 100)
     assert Image.open(io.BytesIO(data)).size == size == (100, 75)
     with pytest.raises(RecordError):
-        decode_damaged(b"\xff\xd8\xff", 100)
+        _decode_damaged(b"\xff\xd8\xff", 100)
 
 
 def test_an_image_that_crashes_its_decoder_loses_only_its_tile(monkeypatch):
@@ -246,12 +246,12 @@ def test_an_image_that_crashes_its_decoder_loses_only_its_tile(monkeypatch):
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
     module = "recordmill.pipelines.inspect.display"
     monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
-    assert make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
+    assert _make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
 
 
 def test_fitting_a_long_text_is_fast() -> None:
     began = time.thread_time()
-    shown = fit_caption("x" * 10_000_000, 100, 12)
+    shown = _fit_caption("x" * 10_000_000, 100, 12)
     assert shown.text.endswith("x…")
     assert 80 < shown.width <= 100
     assert time.thread_time() - began < 1

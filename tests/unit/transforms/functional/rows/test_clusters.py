@@ -12,18 +12,18 @@ from recordmill.schemas.records import NO_CLUSTER, Cluster, ImageRef, ImageShape
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.near_duplicates import (
     Groups,
-    decode,
+    _decode,
     groups_of_bucket,
 )
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.clusters import (
     Clusters,
+    _ids_of,
     check_groups,
     clusters_of,
     fixed_splits,
     hashes_by_bucket,
-    ids_of,
     images_of_rows,
     images_plan,
     separate_similar,
@@ -76,8 +76,8 @@ def root_of(*entities: str) -> int:
 
 def test_the_id_of_a_row_is_the_first_64_bits_of_its_order() -> None:
     orders = [bytes(7) + b"\1" + b"x" * 8, b"\xff" * 16]
-    assert ids_of(orders).tolist() == [1, 2**64 - 1]
-    assert ids_of([]).tolist() == []
+    assert _ids_of(orders).tolist() == [1, 2**64 - 1]
+    assert _ids_of([]).tolist() == []
 
 
 def test_compared_records_have_nothing_but_their_image() -> None:
@@ -117,7 +117,7 @@ def test_only_images_with_a_hash_are_in_buckets() -> None:
     orders = [order_of(key, 0) for key in "abcd"]
     ((bucket, data),) = hashes_by_bucket(orders, shapes, rows=4)
     expected = [id_of("a"), id_of("d")]
-    assert decode(data)["id"].tolist() == expected
+    assert _decode(data)["id"].tolist() == expected
     merged = groups_of_bucket(bucket, [data])
     assert merged.members.tolist() == sorted(expected)
     assert set(merged.roots.tolist()) == {root_of("a", "d")}

@@ -10,11 +10,11 @@ from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.labels import (
+    _sorted_class_names,
     class_id,
     is_class_name,
     label_text,
     merged_class_names,
-    sorted_class_names,
 )
 
 TEXT, TYPED = True, False
@@ -118,12 +118,12 @@ def test_label_text(value, is_text, expected):
     ],
 )
 def test_sorted_class_names(labels, expected):
-    assert sorted_class_names(labels) == expected
+    assert _sorted_class_names(labels) == expected
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
 def test_tfds_reads_every_class_name_from_the_labels_file(labels):
-    names = sorted_class_names([*labels, "one"])
+    names = _sorted_class_names([*labels, "one"])
     file = "".join(f"{name}\n" for name in names).encode()
     assert [line.strip() for line in file.decode().split("\n") if line.strip()] == list(names)
     assert list(names) == sorted(set(names))
@@ -131,7 +131,7 @@ def test_tfds_reads_every_class_name_from_the_labels_file(labels):
 
 @given(st.lists(st.one_of(st.text(max_size=3), st.integers(-30, 30)), min_size=1))
 def test_every_valid_label_has_the_id_of_its_class(labels):
-    names = sorted_class_names(labels)
+    names = _sorted_class_names(labels)
     ids = ClassIds((name, i) for i, name in enumerate(names)) or None
     for label in labels:
         if names and is_class_name(str(label)):

@@ -17,12 +17,12 @@ from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
+    _duplicate_key_reject,
+    _hash_position,
     bucket_of,
     distinct_positions,
-    duplicate_key_reject,
     first_of_key,
     first_ranks,
-    hash_position,
     order_of,
     orders_of,
     shards_of,
@@ -235,7 +235,7 @@ def test_the_order_in_which_rows_arrive_does_not_matter():
 
 
 def test_duplicate_of():
-    assert duplicate_key_reject(ref("k", "u.csv", 7), "t.csv", 3) == repeat(
+    assert _duplicate_key_reject(ref("k", "u.csv", 7), "t.csv", 3) == repeat(
         "k", "u.csv:7", "t.csv:3"
     )
 
@@ -265,7 +265,7 @@ def test_starts_by_bucket_are_those_of_all_positions_in_one_list(rows, records):
     positions = {bucket: distinct_positions(orders) for bucket, orders in buckets.items()}
     ranks = first_ranks({bucket: len(found) for bucket, found in positions.items()})
     for split in "ab":
-        every = sorted({hash_position(order) for s, order in rows if s == split})
+        every = sorted({_hash_position(order) for s, order in rows if s == split})
         found = [
             start
             for bucket, within in sorted(positions.items())

@@ -13,11 +13,11 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import decode_sequence
 from recordmill.transforms.functional.rows import sequences
 from recordmill.transforms.functional.rows.sequences import (
+    _sort_frames,
+    _sort_keys,
+    _spans_splits_reject,
     arrange_shard,
     assemble_sequences,
-    sort_frames,
-    sort_keys,
-    spans_splits_reject,
 )
 
 SCHEMA = Schema.model_validate(
@@ -83,15 +83,15 @@ def place(*frames: ImageRef) -> list[tuple[bytes, ImageRef]]:
 )
 def test_frames_are_in_the_order_of_numbers_or_else_of_texts(given_, expected):
     frames = [frame(line, order) for line, order in enumerate(given_, start=2)]
-    assert orders(sort_frames(frames)) == expected
-    assert orders(sort_frames(reversed(frames))) == expected
+    assert orders(_sort_frames(frames)) == expected
+    assert orders(_sort_frames(reversed(frames))) == expected
 
 
 @given(st.lists(st.one_of(st.text(max_size=6), st.integers().map(str)), min_size=1, max_size=6))
 def test_the_order_of_frames_does_not_depend_on_the_order_of_rows(values):
     frames = [frame(line, order) for line, order in enumerate(values)]
-    assert sort_frames(frames) == sort_frames(reversed(frames))
-    assert len(sort_keys(values)) == len(values)
+    assert _sort_frames(frames) == _sort_frames(reversed(frames))
+    assert len(_sort_keys(values)) == len(values)
 
 
 def test_complete_sequences_follow_each_other():
@@ -167,8 +167,8 @@ def test_a_context_that_is_nan_in_all_rows_does_not_differ():
 def test_a_sequence_in_two_splits_is_rejected_and_bad_rows_keep_their_reason():
     why = "'split' is 'test' in one row, and 'split' is 'train' in another"
     intact, bad = (
-        spans_splits_reject(frame(2, "1"), why),
-        spans_splits_reject(frame(3, "", fault="missing_value"), why),
+        _spans_splits_reject(frame(2, "1"), why),
+        _spans_splits_reject(frame(3, "", fault="missing_value"), why),
     )
     assert (intact.reason, bad.reason) == (Reason.CONTEXT_DIFFERS, Reason.MISSING_VALUE)
     assert intact.detail == f"sequence 'a': {why}; expected one split per sequence"

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.transforms.functional.sources.nested_columns import (
+    _plain,
     columns_of,
     is_supported,
-    plain,
     select,
     selected,
 )
@@ -116,14 +116,14 @@ def test_dates_are_iso_text_and_decimals_are_numbers(type_, value, expected):
     else:
         column = pa.array([None, value, None], type_)
     assert is_supported(type_)
-    found = plain(column[1:]).to_pylist()
+    found = _plain(column[1:]).to_pylist()
     assert found == [expected, None]
     assert type(found[0]) is type(expected)
 
 
 def test_a_date_that_iso_text_cannot_represent_is_missing():
     column = pa.array([0, 2**31 - 1], pa.int32()).view(pa.date32())
-    assert plain(column).to_pylist() == ["1970-01-01", None]
+    assert _plain(column).to_pylist() == ["1970-01-01", None]
 
 
 @pytest.mark.skipif(not hasattr(pa, "string_view"), reason="an earlier pyarrow")

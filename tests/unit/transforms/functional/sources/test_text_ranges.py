@@ -20,13 +20,13 @@ from recordmill.transforms.functional.sources.text_ranges import (
     NO_LINES,
     Effect,
     RangeScan,
+    _join,
+    _scan_lines,
     align,
     cut,
     is_large,
     is_large_gzip,
-    join,
     scan,
-    scan_lines,
 )
 
 READERS: dict[str, Any] = {"csv": delimited, "tsv": delimited, "jsonl": json_lines}
@@ -158,12 +158,12 @@ def test_any_number_of_ranges_shares_the_rows(count: int) -> None:
     ],
 )
 def test_scan_of_lines(data: bytes, expected: RangeScan) -> None:
-    assert scan_lines(data, 9, ",") == expected
+    assert _scan_lines(data, 9, ",") == expected
 
 
 def test_lines_of_json_have_no_quotes_and_no_carriage_returns() -> None:
     start = Effect(False, (9, 0), 9)
-    assert scan_lines(b'{"a": 1}\r{\n"\n', 9, None) == RangeScan(2, start, start)
+    assert _scan_lines(b'{"a": 1}\r{\n"\n', 9, None) == RangeScan(2, start, start)
 
 
 @given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), min_size=3, max_size=3))
@@ -172,11 +172,11 @@ def test_joined_scans_are_the_scan_of_joined_lines(parts: list[bytes]) -> None:
     lines = [part + b"\n" for part in parts]
     starts = accumulate(map(len, lines), initial=0)
     first, second, third = (
-        scan_lines(data, at, ",") for data, at in zip(lines, starts, strict=False)
+        _scan_lines(data, at, ",") for data, at in zip(lines, starts, strict=False)
     )
-    assert join(join(first, second), third) == join(first, join(second, third))
-    assert join(NO_LINES, first) == join(first, NO_LINES) == first
-    whole, joined = scan_lines(b"".join(lines), 0, ","), join(join(first, second), third)
+    assert _join(_join(first, second), third) == _join(first, _join(second, third))
+    assert _join(NO_LINES, first) == _join(first, NO_LINES) == first
+    whole, joined = _scan_lines(b"".join(lines), 0, ","), _join(_join(first, second), third)
     assert joined.lines == whole.lines
     for one, other in ((joined.outside, whole.outside), (joined.inside, whole.inside)):
         assert (one.quoted, one.entry) == (other.quoted, other.entry)

@@ -23,7 +23,7 @@ from recordmill.schemas.tables import (
     SourceSplit,
     TableFile,
 )
-from recordmill.transforms.functional.records.framing import masked_crc32c
+from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.sources import tfrecord
 from tests.images import jpeg, png
 
@@ -48,7 +48,7 @@ def framed(*records):
     out = b""
     for data in records:
         length = struct.pack("<Q", len(data))
-        crcs = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))
+        crcs = (struct.pack("<I", _masked_crc32c(part)) for part in (length, data))
         out += length + next(crcs) + data + next(crcs)
     return out
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from recordmill.transforms.functional.values import bounded_json
 from recordmill.transforms.functional.values.bounded_json import (
     MAX_DEPTH,
+    _nested_chunks,
     check_depth,
     entries_of,
-    nested_chunks,
     outline_of,
     parse_json,
     values_at,
@@ -44,7 +44,7 @@ def cut(value, levels):
 @given(VALUES, st.booleans(), st.integers(0, 4), st.integers(1, 20))
 def test_nesting_is_limited_for_any_chunk_size(value, ascii_, levels, chunk):
     data = json.dumps(value, ensure_ascii=ascii_).encode("utf-8", "replace")
-    found = b"".join(c.bounded(levels) for c in nested_chunks(io.BytesIO(data), chunk))
+    found = b"".join(c.bounded(levels) for c in _nested_chunks(io.BytesIO(data), chunk))
     assert json.loads(found) == cut(json.loads(data), levels)
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from recordmill.schemas.features import Feature
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.typed import (
+    _to_float,
     is_missing,
     items_of,
     looks_boolean,
     looks_integer,
     looks_number,
     to_bytes,
-    to_float,
     to_int64,
 )
 
@@ -179,7 +179,7 @@ def bits(number):
     ),
 )
 def test_float(value, is_text, expected):
-    found = outcome(to_float, value, is_text)
+    found = outcome(_to_float, value, is_text)
     if expected is REJECTED or found is REJECTED:
         assert found is expected
     else:
@@ -191,18 +191,18 @@ def test_float(value, is_text, expected):
 def test_floats_round_as_numpy_rounds_and_never_become_infinite(number):
     with np.errstate(over="ignore"):
         rounded = np.float32(number)
-    found = outcome(to_float, number, TYPED)
+    found = outcome(_to_float, number, TYPED)
     if np.isinf(rounded):
         assert found is REJECTED
     else:
         assert bits(found) == bits(float(rounded))
-    as_text = outcome(to_float, repr(number), TEXT)
+    as_text = outcome(_to_float, repr(number), TEXT)
     assert as_text is REJECTED if found is REJECTED else bits(as_text) == bits(found)
 
 
 @given(st.floats(width=32, allow_nan=False))
 def test_a_float32_comes_through_unchanged(number):
-    assert bits(to_float(number, TYPED)) == bits(number)
+    assert bits(_to_float(number, TYPED)) == bits(number)
 
 
 @pytest.mark.parametrize("is_text", [TEXT, TYPED], ids=["text", "typed"])

@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.transforms.storage.stores import beam, hdfs, objects, retries
-from recordmill.transforms.storage.stores.clients import connection, iceberg_settings
+from recordmill.transforms.storage.stores.clients import _connection, iceberg_settings
 from recordmill.transforms.storage.stores.objects import ObjectPath, parse
 from recordmill.transforms.storage.stores.options import (
     WebOptions,
@@ -99,7 +99,7 @@ def _raise_transient() -> None:
     ids=["boto3", "google and azure"],
 )
 def test_clients_of_beam_wait_as_stores_ask(response: object) -> None:
-    error = beam.translate_error(CodedError("busy", status_code=503, response=response))
+    error = beam._translate_error(CodedError("busy", status_code=503, response=response))
     assert isinstance(error, TransientError)
     assert error.wait == 6
 
@@ -162,9 +162,9 @@ FAILURES = {
 @pytest.mark.parametrize("case", FAILURES)
 def test_client_errors_are_translated_to_actionable_messages(case: str) -> None:
     error, expected = FAILURES[case]
-    assert type(beam.translate_error(error)) is expected
+    assert type(beam._translate_error(error)) is expected
     wrapped = CodedError("operation failed", exception_details={"s3://b/k": error})
-    assert type(beam.translate_error(wrapped)) is expected
+    assert type(beam._translate_error(wrapped)) is expected
 
 
 def test_a_broken_connection_is_transient_where_beam_fails_to_find_its_status() -> None:
@@ -178,20 +178,20 @@ def test_a_broken_connection_is_transient_where_beam_fails_to_find_its_status() 
 
     with pytest.raises(AttributeError) as raised:
         fails()
-    assert type(beam.translate_error(raised.value)) is TransientError
-    assert type(beam.translate_error(AttributeError("a mistake"))) is OSError
+    assert type(beam._translate_error(raised.value)) is TransientError
+    assert type(beam._translate_error(AttributeError("a mistake"))) is OSError
 
 
 def test_azure_connection_strings_are_parsed() -> None:
     text = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k==;BlobEndpoint=http://h/a;"
-    assert connection(text) == {"account_key": "k==", "endpoint": "http://h/a"}
+    assert _connection(text) == {"account_key": "k==", "endpoint": "http://h/a"}
     text = "BlobEndpoint=https://a.blob.core.windows.net;SharedAccessSignature=sv=1&sig=x%3D"
-    assert connection(text) == {
+    assert _connection(text) == {
         "sas_key": "sv=1&sig=x%3D",
         "endpoint": "https://a.blob.core.windows.net",
     }
     text = "AccountName=a;AccountKey=k;EndpointSuffix=core.chinacloudapi.cn"
-    assert connection(text)["endpoint"] == "https://a.blob.core.chinacloudapi.cn"
+    assert _connection(text)["endpoint"] == "https://a.blob.core.chinacloudapi.cn"
 
 
 def test_pyiceberg_has_the_flags_that_are_given() -> None:
@@ -266,11 +266,11 @@ def test_an_object_above_the_limit_is_not_read(
     obstore.put(store, "k", bytes(1000))
     monkeypatch.setattr(objects._CLIENTS, "of", lambda *_: store)
     path = ObjectPath("s3", "", "b", "k")
-    assert objects.get_with_version_tag(path, limit=1000)[0] == bytes(1000)
-    assert objects.get_with_version_tag(path, 1, 11, limit=10)[0] == bytes(10)
+    assert objects._get_with_version_tag(path, limit=1000)[0] == bytes(1000)
+    assert objects._get_with_version_tag(path, 1, 11, limit=10)[0] == bytes(10)
     for span in ((), (0, 1000)):
         with pytest.raises(TooLargeError):
-            objects.get_with_version_tag(path, *span, limit=999)
+            objects._get_with_version_tag(path, *span, limit=999)
 
 
 def test_entries_of_a_folder_are_listed_without_those_below(
@@ -353,8 +353,8 @@ def test_a_body_that_is_shorter_than_the_range_is_requested_again(
     answers = iter([short, empty, stated, whole, end])
     monkeypatch.setattr(obstore, "get", lambda *_, **__: next(answers))
     path = ObjectPath("s3", "", "b", "k")
-    assert objects.get_with_version_tag(path, 2, 6)[0] == b"2345"
-    assert objects.get_with_version_tag(path, 7, 12)[0] == b"78"
+    assert objects._get_with_version_tag(path, 2, 6)[0] == b"2345"
+    assert objects._get_with_version_tag(path, 7, 12)[0] == b"78"
 
 
 CONFLICTS = {
