@@ -26,7 +26,7 @@ import pyarrow as pa
 from PIL import Image, ImageDraw, ImageEnhance
 
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.image_quality import find_issues, values_of
+from recordmill.transforms.functional.images.measures import find_issues, values_of
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.near_duplicates import (
     groups_of_bucket,

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources.text_ranges import RANGE_BYTES, RangeScan, align
 from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 

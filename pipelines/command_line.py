@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import ModuleType
 
 from recordmill.pipelines.console.logs import only_events, use_log_flags
-from recordmill.pipelines.console.printing import (
+from recordmill.pipelines.console.terminal import (
     lost_output,
     print_error,
     say_json,

@@ -35,12 +35,11 @@ from recordmill.transforms.duplicates import (
 )
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.columns import needed_columns
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.functional.rows.sampling import Sampler
+from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.image_findings import FindImageIssues
-from recordmill.transforms.join_labels import JoinLabels
-from recordmill.transforms.list_unused_images import ListUnusedImages
+from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
 from recordmill.transforms.read_assigned import AssignedInput, ReadAssigned
 from recordmill.transforms.read_rows import (
     BindRows,

@@ -16,6 +16,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.schemas.yaml_files import preset, preset_names
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.image_paths import resolve_path
 from recordmill.transforms.functional.rows.infer_schema import (
@@ -25,7 +26,6 @@ from recordmill.transforms.functional.rows.infer_schema import (
     schema_name,
     schema_yaml,
 )
-from recordmill.transforms.functional.rows.row_batch import one_by_one
 from recordmill.transforms.functional.sources.batches import BYTES, PATH
 from recordmill.transforms.functional.values.typed import single_value
 from recordmill.transforms.storage.files import read_bytes

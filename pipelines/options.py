@@ -12,15 +12,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
 from recordmill.pipelines.engines.runners import resolve_options
-from recordmill.pipelines.image_suffix import has_other_form, missing_suffix
+from recordmill.pipelines.first_rows import has_other_form, missing_suffix
 from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
-from recordmill.schemas.croissant_properties import Properties, parse_properties
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import options_of
+from recordmill.schemas.option_values import Properties, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names

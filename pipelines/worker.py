@@ -37,7 +37,7 @@ from apache_beam.portability.api import (
 )
 from google.protobuf import json_format, text_format
 
-from recordmill.pipelines.console.printing import print_error
+from recordmill.pipelines.console.terminal import print_error
 from recordmill.pipelines.engines import beam_patches
 from recordmill.pipelines.run.startup import limit_allocator_caches
 

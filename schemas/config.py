@@ -19,7 +19,6 @@ from pydantic import (
 )
 
 from recordmill.schemas import layout
-from recordmill.schemas.croissant_properties import Properties
 from recordmill.schemas.features import Schema
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.option import (
@@ -42,6 +41,7 @@ from recordmill.schemas.option_values import (
     ImageSuffix,
     Issues,
     NumShards,
+    Properties,
     Sample,
     SplitColumn,
     Version,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.option import parse_pairs
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import parse_integer
+from recordmill.schemas.yaml_files import load_yaml, shortened
 
 # Part of shard names: file systems allow 255 bytes, and a letter has up to four.
 SPLIT_NAME = re.compile(r"[A-Za-z]\w{0,49}")
@@ -133,3 +136,76 @@ ImageSuffix: TypeAlias = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9]+$")]
 DatasetName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 Version: TypeAlias = Annotated[str, Field(pattern=rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}$")]
 WebAddress: TypeAlias = Annotated[str, Field(pattern=r"^(https?://\S+)?$")]
+
+
+Properties: TypeAlias = "dict[str, str | tuple[str, ...]]"
+
+_DATASET = (
+    "dateCreated",
+    "dateModified",
+    "datePublished",
+    "inLanguage",
+    "keywords",
+    "sameAs",
+    "sdLicense",
+    "sdVersion",
+)
+
+# The properties of the extension, which have the prefix `rai:` in croissant.json.
+RESPONSIBLE_AI = (
+    "annotationsPerItem",
+    "annotatorDemographics",
+    "dataAnnotationAnalysis",
+    "dataAnnotationPlatform",
+    "dataAnnotationProtocol",
+    "dataBiases",
+    "dataCollection",
+    "dataCollectionMissingData",
+    "dataCollectionRawData",
+    "dataCollectionTimeframe",
+    "dataCollectionType",
+    "dataImputationProtocol",
+    "dataLimitations",
+    "dataManipulationProtocol",
+    "dataPreprocessingProtocol",
+    "dataReleaseMaintenancePlan",
+    "dataSocialImpact",
+    "dataUseCases",
+    "machineAnnotationTools",
+    "personalSensitiveInformation",
+)
+
+NAMES = (*_DATASET, *RESPONSIBLE_AI)
+
+
+def parse_properties(text: str | bytes, where: str) -> Properties:
+    """Parses a YAML file of properties.
+
+    Returns the text, or the texts, of each property. `text` is the YAML document: a mapping of
+    names to texts, dates, or lists of these. `where` is the name of the document in messages, such
+    as its path. Raises UsageError if the text is not YAML, or has an unknown property, or no text
+    for one.
+    """
+    _, document = load_yaml(text, where)
+    if not isinstance(document, dict):
+        raise UsageError(
+            f"{where}: expected a mapping such as 'keywords: [birds]', got {shortened(document)}"
+        )
+    return {name: _value(name, value, where) for name, value in document.items()}
+
+
+def _value(name: Any, value: Any, where: str) -> str | tuple[str, ...]:
+    if name not in NAMES:
+        guess = did_you_mean(str(name), NAMES)
+        raise UsageError(
+            f"{where}: unknown property {name!r}{guess}; available: {', '.join(NAMES)}"
+        )
+    items = value if isinstance(value, list) else [value]
+    # YAML loads unquoted dates as such; str() returns them as they were written.
+    if not items or not all(isinstance(item, str | datetime.date) and str(item) for item in items):
+        raise UsageError(
+            f"{where}: at {name}: expected a text, a date, or a list of them, "
+            f"got {shortened(value)}. Quote numbers."
+        )
+    texts = tuple(str(item) for item in items)
+    return texts if isinstance(value, list) else texts[0]

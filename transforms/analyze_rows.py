@@ -22,6 +22,7 @@ from recordmill.transforms.functional.rows.analysis import (
     row_positions,
     sampled_rows,
 )
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.placement import (
     POSITION_BYTES,
     Bucket,
@@ -37,7 +38,6 @@ from recordmill.transforms.functional.rows.planning import (
     check_shard_counts,
     needs_sizes,
 )
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
 from recordmill.transforms.read_rows import SourceSplits, read_split, with_limits
 from recordmill.transforms.shards.base_shards import base_shard_lookup

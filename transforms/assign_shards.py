@@ -27,6 +27,7 @@ from recordmill.transforms.elements import (
     rejected,
     windowed,
 )
+from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.placement import (
     first_of_key,
     order_of,
@@ -36,7 +37,6 @@ from recordmill.transforms.functional.rows.placement import (
     splits_of,
     stays_in_base,
 )
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.sequences import in_one_split
 from recordmill.transforms.functional.rows.strata import class_positions, label_set_of_values
 from recordmill.transforms.shards.base_shards import base_shard_lookup

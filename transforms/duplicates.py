@@ -36,7 +36,7 @@ from recordmill.transforms.functional.duplicates import (
     with_dropped_row,
 )
 from recordmill.transforms.functional.records.index import row_class
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import read_bytes

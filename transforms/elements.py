@@ -20,9 +20,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.functional.rows.column_batch import once
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
-from recordmill.transforms.functional.rows.row_batch import RowBatch
+from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch, RowBatch, once
 
 # A split and the number of a shard within it.
 ShardId: TypeAlias = tuple[str, int]

@@ -17,13 +17,13 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import SplitRanges
 from recordmill.transforms.functional.rows.analysis import Analyzer, unassigned_rows
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.placement import (
     POSITION_BYTES,
     Positions,
     distinct_positions,
     split_position,
 )
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.functional.rows.strata import Strata, distributes_groups
 from recordmill.transforms.functional.rows.stratification import (
     GROUP_BITS,

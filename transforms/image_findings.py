@@ -17,7 +17,7 @@ from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.statistics import ImageFindings, NearDuplicates
 from recordmill.transforms.functional.duplicates import label_text
-from recordmill.transforms.functional.image_quality import (
+from recordmill.transforms.functional.images.measures import (
     MEASURES,
     merge_quality,
     quality_of_shard,

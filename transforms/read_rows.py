@@ -22,18 +22,18 @@ from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import reject_row
-from recordmill.transforms.functional.rows.ref_batch import RefBatch
-from recordmill.transforms.functional.rows.references import bind_rows, broken_frame, by_halves
-from recordmill.transforms.functional.rows.row_batch import (
+from recordmill.transforms.functional.rows.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
+    RefBatch,
     RowBatch,
     batches_of,
     one_by_one,
 )
-from recordmill.transforms.functional.rows.sampling import Sampler
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.identities import reject_row
+from recordmill.transforms.functional.rows.placement import Sampler
+from recordmill.transforms.functional.rows.references import bind_rows, broken_frame, by_halves
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.functional.sources.text_ranges import (
     LARGE_BYTES,

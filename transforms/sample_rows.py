@@ -13,9 +13,8 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import REJECTS
-from recordmill.transforms.functional.rows.placement import Positions
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.functional.rows.sampling import Sampler, first_positions
+from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.rows.placement import Positions, Sampler, first_positions
 from recordmill.transforms.read_rows import SKIPPED, ReadOutcome, tagged_batches
 
 # Positions that an accumulator collects before it discards those after the first.

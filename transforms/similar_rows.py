@@ -26,6 +26,7 @@ from recordmill.transforms.functional.near_duplicates import (
     merge_groups,
 )
 from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.batches import OrderedRefs, RowBatch
 from recordmill.transforms.functional.rows.clusters import (
     Clusters,
     check_groups,
@@ -38,8 +39,6 @@ from recordmill.transforms.functional.rows.clusters import (
     splits_of_groups,
     with_clusters,
 )
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard

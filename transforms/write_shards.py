@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
@@ -45,18 +45,58 @@ from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
-from recordmill.transforms.group_refs import GroupByShard
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     settings_fingerprint,
     versions,
 )
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined, spilled
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import writers_for
 from recordmill.transforms.storage.files import make_folders
 from recordmill.transforms.task_dofn import TaskDoFn
 from recordmill.transforms.verification.verifier_process import check_decodes
+
+_Encoded: TypeAlias = tuple[ShardId, EncodedRefs]
+
+
+@dataclass(eq=False)
+class GroupByShard(beam.PTransform):
+    """Groups references: PCollection[AssignedRows] → PCollection[(ShardId, [EncodedRefs])].
+
+    The references may be encoded already.
+    """
+
+    # Shards that are elements of the result even without a row; None if there are none.
+    planned: PCollection[ShardId] | None = None
+
+    def expand(self, rows: PCollection[AssignedRows]) -> PCollection[Any]:
+        """Adds the shuffle of references."""
+        encoded = rows | "EncodeRefs" >> beam.ParDo(_EncodeRefs()).with_output_types(_Encoded)
+        if self.planned is not None:
+            empty = self.planned | "NoRefs" >> beam.Map(_without_refs).with_output_types(_Encoded)
+            encoded = (encoded, empty) | "WithPlanned" >> beam.Flatten()
+        return encoded | "GroupByKey" >> beam.GroupByKey()
+
+
+def _without_refs(shard: ShardId) -> _Encoded:
+    return shard, EncodedRefs()
+
+
+class _EncodeRefs(beam.DoFn):
+    """Encodes references, and gathers those of a shard from several batches."""
+
+    def start_bundle(self) -> None:
+        self._gathered = GatheredRefs()
+
+    def process(self, assigned: AssignedRows | _Encoded) -> Iterator[_Encoded]:
+        self._gathered.add(*assigned)
+        if self._gathered.are_many:
+            yield from spilled(self._gathered.take()).items()
+
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
+        # The rest stays in memory: it is small, and all of a small table.
+        return map(windowed, self._gathered.take().items())
 
 
 class WriteShards(beam.io.WriteToTFRecord):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import shtab
 
-from recordmill.pipelines.console.printing import SHOWN, say, say_json
+from recordmill.pipelines.console.terminal import SHOWN, say, say_json
 from recordmill.pipelines.parser import program
 from recordmill.schemas.yaml_files import preset_names
 

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from recordmill.pipelines import api, dry_run
-from recordmill.pipelines.console.printing import print_error, say, say_json, warn
-from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.console.terminal import Terminal, print_error, say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly
 from recordmill.pipelines.options import beam_options

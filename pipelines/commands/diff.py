@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from recordmill.pipelines.console.printing import say_json
-from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.console.terminal import Terminal, say_json
 from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, value_differences
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from recordmill.pipelines.commands.versions import outcome
-from recordmill.pipelines.console.printing import say, say_json, warn
+from recordmill.pipelines.console.terminal import say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
 from recordmill.pipelines.lineage.run_with_events import run as run_with_events

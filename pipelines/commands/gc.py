@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from recordmill.pipelines.commands.versions import as_json, outcome
-from recordmill.pipelines.console.printing import say, say_json, warn
+from recordmill.pipelines.console.terminal import say, say_json, warn
 from recordmill.pipelines.versions.deletion import delete_old
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recordmill.pipelines.commands.diff import json_value
-from recordmill.pipelines.console.printing import SHOWN, say_json
-from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.console.terminal import SHOWN, Terminal, say_json
 from recordmill.pipelines.inspect.display import (
     ClassNames,
     print_features,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from recordmill.pipelines.console.printing import say, say_json, warn
+from recordmill.pipelines.console.terminal import say, say_json, warn
 from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset, verify_files
 from recordmill.pipelines.options import load_schema
 from recordmill.schemas.config import Verify

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from recordmill.pipelines.console.printing import SHOWN, say, say_json, warn
-from recordmill.pipelines.console.terminal import Terminal
+from recordmill.pipelines.console.terminal import SHOWN, Terminal, say, say_json, warn
 from recordmill.pipelines.versions.listing import Version, list_versions
 from recordmill.schemas.errors import RecordmillError
 

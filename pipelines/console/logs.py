@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
 
-from recordmill.pipelines.console.printing import (
+from recordmill.pipelines.console.terminal import (
     event,
     print_error,
     printable,

@@ -1,16 +1,186 @@
-"""Prints lines and tables with rich; text is never interpreted as markup."""
+"""The terminal: tables, links and colors, and text that is printable whatever it contains."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import IO
+import json
+import os
+import sys
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from io import TextIOWrapper
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from recordmill.pipelines.console.printing import printable_line
+from recordmill.schemas.masking import is_hidden, masked, visible
+
+
+def printable(text: str) -> str:
+    r"""Returns multi-line text with control characters escaped and secrets masked.
+
+    >>> print(printable("a\x1b[2J\n[/b] https://host/x?sig=abc"))
+    a\x1b[2J
+    [/b] https://host/x?sig=***
+    """
+    return "\n".join(map(visible, masked(text).split("\n")))
+
+
+def printable_line(text: str) -> str:
+    r"""Returns text as a single line, with control characters escaped and secrets masked.
+
+    >>> print(printable_line("a\nb"))
+    a\x0ab
+    """
+    return visible(masked(text))
+
+
+def _printable_json(document: str) -> str:
+    r"""Returns a JSON document with hidden characters escaped and secrets masked.
+
+    >>> print(printable_json('{"key": "a\u202eb"}'))
+    {"key": "a\u202eb"}
+    """
+    text = masked(document)
+    if text.isascii():
+        return text.replace("\x7f", "\\u007f")
+    return "".join(_json_escape(c) if is_hidden(c) and c != "\n" else c for c in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Prints text on standard output."""
+    print(printable(text), end=end)
+
+
+# The fields that the JSON documents of all commands have, here of one that shows something.
+SHOWN = {"state": "shown", "exit_code": 0, "message": ""}
+
+
+def say_json(document: Mapping[str, Any]) -> None:
+    """Prints a JSON document on standard output, as one line."""
+    print(_printable_json(json.dumps(document, ensure_ascii=False)))
+
+
+# Whether each line on standard error is a JSON object.
+_events = threading.Event()
+
+
+def use_events(enabled: bool) -> None:
+    """Sets whether messages on standard error are JSON objects, one per line."""
+    if enabled:
+        _events.set()
+    else:
+        _events.clear()
+
+
+def warn(text: str) -> None:
+    """Prints a message on standard error, with the program's name as prefix."""
+    message = text.removeprefix("warning: ")
+    if _events.is_set():
+        print_error(message, "ERROR" if message == text else "WARNING")
+    else:
+        print_error(f"recordmill: {text}")
+
+
+def print_error(text: str, level: str = "ERROR") -> None:
+    """Prints text of any number of lines on standard error.
+
+    `level` is its log level, which only JSON objects state.
+    """
+    shown = event(level, "recordmill", text) if _events.is_set() else printable(text)
+    print(shown, file=sys.stderr, flush=True)
+
+
+def event(level: str, logger: str, message: str, **more: str) -> str:
+    """Returns a message on standard error as a line of JSON.
+
+    `logger` is the logger or program. `more`: `time`, if it is not now; `error`.
+    """
+    time = datetime.now(timezone.utc).isoformat("T", "milliseconds")
+    document = {"time": time, "level": level, "logger": logger, "message": message} | more
+    return _printable_json(json.dumps(document, ensure_ascii=False))
+
+
+def open_closed_streams() -> None:
+    """Opens the standard streams that the process was started without.
+
+    Otherwise the next file that is opened would get the descriptor of a standard stream, and
+    printed text would be written to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+            os.set_inheritable(descriptor, True)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - for the whole process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def ignore_output_errors() -> None:
+    """Makes standard output and standard error discard text after their first write error.
+
+    Characters that their encoding lacks are escaped.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = cast("TextIO", Output(sys.stdout))
+    sys.stderr = cast("TextIO", Output(sys.stderr))
+
+
+class Output:
+    """A stream that never raises."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.failure: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Writes text, or discards it after an error."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._discard(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes the buffer, or discards it after an error."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._discard(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _discard(self, error: OSError) -> None:
+        self.failure = self.failure or error
+        null = os.open(os.devnull, os.O_WRONLY)
+        # The stream keeps its buffer and writes it again later, also at exit: let that succeed.
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
+
+
+def lost_output() -> str | None:
+    """Flushes standard output, and returns the reason if output was lost.
+
+    A closed pipe is not reported, because its reader needs no more output.
+    """
+    sys.stdout.flush()
+    failure = getattr(sys.stdout, "failure", None)
+    if failure is None or isinstance(failure, BrokenPipeError):
+        return None
+    return f"standard output cannot be written to: {failure.strerror}"
+
 
 _WIDEST = 500
 

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel
 
-from recordmill.pipelines.dataset.class_weights import class_weights
-from recordmill.pipelines.dataset.records import Records
+from recordmill.pipelines.dataset.records import Records, class_weights
 from recordmill.pipelines.findings.compute import findings_of
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas import layout

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from recordmill.pipelines.findings import boxes, classes, images, inputs, splits
+from recordmill.pipelines.findings import classes, images, inputs, splits
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked_values
@@ -30,8 +30,8 @@ FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     images.identical_images,
     images.similar_images,
     images.image_quality,
-    boxes.rescaled_annotations,
-    boxes.tiny_boxes,
+    images.rescaled_annotations,
+    images.tiny_boxes,
     splits.missed_shares,
     splits.stratification,
     splits.missing_classes,

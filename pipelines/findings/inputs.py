@@ -9,7 +9,7 @@ from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas import layout
 from recordmill.schemas.findings import Finding, Severity, counted, some
 from recordmill.schemas.records import UNMATCHED_LABELS, UNUSED_IMAGES
-from recordmill.transforms.functional.rows.sampling import OUTSIDE
+from recordmill.transforms.functional.rows.placement import OUTSIDE
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, islice
 
-from recordmill.pipelines.report.boxes import box_label_of, with_drawn_keys
 from recordmill.pipelines.report.statistics import (
     SAMPLED_CLASSES,
     ClassRow,
     ClassTable,
+    box_label_of,
     most_and_least_frequent,
+    with_drawn_keys,
 )
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import Schema

@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recordmill.pipelines.report.boxes import GRID
-from recordmill.pipelines.report.duplicates import SHOWN_GROUPS, DuplicateGroup, find_duplicates
 from recordmill.pipelines.report.histograms import (
     Histogram,
     histogram_of_bins,
@@ -26,10 +24,17 @@ from recordmill.pipelines.report.histograms import (
     number_text,
     size_text,
 )
-from recordmill.pipelines.report.image_issues import ShownIssue, quality_issues, similar_groups
+from recordmill.pipelines.report.image_issues import (
+    SHOWN_GROUPS,
+    DuplicateGroup,
+    ShownIssue,
+    find_duplicates,
+    quality_issues,
+    similar_groups,
+)
 from recordmill.pipelines.report.rejects import reject_groups
 from recordmill.pipelines.report.samples import ThumbnailBudget, samples, thumbnails
-from recordmill.pipelines.report.statistics import class_tables, feature_statistics
+from recordmill.pipelines.report.statistics import GRID, class_tables, feature_statistics
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem

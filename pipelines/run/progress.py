@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from recordmill.pipelines.console.printing import print_error
+from recordmill.pipelines.console.terminal import print_error
 from recordmill.pipelines.engines.runners import is_in_process
 from recordmill.transforms.storage.files import delete, is_local, make_folders
 from recordmill.transforms.workers.progress import (

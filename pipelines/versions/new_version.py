@@ -35,8 +35,8 @@ from recordmill.schemas.statistics import Duplicate, DuplicateStats
 from recordmill.transforms.duplicates import Deduplicated
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
 from recordmill.transforms.read_assigned import AssignedInput
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import exists

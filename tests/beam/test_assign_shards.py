@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
-from recordmill.transforms.functional.rows.ref_batch import RefBatch
+from recordmill.transforms.functional.rows.batches import RefBatch
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, flat, plan, ref, single
 
 SHARDS = {"train": 5, "test": 2}

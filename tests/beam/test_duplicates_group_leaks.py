@@ -18,7 +18,7 @@ from recordmill.transforms.functional.duplicates import (
     group_leakage,
     merge_group_leaks,
 )
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from tests.beam.direct import config, direct_pipeline, ref
 
 ROWS = [

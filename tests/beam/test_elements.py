@@ -18,7 +18,7 @@ from recordmill.transforms.elements import (
     OrderedRefsCoder,
     VerificationBatch,
 )
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 
 PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []), "train", "g")
 

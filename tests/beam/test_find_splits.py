@@ -27,9 +27,9 @@ from recordmill.transforms.find_splits import (
     allocate,
 )
 from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import split_of
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 WEIGHTS = {"train": "0.7", "validation": "0.2", "test": "0.1"}

@@ -14,11 +14,11 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas import layout
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.elements import AssignedRows, ShardId
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
-from recordmill.transforms.group_refs import GroupByShard
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import encoded_refs
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
 from recordmill.transforms.workers.spill_files import spilling_to
+from recordmill.transforms.write_shards import GroupByShard
 from tests.beam.direct import direct_pipeline, ref
 
 ROWS = 60

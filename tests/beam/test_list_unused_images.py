@@ -13,7 +13,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import UNUSED_IMAGES, Location, Row, SkippedInput
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.list_unused_images import ListUnusedImages
+from recordmill.transforms.join_labels import ListUnusedImages
 from tests.beam.direct import direct_pipeline
 
 

@@ -17,7 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.text_ranges import align
 from recordmill.transforms.read_rows import ListSources, ReadRows, _batched_rows

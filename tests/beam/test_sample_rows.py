@@ -17,9 +17,9 @@ from recordmill.schemas import layout
 from recordmill.schemas.records import Row, SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, TableFile
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.functional.rows.sampling import OUTSIDE, Sampler
+from recordmill.transforms.functional.rows.placement import OUTSIDE, Sampler
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.sample_rows import FindSample, FirstPositionsFn, SampleRows
 from tests.beam.direct import SCHEMA, TABLE, config, direct_pipeline, flat

@@ -18,7 +18,7 @@ from recordmill.schemas.dataset_info import Problem, ShardVerification, WrittenS
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.statistics import SplitTally
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.verification.removal import Removed
 from recordmill.transforms.verify_shards import FindRemovedRecords, Verified, VerifyShards

@@ -22,7 +22,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.statistics import ImageTally
 from recordmill.transforms.elements import Outcome, ShardId
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import shard_task
 from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards

@@ -15,7 +15,7 @@ from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.elements import OrderedRefsCoder
 from recordmill.transforms.functional.rows import labels
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.write_shards import _forecast

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.tables import Projection, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.storage.formats import FORMATS
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.dataset.snippets import snippets
+from recordmill.pipelines.commands.schema import snippets
 from recordmill.schemas.yaml_files import preset, preset_names
 from recordmill.transforms.storage.dataset import Dataset
 from tests.end_to_end.command import published, recordmill

@@ -22,7 +22,7 @@ from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFi
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import (
     arrow,
     coco,

@@ -20,7 +20,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.records.framing import _masked_crc32c
-from recordmill.transforms.functional.rows.row_batch import RowBatch, one_by_one
+from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import arrow, delimited, json_lines, parquet, tfrecord
 
 CSV, JSONL, PARQUET = (TableFile(f"t.{name}", name) for name in ("csv", "jsonl", "parquet"))

@@ -25,7 +25,7 @@ from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.records.framing import _masked_crc32c
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.storage.formats import FORMATS
 
 ROWS = 12

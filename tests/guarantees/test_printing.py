@@ -21,7 +21,8 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands import diff
 from recordmill.pipelines.commands.schema import _show_schema
 from recordmill.pipelines.console import logs
-from recordmill.pipelines.console.printing import (
+from recordmill.pipelines.console.terminal import (
+    Terminal,
     _printable_json,
     ignore_output_errors,
     lost_output,
@@ -29,7 +30,6 @@ from recordmill.pipelines.console.printing import (
     printable_line,
     say,
 )
-from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.findings.compute import findings_of
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.pipelines.inspect.display import print_features, print_record, print_records

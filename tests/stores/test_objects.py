@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.shards.links import _publish_link
+from recordmill.transforms.shards.base_shards import _publish_link
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.stores import retries

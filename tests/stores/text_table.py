@@ -7,7 +7,7 @@ from itertools import chain
 from typing import BinaryIO, cast
 
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.text_ranges import align
 from recordmill.transforms.storage.files import ranged_size

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
+from recordmill.pipelines.commands.schema import snippets
 from recordmill.pipelines.dataset.records import Records
-from recordmill.pipelines.dataset.snippets import snippets
 from recordmill.transforms.storage.dataset import Dataset
 
 DATASET = os.environ["DATASET"]

@@ -32,7 +32,7 @@ from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.elements import encode_columns
 from recordmill.transforms.functional.records.index import row_classes
-from recordmill.transforms.functional.rows.ref_batch import RefBatch
+from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.storage.drafts import ended_run
 from recordmill.transforms.storage.files import (
     all_files_below,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from apache_beam import coders
 
 from recordmill.transforms.elements import OrderedRefsCoder, ShardId
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.workers.spill_files import Spilled, spill
 
 _REFS, _PARTS = OrderedRefsCoder(), coders.FastPrimitivesCoder()

@@ -21,7 +21,7 @@ from recordmill.transforms.functional.records.framing import FrameError, read_fr
 from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.records.merge import Merged, merge_records
 from recordmill.transforms.functional.rows.placement import order_of
-from recordmill.transforms.shards.links import link_shard
+from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, MeasuredShard, ShardFiles
 from recordmill.transforms.storage.stores.objects import Version

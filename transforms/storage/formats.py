@@ -18,7 +18,7 @@ from recordmill.schemas.layout import join
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import RowBatch
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources import (
     arrow,
     class_folder,

@@ -16,8 +16,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from recordmill.schemas.layout import is_url
-from recordmill.transforms.workers.cores import num_cores
-from recordmill.transforms.workers.garbage_collection import collect_garbage
+from recordmill.transforms.workers.cores import collect_garbage, num_cores
 from recordmill.transforms.workers.service_process import (
     ServiceProcess,
     answer_in_threads,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.image_suffix import missing_suffix
+from recordmill.pipelines.first_rows import missing_suffix
 from recordmill.pipelines.input_tables import probe_tables
 from recordmill.pipelines.options import config_of, with_implied_options
 

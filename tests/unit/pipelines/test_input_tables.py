@@ -14,7 +14,7 @@ from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Projection, SourceSplit
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.storage.formats import FORMATS
 
 ROWS = [{"image": f"{i}.png", "split": "ab"[i % 2], "year": 2000 + i % 3} for i in range(12)]

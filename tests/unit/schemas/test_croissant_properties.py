@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.schemas.croissant_properties import NAMES, parse_properties
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.option_values import NAMES, parse_properties
 
 
 def test_texts_dates_and_lists() -> None:

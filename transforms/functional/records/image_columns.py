@@ -11,8 +11,12 @@ import pyarrow as pa
 from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.records import ImageShape
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.image_quality import find_issues, values_of
-from recordmill.transforms.functional.images.measures import Measures, measure
+from recordmill.transforms.functional.images.measures import (
+    Measures,
+    find_issues,
+    measure,
+    values_of,
+)
 
 # The columns that describe an image; for sequences, each is a list with one item per frame.
 IMAGE_COLUMNS = pa.schema(

@@ -21,6 +21,7 @@ from recordmill.schemas.plan import SplitRanges, TableSnapshot
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.tables import DeclaredClasses
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.rows.coordinate_units import (
@@ -46,9 +47,8 @@ from recordmill.transforms.functional.rows.placement import (
     stays_in_base,
 )
 from recordmill.transforms.functional.rows.references import by_halves
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.functional.values.plain import distinct
 from recordmill.transforms.functional.values.typed import (
+    distinct,
     is_missing,
     items_of,
     looks_integer,

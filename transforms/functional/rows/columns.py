@@ -20,9 +20,14 @@ from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.functional.values.plain import distinct, plain_type
-from recordmill.transforms.functional.values.typed import looks_boolean, looks_integer, looks_number
+from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.values.typed import (
+    distinct,
+    looks_boolean,
+    looks_integer,
+    looks_number,
+    plain_type,
+)
 
 _Settings = TypeVar("_Settings", bound=AnnotationSettings)
 

@@ -17,9 +17,9 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.settings import AnnotationSettings, Units
-from recordmill.transforms.functional.rows.annotations import coordinates_of, units_of
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.row_batch import RowBatch
+from recordmill.transforms.functional.rows.references import coordinates_of, units_of
 from recordmill.transforms.functional.values.boxes import NORMALIZED, PIXEL
 
 # Columns with this prefix contain fractions, by the convention of the Object Detection API.

@@ -12,13 +12,54 @@ from recordmill.schemas.option_values import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.records import MAX_CHARACTERS, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
+from recordmill.transforms.functional.rows.batches import (
+    Column,
+    ColumnBatch,
+    RowBatch,
+    first_of,
+    once,
+)
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.cells import single_cell, text_cell
-from recordmill.transforms.functional.rows.column_batch import Column, ColumnBatch, first_of, once
 from recordmill.transforms.functional.rows.image_paths import resolve_path, with_suffix
-from recordmill.transforms.functional.rows.row_batch import RowBatch
-from recordmill.transforms.functional.values.plain import are_plain_keys
-from recordmill.transforms.functional.values.typed import short_repr
+from recordmill.transforms.functional.values.typed import (
+    are_plain_keys,
+    short_repr,
+    single_value,
+    to_bytes,
+)
+
+
+def text_cell(row: Row, column: str, numbers: bool = False) -> str:
+    """Returns a key, path or other short text; raises RecordError if it is missing or no such text.
+
+    With `numbers`, integers are accepted as their decimal digits.
+    """
+    value = single_cell(row, column)
+    if value is None or value == "":
+        raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected text")
+    if numbers and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise RecordError(
+            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {short_repr(value)}"
+        )
+    if len(value) > MAX_CHARACTERS:
+        what = f"expected at most {MAX_CHARACTERS:,} characters, got {len(value):,}"
+        raise RecordError(Reason.MALFORMED_ROW, f"column {column!r}: {what}")
+    to_bytes(value, is_text=True)
+    return value
+
+
+def single_cell(row: Row, column: str) -> Any:
+    """Returns the value in a column of a row, or of the equal items of a list.
+
+    Raises RecordError if the items differ.
+    """
+    try:
+        return single_value(row.values.get(column))
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
 
 _NO_IMAGE = Location("")
 

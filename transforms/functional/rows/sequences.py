@@ -25,7 +25,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import build_sequence
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
-from recordmill.transforms.functional.rows.ref_batch import RefBatch
+from recordmill.transforms.functional.rows.batches import RefBatch
 
 # Size limit for the frames of a sequence: a protobuf message, with its context and keys, is limited
 # to 2 GiB.

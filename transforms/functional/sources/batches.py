@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.tables import DeclaredClasses
-from recordmill.transforms.functional.rows import row_batch
-from recordmill.transforms.functional.rows.row_batch import RowBatch
+from recordmill.transforms.functional.rows import batches
+from recordmill.transforms.functional.rows.batches import RowBatch
 
 BATCH_ROWS = 4096
 BATCH_BYTES = 4 * 2**20
@@ -76,7 +76,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 def row_batches(batch: pa.RecordBatch, file: str, first: int) -> Iterator[RowBatch]:
     """Yields the rows of a batch."""
     line = first
-    for part in _parts(batch, row_batch.BATCH_ROWS, row_batch.BATCH_BYTES):
+    for part in _parts(batch, batches.BATCH_ROWS, batches.BATCH_BYTES):
         count = part.num_rows
         columns = dict(zip(part.schema.names, map(_values, part.columns), strict=True))
         yield RowBatch(columns, [file] * count, range(line, line + count))

@@ -23,7 +23,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import (
+from recordmill.transforms.functional.rows.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
     RowBatch,

@@ -25,7 +25,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import RowBatch
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources import batches
 from recordmill.transforms.functional.sources.batches import (
     BATCH_BYTES,

@@ -15,7 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Partition, Projection
-from recordmill.transforms.functional.rows.row_batch import RowBatch
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources.tree import Tree
 
 # How Hive and Spark write a missing value in the name of a folder.

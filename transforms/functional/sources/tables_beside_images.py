@@ -21,7 +21,7 @@ from recordmill.schemas.tables import (
     SourceSplit,
     TableFile,
 )
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, parquet
 from recordmill.transforms.functional.sources.table_folders import is_table, partition_of
 from recordmill.transforms.functional.sources.tree import Tree, stem_of

@@ -20,7 +20,7 @@ from recordmill.pipelines.console.logs import (
     set_up_logs,
     use_log_flags,
 )
-from recordmill.pipelines.console.printing import print_error, warn
+from recordmill.pipelines.console.terminal import print_error, warn
 
 SERVER_FAILED = "Application error processing RPC"
 URL = "https://host/a.jpg?X-Amz-Signature=secret"

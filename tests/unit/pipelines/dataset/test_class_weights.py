@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.pipelines.dataset.class_weights import balanced_weights, class_ids, class_weights
+from recordmill.pipelines.dataset.records import balanced_weights, class_ids, class_weights
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recordmill.pipelines.findings.boxes import rescaled_annotations, tiny_boxes
+from recordmill.pipelines.findings.images import rescaled_annotations, tiny_boxes
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import RESCALED, TINY
 

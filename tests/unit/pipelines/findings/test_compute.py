@@ -1,6 +1,6 @@
 """All findings of a run.
 
-Covers `recordmill.pipelines.findings.outcome`.
+Covers `recordmill.pipelines.findings.compute`.
 """
 
 from __future__ import annotations

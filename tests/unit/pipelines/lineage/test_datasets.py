@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.lineage.datasets import (
+from recordmill.pipelines.lineage.events import (
     DatasetName,
     Input,
     _name_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.report.boxes import GRID, Cell, box_statistics, with_drawn_keys
+from recordmill.pipelines.report.statistics import GRID, Cell, box_statistics, with_drawn_keys
 from recordmill.schemas.features import Schema
 from recordmill.schemas.yaml_files import preset
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.pipelines.report import duplicates
-from recordmill.pipelines.report.duplicates import find_duplicates
+from recordmill.pipelines.report import image_issues
+from recordmill.pipelines.report.image_issues import find_duplicates
 from recordmill.schemas.statistics import DuplicateStats, Leakage
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
@@ -40,7 +40,7 @@ def test_duplicate_groups_equal_those_of_a_brute_force_search(tmp_path_factory, 
         assert group.conflicting == (len({label for _, label, _ in copies}) > 1)
         shown = {(at.split, at.classes[0], at.key) for at in group.locations}
         assert shown <= set(copies)
-        assert len(shown) == min(len(copies), duplicates.SHOWN_DUPLICATES)
+        assert len(shown) == min(len(copies), image_issues.SHOWN_DUPLICATES)
         if group.spans_splits:
             assert len({split for split, _, _ in shown}) > 1
     ranks = [(not group.spans_splits, not group.conflicting) for group in found]
@@ -48,8 +48,8 @@ def test_duplicate_groups_equal_those_of_a_brute_force_search(tmp_path_factory, 
 
 
 def test_a_share_of_too_many_records_is_compared_in_complete_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(duplicates, "MAX_RECORDS", 20)
-    monkeypatch.setattr(duplicates, "SHOWN_GROUPS", 100)
+    monkeypatch.setattr(image_issues, "MAX_RECORDS", 20)
+    monkeypatch.setattr(image_issues, "SHOWN_GROUPS", 100)
     splits = {"train": [[(0, i) for i in range(40)]], "test": [[(0, i) for i in range(40)]]}
     found = find_duplicates(dataset(tmp_path, splits))
     digests = sorted(hashlib.sha256(str(i).encode()).hexdigest() for i in range(40))

@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.statistics import ImageQuality
-from recordmill.transforms.functional.image_quality import (
+from recordmill.transforms.functional.images.measures import (
     MEASURES,
     find_issues,
     merge_quality,

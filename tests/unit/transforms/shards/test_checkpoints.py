@@ -15,7 +15,7 @@ from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.ref_batch import RefBatch
+from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     Fingerprint,

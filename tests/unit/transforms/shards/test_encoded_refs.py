@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms.elements import OrderedRefsCoder
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import encoded_refs
 from recordmill.transforms.shards.encoded_refs import (
     EncodedRefs,

@@ -12,16 +12,15 @@ import pytest
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.shards.shard_task import ABSENT, file_version_tags
 from recordmill.transforms.storage import files, local_files
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.storage.local_store import LOCAL
+from recordmill.transforms.storage.local_files import LOCAL, ImageRootGuard
 from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.hdfs import HDFS
 from recordmill.transforms.storage.stores.objects import OBJECTS
 from recordmill.transforms.storage.stores.store import BEAM, Store
 from recordmill.transforms.storage.stores.web import WEB
-from recordmill.transforms.storage.version_tags import ABSENT, file_version_tags
 
 
 @pytest.mark.parametrize(

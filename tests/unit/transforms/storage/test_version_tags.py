@@ -19,17 +19,17 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.ref_batch import RefBatch
 from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.read_rows import _staging_file, staged
 from recordmill.transforms.shards.build_examples import Fetched, _fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
-from recordmill.transforms.storage import local_store
+from recordmill.transforms.shards.shard_task import file_version_tags, ref_version_tags
+from recordmill.transforms.storage import local_files
 from recordmill.transforms.storage.files import VersionTags
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.storage.stores import objects
-from recordmill.transforms.storage.version_tags import file_version_tags, ref_version_tags
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
 
@@ -85,7 +85,7 @@ def test_a_file_replaced_within_one_clock_tick_is_detected(
     def coarse(path: str) -> SimpleNamespace:
         return SimpleNamespace(st_size=3, st_mtime_ns=1, st_ctime_ns=1, st_ino=os.stat(path).st_ino)
 
-    monkeypatch.setattr(local_store, "os", SimpleNamespace(stat=coarse))
+    monkeypatch.setattr(local_files, "os", SimpleNamespace(stat=coarse))
     path, other = tmp_path / "1.bmp", tmp_path / "2.bmp"
     path.write_bytes(b"old")
     other.write_bytes(b"new")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.functional.rows.column_batch import ColumnBatch, once
+from recordmill.transforms.functional.rows.batches import ColumnBatch, once
 
 
 class Pair(NamedTuple):

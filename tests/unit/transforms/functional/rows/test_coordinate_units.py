@@ -22,6 +22,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import RESCALED, geometry_of, transform_boxes
 from recordmill.transforms.functional.images.masks import mask_from_outlines
 from recordmill.transforms.functional.records.examples import _complete_values
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.coordinate_units import (
@@ -30,7 +31,6 @@ from recordmill.transforms.functional.rows.coordinate_units import (
     with_units,
 )
 from recordmill.transforms.functional.rows.references import bind
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 from tests.annotations import Case, expected_box
 
 PETS = ("cat", "dog")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.functional.rows.ref_batch import OrderedRefs, RefBatch
+from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
 
 TEXT = st.sampled_from(["", "a", "b"])
 REFS = st.lists(

@@ -14,9 +14,9 @@ from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.references import bind, bind_rows, by_halves
-from recordmill.transforms.functional.rows.row_batch import RowBatch
 
 
 def text_row(**values):

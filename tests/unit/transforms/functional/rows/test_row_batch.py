@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.records import Cluster, Location, Row, SkippedInput
-from recordmill.transforms.functional.rows import row_batch
-from recordmill.transforms.functional.rows.row_batch import RowBatch, batches_of, one_by_one
+from recordmill.transforms.functional.rows import batches
+from recordmill.transforms.functional.rows.batches import RowBatch, batches_of, one_by_one
 
 VALUES = st.dictionaries(
     st.sampled_from(["a", "b", "c.d", ""]),
@@ -70,7 +70,7 @@ def test_columns_of_text_are_added_to_all_rows(is_text: Any, expected: Any) -> N
 def test_rows_with_many_different_columns_are_several_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(row_batch, "_MAX_CELLS", 8)
+    monkeypatch.setattr(batches, "_MAX_CELLS", 8)
     rows = [Row({f"c{i}": i}, "t", i) for i in range(5)]
     found = list(batches_of(rows))
     assert [len(batch) * len(batch.names) for batch in found] == [4, 1, 4]

@@ -13,8 +13,13 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import TableFile
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.placement import sample_position, split_position
-from recordmill.transforms.functional.rows.sampling import OUTSIDE, Sampler, first_positions
+from recordmill.transforms.functional.rows.placement import (
+    OUTSIDE,
+    Sampler,
+    first_positions,
+    sample_position,
+    split_position,
+)
 
 TABLE = TableFile("/d/t.csv", "csv")
 ROWS = [Row({"image": f"{i}.jpg"}, TABLE.path, i + 2, True) for i in range(1_000)]

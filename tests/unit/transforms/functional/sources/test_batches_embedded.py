@@ -13,7 +13,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import arrow, parquet
 from recordmill.transforms.storage.formats import FORMATS
 

@@ -14,7 +14,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,

@@ -12,7 +12,7 @@ import pytest
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import arrow, batches, parquet
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS
 from recordmill.transforms.functional.sources.parquet import first_rows, probe_of_schema

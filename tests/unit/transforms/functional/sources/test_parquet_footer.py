@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet, parquet_footer
 from recordmill.transforms.functional.sources.parquet_footer import check_nested_values
 

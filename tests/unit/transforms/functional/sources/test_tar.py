@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.transforms.functional.sources.tar import BLOCK_BYTES, Member, TarError, members
+from recordmill.transforms.functional.sources.webdataset import (
+    BLOCK_BYTES,
+    Member,
+    TarError,
+    members,
+)
 
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "ustar": tarfile.USTAR_FORMAT}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, text_ranges
 from recordmill.transforms.functional.sources.text_ranges import (
     NO_LINES,

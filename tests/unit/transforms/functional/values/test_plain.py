@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from recordmill.schemas.features import Kind
 from recordmill.schemas.records import Row
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.values.plain import (
+from recordmill.transforms.functional.values.typed import (
+    CONVERTERS,
     are_plain_keys,
     distinct,
     plain_column,
     plain_type,
 )
-from recordmill.transforms.functional.values.typed import CONVERTERS
 
 NUMBERS = st.from_regex(r"[+-]?[0-9]{1,20}(\.[0-9]{0,21})?(e-?[0-9]{1,3})?", fullmatch=True)
 TEXTS = NUMBERS | st.integers().map(str) | st.floats().map(str) | st.text(max_size=3)

@@ -19,7 +19,7 @@ from pyiceberg.types import DateType, FloatType, IntegerType, NestedField, Strin
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Projection
-from recordmill.transforms.functional.rows.row_batch import one_by_one
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.recognition import sources_of
