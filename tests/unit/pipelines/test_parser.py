@@ -10,7 +10,7 @@ import pytest
 from recordmill.pipelines.parser import (
     COMMANDS,
     Parser,
-    add_convert_flags,
+    _add_convert_flags,
     add_convert_options,
     command_parser,
     program,
@@ -32,7 +32,7 @@ def actions() -> dict[str, argparse.Action]:
 
 def parsed(*arguments: str) -> dict[str, object]:
     parser = Parser(allow_abbrev=False)
-    add_convert_flags(parser)
+    _add_convert_flags(parser)
     return vars(parser.parse_args([*REQUIRED, *arguments]))
 
 
