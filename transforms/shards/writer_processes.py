@@ -202,7 +202,7 @@ def readers() -> WriterProcesses | None:
     return _started[0] if _started and _started[0].are_ready else None
 
 
-def _serve(descriptors: Sequence[int]) -> None:
+def serve(descriptors: Sequence[int]) -> None:
     """Forks a writer process for each connection, and waits until all end, or one of them fails."""
     limit_cores(1)  # before pools of threads and processes are made
     for module in _TASKS:

@@ -196,7 +196,7 @@ class VerifierProcess:
         self._service.end()
 
 
-def _serve(descriptors: Sequence[int]) -> None:
+def serve(descriptors: Sequence[int]) -> None:
     """Answers requests in the verifier process until their connections are closed."""
     end_with_parent()
     connections = [Connection(descriptor) for descriptor in descriptors]
