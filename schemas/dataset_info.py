@@ -276,7 +276,7 @@ def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
 
     `old` is the number of occurrences of each class in the base version.
 
-    >>> class_drift(Counter(a=50, b=50), Counter(a=90, b=10)).changed_examples
+    >>> _class_drift(Counter(a=50, b=50), Counter(a=90, b=10)).changed_examples
     (('a', 0.5, 0.9), ('b', 0.5, 0.1))
     """
     ratio = new.total() / old.total()

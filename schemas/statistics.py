@@ -249,7 +249,7 @@ class ImageTally:
 def _bin_of(value: float, steps: int) -> int:
     """Returns the bin of a number.
 
-    >>> bin_of(640, 1), bin_of(4 / 3, RATIO_STEPS), bin_of(1, 4)
+    >>> _bin_of(640, 1), _bin_of(4 / 3, RATIO_STEPS), _bin_of(1, 4)
     (9, 3, 0)
     """
     # The tolerance keeps powers of two in their own bin, whose logarithm may be rounded down.

@@ -207,7 +207,7 @@ def _field_of(values: Mapping[str, Any], path: str) -> Any:
     `path` is a column and a field, such as `patient.id`; in a list of objects, it names the list of
     their fields.
 
-    >>> field_of({"objects": [{"bbox": [1, 2]}, {"bbox": [3, 4]}]}, "objects.bbox")
+    >>> _field_of({"objects": [{"bbox": [1, 2]}, {"bbox": [3, 4]}]}, "objects.bbox")
     [[1, 2], [3, 4]]
     """
     name, at = path, path.find(".")
@@ -247,7 +247,7 @@ def column_names(values: Mapping[str, Any]) -> Iterator[str]:
 def _flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a row with a column for each field of its objects, except for images.
 
-    >>> flat_values({"id": 7, "patient": {"age": 40, "name": {"last": "Doe"}}})
+    >>> _flat_values({"id": 7, "patient": {"age": 40, "name": {"last": "Doe"}}})
     {'id': 7, 'patient.age': 40, 'patient.name.last': 'Doe'}
     """
     if not any(isinstance(value, dict) for value in values.values()):

@@ -241,7 +241,7 @@ def _ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
 def _bounds_of_counts(rows: Sequence[int]) -> tuple[int, ...]:
     """Returns the ends of ranges of hashes that are proportional to numbers of rows.
 
-    >>> bounds_of_counts([1, 0, 1]) == (2**63, 2**63, 2**64)
+    >>> _bounds_of_counts([1, 0, 1]) == (2**63, 2**63, 2**64)
     True
     """
     total = sum(rows) or 1

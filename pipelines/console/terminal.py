@@ -41,7 +41,7 @@ def printable_line(text: str) -> str:
 def _printable_json(document: str) -> str:
     r"""Returns a JSON document with hidden characters escaped and secrets masked.
 
-    >>> print(printable_json('{"key": "a\u202eb"}'))
+    >>> print(_printable_json('{"key": "a\u202eb"}'))
     {"key": "a\u202eb"}
     """
     text = masked(document)

@@ -135,7 +135,7 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
 def _numeric_names(feature: str, names: Sequence[str]) -> Iterator[Finding]:
     """Yields class names that look like numbers, whose ids may differ; names are in id order.
 
-    >>> list(numeric_names("label", ("cat", "dog")))
+    >>> list(_numeric_names("label", ("cat", "dog")))
     []
     """
     numbers = [name for name in names if _NUMBER.fullmatch(name)]

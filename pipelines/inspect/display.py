@@ -98,7 +98,7 @@ def _cell(features: Mapping[str, list[Any]], name: str, classes: Sequence[str]) 
 def _short(value: Any, classes: Sequence[str] = ()) -> str:
     """Returns a value as a short text.
 
-    >>> short(1, ["cat", "dog"]), short(0.1), short(b"x" * 99)[-1]
+    >>> _short(1, ["cat", "dog"]), _short(0.1), _short(b"x" * 99)[-1]
     ('1 dog', '0.1', '…')
     """
     if isinstance(value, int):

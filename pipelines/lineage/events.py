@@ -60,11 +60,11 @@ class Input(NamedTuple):
 def _name_of(path: str) -> DatasetName:
     """Returns the name of a file or folder by OpenLineage's naming conventions.
 
-    >>> name_of("s3://birds/labels/day.csv")
+    >>> _name_of("s3://birds/labels/day.csv")
     DatasetName(namespace='s3://birds', name='labels/day.csv')
-    >>> name_of("azfs://account/container/labels.csv")
+    >>> _name_of("azfs://account/container/labels.csv")
     DatasetName(namespace='abfss://container@account.dfs.core.windows.net', name='labels.csv')
-    >>> name_of("/data/../labels.csv")
+    >>> _name_of("/data/../labels.csv")
     DatasetName(namespace='file', name='/labels.csv')
     """
     if not layout.is_url(path):

@@ -62,7 +62,7 @@ def find_duplicates(dataset: Dataset) -> tuple[DuplicateGroup, ...]:
 def _prefixes(column: pa.Array) -> np.ndarray:
     """Returns the first 64 bits of hexadecimal digests, as uint64; the column has no nulls.
 
-    >>> prefixes(pa.array(["00000000000000ff" + "0" * 48])).tolist()
+    >>> _prefixes(pa.array(["00000000000000ff" + "0" * 48])).tolist()
     [255]
     """
     text = pa.array(pc.utf8_slice_codeunits(column, 0, _HEX_DIGITS), pa.string())

@@ -123,7 +123,7 @@ def _command_text(parts: Sequence[str]) -> str:
 def _quoted(word: str) -> str:
     r"""Quotes a word for bash; invisible characters are written as escapes.
 
-    >>> print(quoted("a b"), quoted("it's\u202e"))
+    >>> print(_quoted("a b"), _quoted("it's\u202e"))
     'a b' $'it\'s\u202e'
     """
     if visible(word) == word:

@@ -49,7 +49,7 @@ class Stage(NamedTuple):
 def _stage_of(counters: ProgressCounters) -> Stage:
     """Returns the stage of a run from its counters.
 
-    >>> stage_of(ProgressCounters(analyzed=7))
+    >>> _stage_of(ProgressCounters(analyzed=7))
     Stage(name='analyzing', done=7, total=None)
     """
     if not counters.total:
@@ -130,7 +130,7 @@ def _describe(stage: Stage, seconds: float, rejected: int) -> str:
 
     `rejected` is number of rows rejected in the whole run.
 
-    >>> describe(Stage("writing", 500, 2000), 2.5, 3)
+    >>> _describe(Stage("writing", 500, 2000), 2.5, 3)
     '500/2,000 (200/s, 3 rejected)'
     """
     of_all = f"/{stage.total:,}" if stage.total else ""

@@ -97,7 +97,7 @@ def parse_web_address(text: str) -> WebAddress:
 def _has_control_characters(text: str) -> bool:
     r"""Returns whether a text has control characters, which some programs drop or stop at.
 
-    >>> has_control_characters("a b"), has_control_characters("a\tb")
+    >>> _has_control_characters("a b"), _has_control_characters("a\tb")
     (False, True)
     """
     return _CONTROL.search(text) is not None
@@ -208,7 +208,7 @@ def is_below(target: str, root: str) -> bool:
 def _normalized(address: str) -> str:
     """Returns an address without `.`, `..` and doubled slashes; it never leads above its host.
 
-    >>> normalized("s3://bucket/photos/../../secret/./1.jpg")
+    >>> _normalized("s3://bucket/photos/../../secret/./1.jpg")
     's3://bucket/secret/1.jpg'
     """
     if not is_url(address):

@@ -87,7 +87,7 @@ class Groups:
 def _band_width(rows: int) -> int:
     """Returns the bits per band: more for more rows, so that some 16 share a value.
 
-    >>> band_width(1000), band_width(2**20), band_width(10**9)
+    >>> _band_width(1000), _band_width(2**20), _band_width(10**9)
     (12, 17, 20)
     """
     return min(max(rows.bit_length() - 4, _MIN_WIDTH), _MAX_WIDTH)

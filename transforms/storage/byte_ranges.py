@@ -60,7 +60,7 @@ def _coalesced(
     shard up to which they become one.
 
     >>> ranges = [ByteRange("s3://b/x", "", *span) for span in ((90, 95), (0, 10), (12, 20))]
-    >>> [(span.start, span.stop, numbers) for span, numbers in coalesced(ranges, max_gap=5)]
+    >>> [(span.start, span.stop, numbers) for span, numbers in _coalesced(ranges, max_gap=5)]
     [(0, 20, [1, 2]), (90, 95, [0])]
     """
     whole, numbers = None, list[int]()

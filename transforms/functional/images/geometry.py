@@ -127,7 +127,7 @@ def _oriented_point(point: Point, size: Size, orientation: int) -> Point:
 
     `orientation` is the orientation, from 1 to 8.
 
-    >>> oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
+    >>> _oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
     (300, 10)
     """
     x, y = point
@@ -238,7 +238,7 @@ def _stated_size(
 def _is_scaled(size: tuple[float, float], scaled: Size) -> bool:
     """Returns whether one scale maps both sides to those of another size, within one pixel.
 
-    >>> is_scaled((1000, 667), (500, 333)), is_scaled((1000, 667), (500, 500))
+    >>> _is_scaled((1000, 667), (500, 333)), _is_scaled((1000, 667), (500, 500))
     (True, False)
     """
     (width, height), (to_width, to_height) = size, scaled

@@ -180,7 +180,7 @@ def _draw_mask(image: Image.Image, data: bytes) -> Image.Image:
 def _class_color(index: int) -> tuple[int, int, int]:
     """Returns the color of a class; neighbors differ in hue by the golden ratio.
 
-    >>> class_color(0), class_color(1)
+    >>> _class_color(0), _class_color(1)
     ((235, 78, 78), (85, 135, 255))
     """
     level = (0.92, 1.0, 0.78)[index % 3]

@@ -108,8 +108,10 @@ class LabelSet:
 def _sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     """Returns the sorted class names among labels; none if all labels are integers.
 
-    >>> sorted_class_names(["dog", "cat"]), sorted_class_names([3, 1]), sorted_class_names(["1.0"])
-    (('cat', 'dog'), (), ())
+    >>> _sorted_class_names(["dog", "cat"]), _sorted_class_names([3, 1])
+    (('cat', 'dog'), ())
+    >>> _sorted_class_names(["1.0"])
+    ()
     """
     found = {label for label in labels if is_class_name(str(label))}
     if all(isinstance(without_fraction(label), int) for label in found):

@@ -167,7 +167,7 @@ def _rows_by_split(counts: Mapping[str, int], ranges: SplitRanges | None) -> dic
     `counts` is the number of rows by the split that they state, and of `UNASSIGNED` rows. `ranges`
     are the ranges of the splits, whose bounds have the shares of the unassigned rows.
 
-    >>> rows_by_split({"": 4, "b": 5}, SplitRanges(("a", "b", "c"), (2**63, 2**64, 2**64)))
+    >>> _rows_by_split({"": 4, "b": 5}, SplitRanges(("a", "b", "c"), (2**63, 2**64, 2**64)))
     {'b': 7, 'a': 2}
     """
     rows = {split: count for split, count in counts.items() if split != UNASSIGNED}

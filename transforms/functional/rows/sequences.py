@@ -79,9 +79,9 @@ def _sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
 def _sort_keys(orders: Sequence[str]) -> list[SortKey]:
     """Returns the sort keys of frames: numbers if all orders are numeric, else for natural order.
 
-    >>> sort_keys(["10", "9.5"])
+    >>> _sort_keys(["10", "9.5"])
     [Decimal('10'), Decimal('9.5')]
-    >>> sorted(["f10.png", "f9.png"], key=lambda text: sort_keys([text, "f"])[0])
+    >>> sorted(["f10.png", "f9.png"], key=lambda text: _sort_keys([text, "f"])[0])
     ['f9.png', 'f10.png']
     """
     if all(_NUMBER.fullmatch(order) for order in orders):

@@ -198,7 +198,7 @@ def azure_store(account: str, container: str, options: PipelineOptions, retries:
 def _connection(text: str) -> dict[str, str]:
     """Parses a connection string into account_key, sas_key and endpoint, where present.
 
-    >>> connection("AccountName=birds;AccountKey=abc==;EndpointSuffix=core.windows.net")
+    >>> _connection("AccountName=birds;AccountKey=abc==;EndpointSuffix=core.windows.net")
     {'account_key': 'abc==', 'endpoint': 'https://birds.blob.core.windows.net'}
     """
     pairs = (part.partition("=") for part in text.split(";") if part.strip())
