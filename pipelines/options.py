@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
+from recordmill.schemas.findings import some
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import options_of
 from recordmill.schemas.option_values import Properties, parse_properties
@@ -106,11 +107,22 @@ def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
     """
     if len(schemas) > 1:
         names = ", ".join(dict.fromkeys(schema.name for schema in schemas))
+        parts = sorted({part for one in schemas[1:] for part in _differences(schemas[0], one)})
         raise UsageError(
-            f"--input: the datasets have different schemas ({names}). Set --schema to the one that "
-            "their records shall have."
+            f"--input: the datasets have different schemas ({names}), which differ in "
+            f"{some(parts)}. Set --schema to the one that their records shall have."
         )
     return schemas[0]
+
+
+def _differences(one: Schema, other: Schema) -> Iterator[str]:
+    """Yields the features, and other blocks, that differ between two schemas."""
+    for name in {**one.features, **other.features}:
+        if one.features.get(name) != other.features.get(name):
+            yield name
+    for block in ("image", "boxes", "masks", "sequence"):
+        if getattr(one, block) != getattr(other, block):
+            yield block
 
 
 def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig:

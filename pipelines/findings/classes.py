@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas.findings import Finding, counted, some
@@ -98,6 +98,8 @@ def class_names(outcome: Outcome) -> Iterator[Finding]:
     for feature, names in manifest.classes.items():
         if manifest.source and feature in manifest.source.class_ids:
             yield from class_ids(feature, names, manifest.source)
+            # One input has ids with names, and another may have ids without names.
+            yield from _numeric_names(feature, names, manifest.source.class_ids[feature])
         elif not (manifest.config.get("classes") or manifest.config.get("num_classes")):
             yield from _numeric_names(feature, names)
 
@@ -132,13 +134,15 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
         )
 
 
-def _numeric_names(feature: str, names: Sequence[str]) -> Iterator[Finding]:
+def _numeric_names(
+    feature: str, names: Sequence[str], declared: Collection[str] = ()
+) -> Iterator[Finding]:
     """Yields class names that look like numbers, whose ids may differ; names are in id order.
 
     >>> list(_numeric_names("label", ("cat", "dog")))
     []
     """
-    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    numbers = [name for name in names if _NUMBER.fullmatch(name) and name not in declared]
     if numbers:
         chosen = set(numbers)
         other = [(n, id_) for id_, n in enumerate(names) if n in chosen and n != str(id_)]

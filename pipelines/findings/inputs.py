@@ -11,10 +11,11 @@ from recordmill.schemas.findings import Finding, Severity, counted, some
 from recordmill.schemas.records import UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.transforms.functional.rows.placement import OUTSIDE
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
+from recordmill.transforms.functional.sources.voc import UNANNOTATED
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
-SEVERITIES: dict[str, Severity] = {NO_SPLIT: "warning"}
+SEVERITIES: dict[str, Severity] = {NO_SPLIT: "warning", UNANNOTATED: "warning"}
 
 
 def source_findings(outcome: Outcome) -> Iterator[Finding]:

@@ -239,6 +239,14 @@ def test_ids_without_names_do_not_become_other_classes(tmp_path: Path) -> None:
     assert [e["image/object/class/label"] for e in readers.examples(only, "train")] == [[2]]
 
 
+def test_what_differs_between_schemas_is_named(tmp_path: Path) -> None:
+    one = folder(tmp_path, "one", ["cat"], [], 1)
+    other = published(one, tmp_path / "out", "--label_offset", "1", name="other")
+    ended = convert(published(one, tmp_path / "out"), tmp_path / "out", "--input", other)
+    assert ended.code == 2
+    assert "different schemas (image_classification), which differ in label" in ended.err
+
+
 def test_equal_names_of_files_and_images_have_keys_of_their_own(tmp_path: Path) -> None:
     for part in "ab":
         write(

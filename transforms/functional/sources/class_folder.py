@@ -79,15 +79,52 @@ def split_folders(tree: Tree) -> tuple[str, ...]:
     return () if any(has_file(tree, name, has_image_suffix) for name in others) else names
 
 
-def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
-    """Returns the folder of the only class, and the names of several folders in it; or None."""
+def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, str, tuple[str, ...]] | None:
+    """Returns the only class, a folder in it with other folders, and their names; or None."""
+    found = _with_images(tree, splits)
+    labels = {posixpath.basename(name) for name in found}
+    if len(labels) != 1:
+        return None
+    below = _folders_in(tree, found)
+    while len(below) == 1:  # data/images/cat, data/images/dog
+        found = [posixpath.join(name, below[0]) for name in found]
+        below = _folders_in(tree, found)
+    return (labels.pop(), found[0], below) if below else None
+
+
+def repeated_folders(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """Returns a folder in a class, and the names of folders in it that every class has; or None.
+
+    Returns None if images are beside these folders.
+    """
+    found = _with_images(tree, splits)
+    if len({posixpath.basename(name) for name in found}) < 2:
+        return None
+    inner = [_innermost(tree, name) for name in found]
+    if any(any(map(has_image_suffix, tree.entries(name).files)) for name in inner):
+        return None
+    below = sorted(set.intersection(*({*tree.entries(name).folders} for name in inner)))
+    return (inner[0], tuple(below)) if len(below) > 1 else None
+
+
+def _with_images(tree: Tree, splits: Sequence[str]) -> list[str]:
+    """Returns the class folders with images; none if there are too many to list."""
     classes = _class_folders(tree, splits)
     few = classes if len(classes) <= MAX_FOLDERS else ()
-    found = [name for name in few if has_file(tree, name, has_image_suffix)]
-    if len({posixpath.basename(name) for name in found}) != 1:
-        return None
-    below = sorted({inner for name in found for inner in tree.entries(name).folders})
-    return (found[0], tuple(below)) if len(below) > 1 else None
+    return [name for name in few if has_file(tree, name, has_image_suffix)]
+
+
+def _folders_in(tree: Tree, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({folder for name in names for folder in tree.entries(name).folders}))
+
+
+def _innermost(tree: Tree, folder: str) -> str:
+    """Returns a folder, or the one in it if it contains nothing else, as in data/images."""
+    while len(folders := tree.entries(folder).folders) == 1:
+        if any(map(has_image_suffix, tree.entries(folder).files)):
+            break
+        folder = posixpath.join(folder, folders[0])
+    return folder
 
 
 def names_of(tree: Tree) -> set[str]:

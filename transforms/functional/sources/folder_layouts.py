@@ -86,7 +86,7 @@ def _with_tables(tree: Tree) -> Layout:
 def class_folders(tree: Tree) -> Layout:
     """Returns the layout of a folder with images in class folders."""
     splits = class_folder.split_folders(tree)
-    findings = tuple(_only_class(tree, splits))
+    findings = tuple(_doubtful_classes(tree, splits))
     if splits:
         file = TableFile(tree.root, "folder", has_split_folders=True)
         return Layout((file,), "class folders within split folders", findings=findings)
@@ -101,19 +101,28 @@ def class_folders(tree: Tree) -> Layout:
     return Layout((TableFile(tree.root, "folder"),), text, findings=findings)
 
 
-def _only_class(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
-    """Yields a warning if all images are below one class folder, which contains several."""
-    found = class_folder.only_class(tree, splits)
-    if found is not None:
-        folder, below = found
+def _doubtful_classes(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
+    """Yields a warning if folders below the class folders look like the classes."""
+    if found := class_folder.only_class(tree, splits):
+        label, folder, below = found
         each = "each split as in " if splits else ""
         yield Finding(
             kind="only_class",
             severity="warning",
-            text=f"{tree.root}: all images have the same class, {posixpath.basename(folder)!r}, "
+            text=f"{tree.root}: all images have the same class, {label!r}, "
             f"although they are in different folders ({some(below)}). If these are the classes, "
             f"convert {each}--input {shlex.quote(tree.path(folder))}",
-            examples=tuple(below[:EXAMPLES]),
+            examples=below[:EXAMPLES],
+        )
+    elif repeated := class_folder.repeated_folders(tree, splits):
+        folder, below = repeated
+        yield Finding(
+            kind="repeated_folders",
+            severity="warning",
+            text=f"{tree.root}: the folders of all classes contain the same folders "
+            f"({some(below)}). If these are the classes, convert each as in --input "
+            f"{shlex.quote(tree.path(folder))}, or name the upper folders like splits: train, test",
+            examples=below[:EXAMPLES],
         )
 
 

@@ -61,6 +61,7 @@ COLUMNS = (
 )
 
 UNLISTED = "annotations of images that no list in ImageSets/Main names"
+UNANNOTATED = "images without an XML file"
 
 _FLAGS = ("difficult", "truncated")
 _FOLDERS = ("JPEGImages", "images", "Images")
@@ -113,15 +114,25 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
     """Yields source splits of the XML files, then rejects and skipped inputs."""
     others: list[str] = []
+    images: dict[str, str] = {}  # {id: file}, as of test images in VOC2007
+    annotated: set[str] = set()
 
     def accepts(name: str) -> bool:
-        if not (is_annotation(name) or has_image_suffix(name) or _SETS in name.split("/")):
+        if is_annotation(name):
+            annotated.add(stem_of(name))
+            return True
+        if has_image_suffix(name):
+            images[stem_of(name)] = name
+        elif _SETS not in name.split("/"):
             others.append(name)
-        return is_annotation(name)
+        return False
 
     yield from tree_split(tree, file, accepts)
     if others:
         yield SkippedInput.named(NO_IMAGE, others)
+    # Without a common id, <filename> says which image is meant.
+    if images.keys() & annotated and (bare := images.keys() - annotated):
+        yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
 
 
 def read(

@@ -165,6 +165,16 @@ def test_class_ids_that_differ_from_the_source_are_noted(
     assert list(lines(class_ids("x", names, SourceEntry(class_ids={"x": ids})))) == notes
 
 
+@pytest.mark.parametrize(("ids", "notes"), [({"a": 0}, 1), ({"a": 0, "1": 1}, 0)], ids=str)
+def test_ids_of_one_input_among_names_of_another_are_noted(ids: dict[str, int], notes: int) -> None:
+    source = SourceEntry(class_ids={"x": ids})
+    manifest = Manifest.model_construct(
+        config={}, classes={"x": ("a", "1")}, splits={}, source=source
+    )
+    found = [finding.kind for finding in class_names(Outcome(manifest))]
+    assert found == ["numeric_class_names"] * notes
+
+
 def test_contradicting_class_ids_are_noted() -> None:
     source = SourceEntry(class_ids={"x": {"a": 0}}, conflicts={"x": "b.yaml: id 0 is 'b'"})
     assert list(lines(class_ids("x", ("a", "b"), source))) == [

@@ -117,12 +117,26 @@ def test_images_beside_split_folders_are_skipped_and_counted(tmp_path: Path) -> 
         (("pets/train/cat/1.jpg", "pets/val/cat/2.jpg"), "'pets', although.*(train, val).*/pets"),
         (("train/data/cat/1.jpg", "val/data/dog/1.jpg"), "(cat, dog).*each split as in --input"),
         (("images/cat/1.jpg", "images/dog/2.jpg", "docs/a.md", "empty/"), "'images'"),
+        (("data/images/cat/1.jpg", "data/images/dog/2.jpg"), "'data', although.*/data/images"),
+        (("a/b/c/cat/1.jpg", "a/b/c/dog/2.jpg", "a/b/x.md"), "'a', although.*(cat, dog).*/a/b/c"),
+        (
+            tuple(
+                f"{one}_set/{name}/1.jpg" for one in ("test", "train") for name in ("cat", "dog")
+            ),
+            "all classes contain the same folders (cat, dog).*/test_set",
+        ),
+        (
+            ("a/a/cat/1.jpg", "a/a/dog/2.jpg", "b/b/cat/3.jpg", "b/b/dog/4.jpg"),
+            "all classes contain the same folders (cat, dog).*/a/a",
+        ),
+        (("cat/1.jpg", "cat/x/1.jpg", "cat/y/1.jpg", "dog/x/1.jpg", "dog/y/2.jpg"), ""),
+        (("cat/siam/1.jpg", "cat/manx/1.jpg", "dog/pug/1.jpg"), ""),
         (("images/cat/1.jpg", "more/dog/2.jpg"), ""),
         (("cat/indoor/1.jpg",), ""),
         (("cat/1.jpg", "dog/2.jpg"), ""),
     ],
 )
-def test_one_class_with_several_folders_is_a_warning(tmp_path, names, warning):
+def test_folders_that_may_be_the_classes_are_a_warning(tmp_path, names, warning):
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         if not name.endswith("/"):

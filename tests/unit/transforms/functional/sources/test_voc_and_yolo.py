@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
@@ -229,6 +229,17 @@ def test_the_splits_of_voc_are_its_lists(tmp_path):
     assert splits_of(tree, "voc") == (expected, 2)
     everything = {f"{i}.jpg": None for i in range(5)}
     assert splits_of(tree, "voc", columns=("image",)) == (everything, 0)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "bare"), [((0, 1), ["JPEGImages/2.jpg"]), ((0, 1, 2), []), ((7, 8), [])]
+)
+def test_images_without_an_annotation_are_counted(annotations, bare, tmp_path):
+    xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in annotations}
+    tree = put(tmp_path, {**xml, **{f"JPEGImages/{i}.jpg": b"" for i in range(3)}})
+    found = voc.split(tree, TableFile(tree.root, "voc"))
+    skipped = [(p.kind, *p.names) for p in found if isinstance(p, SkippedInput)]
+    assert skipped == [(voc.UNANNOTATED, *bare)] * bool(bare)
 
 
 YAML = "path: ../datasets/pets\ntrain: {train}\nval: {val}\nnames: [cat, dog]\n"
