@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -22,9 +24,14 @@ from recordmill.transforms.functional.images.decode import (
     warn_of_lost_bits,
 )
 from recordmill.transforms.functional.records.example_reader import check_choice
-from recordmill.transforms.functional.records.framing import read_frames
+from recordmill.transforms.functional.records.framing import (
+    HEADER_BYTES,
+    overlong_record,
+    read_frames,
+)
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.local_files import open_regular
 from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import uncompressed
 
@@ -87,7 +94,7 @@ def load(
         parallel_shards: shards read concurrently; by default 16 if shuffled, otherwise 1.
 
     Raises:
-        VerificationFailed: if no dataset is published there.
+        VerificationFailed: if no dataset is published there, or a record is longer than its shard.
         UsageError: if an option is not valid, or not supported by the dataset.
     """
     shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
@@ -116,7 +123,27 @@ class _Shards:
             share: (i, n) for the i-th of n equal shares.
         """
         dataset = path if isinstance(path, Dataset) else _open(path)
-        return cls(dataset, dataset.select(split, share))
+        shards = cls(dataset, dataset.select(split, share))
+        if not dataset.is_gzipped and not layout.is_url(dataset.directory):
+            with ThreadPoolExecutor(_PARALLEL_SHARDS) as threads:
+                deque(threads.map(shards.check_lengths, shards.parts), maxlen=0)
+        return shards
+
+    def check_lengths(self, part: RecordRange) -> None:
+        """Raises VerificationFailed if a record of a local shard is longer than its file."""
+        shard = self.dataset.shard(part.split, part.shard)
+        try:
+            with open_regular(self.dataset.path(shard.file)) as stream:
+                file = stream.fileno()
+                if hasattr(os, "posix_fadvise"):  # Linux would read 128 KiB around each header
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+                found = overlong_record(file, os.fstat(file).st_size)
+        except OSError:
+            return  # TensorFlow reports it, with the path
+        if found:
+            record, offset, length = found
+            what = f"states {length:,} bytes, which is more than the file has"
+            raise self.dataset.damaged(shard, record, offset + HEADER_BYTES, what)
 
     @property
     def manifest(self) -> Manifest:

@@ -21,6 +21,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 from recordmill.pipelines.dataset.dataset import open_dataset
 from recordmill.pipelines.dataset.load import load
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.transforms.functional.records.framing import _masked_crc32c
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.photos import Photo
@@ -273,6 +274,23 @@ def test_a_damaged_record_ends_the_reading(dataset: Path, tmp_path: Path) -> Non
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
     shard.write_bytes(data)
+    with pytest.raises(tf.errors.DataLossError):
+        list(load(copied, "test"))
+
+
+@pytest.mark.parametrize("length", [2**40, 2**63, 2**64 - 30])
+def test_a_record_that_is_longer_than_its_shard_is_not_given_to_tensorflow(
+    dataset: Path, tmp_path: Path, length: int
+) -> None:
+    copied = shutil.copytree(dataset, tmp_path / "copied")
+    shard = readers.shards(copied, "test")[0]
+    data = shard.read_bytes()
+    header = length.to_bytes(8, "little")
+    header += _masked_crc32c(header).to_bytes(4, "little")
+    shard.write_bytes(data + header + bytes(99))
+    with pytest.raises(VerificationFailed, match=f"states {length:,} bytes, which is more than"):
+        load(copied, "test")
+    shard.write_bytes(b"\xff" * 7 + data[7:])  # without a valid checksum
     with pytest.raises(tf.errors.DataLossError):
         list(load(copied, "test"))
 

@@ -6,6 +6,7 @@ masked CRC32C of the data, all little-endian. Source: tensorflow/core/lib/io/rec
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -88,6 +89,28 @@ def is_record_header(head: bytes) -> bool:
     except (ValueError, struct.error):
         return False
     return True
+
+
+def overlong_record(file: int, size: int) -> tuple[int, int, int] | None:
+    """Returns (number, offset, length) of the first record that ends beyond an open file.
+
+    Reads only the headers. TensorFlow allocates the length that a header states, and ends the
+    process if it is larger than the memory. None if there is no such record before the first
+    header that TensorFlow rejects.
+    """
+    at = record = 0
+    while at + HEADER_BYTES <= size:
+        header = os.pread(file, HEADER_BYTES, at)
+        length, _ = _HEADER.unpack(header)
+        if at + length + FRAME_BYTES > size:
+            return (record, at, length) if _has_valid_length(header) else None
+        at, record = at + length + FRAME_BYTES, record + 1
+    return None
+
+
+def _has_valid_length(header: bytes) -> bool:
+    _, crc = _HEADER.unpack(header)
+    return bool(crc == _masked_crc32c(header[:8]))
 
 
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:

@@ -41,7 +41,12 @@ from recordmill.transforms.functional.sources.nested_columns import (
     select,
     selected,
 )
-from recordmill.transforms.functional.sources.parquet_footer import check_nested_values
+from recordmill.transforms.functional.sources.parquet_footer import (
+    MAX_BYTES,
+    MAX_BYTES_PER_BYTE,
+    check_values,
+    pages_of_group,
+)
 
 _BUFFER_BYTES = 2**20
 
@@ -61,23 +66,79 @@ _TEXT_BYTES, _TEXT_BYTES_PER_BYTE = 64 * 2**20, 64
 _TABLE_ROWS = 65_536
 
 
+class _BoundedParquet(pq.ParquetFile):
+    """A Parquet file that checks its pages before it reads them, in the calling thread."""
+
+    def __init__(self, source: BinaryIO | bytes, dictionaries: Sequence[str]) -> None:
+        super().__init__(
+            pa.BufferReader(source) if isinstance(source, bytes) else source,
+            page_checksum_verification=True,
+            read_dictionary=list(dictionaries),
+            # Streams column chunks, which may be larger than memory.
+            buffer_size=_BUFFER_BYTES,
+            # Pre-buffering uses Arrow's I/O threads.
+            pre_buffer=False,
+        )
+        self._stored = source
+        self._reads_texts = not dictionaries
+
+    def iter_batches(
+        self,
+        batch_size: int,
+        row_groups: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        use_threads: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of some row groups; raises ArrowException if they are damaged."""
+        groups = range(self.num_row_groups) if row_groups is None else row_groups
+        for group in groups:
+            try:
+                self._check(group, batch_size, columns)
+            except ValueError as error:
+                raise pa.ArrowInvalid(str(error)) from error
+        yield from super().iter_batches(batch_size, list(groups), columns, use_threads)
+
+    def _check(self, group: int, rows: int, columns: Sequence[str] | None) -> None:
+        """Raises ValueError if a batch of a row group would take far more memory than its pages."""
+        stored = self._stored
+        stream = io.BytesIO(stored) if isinstance(stored, bytes) else stored
+        pages, repeated = pages_of_group(stream, group), list[str]()
+        try:
+            found = [(leaf, pages[leaf.path]) for leaf in self._leaves(columns)]
+        except KeyError as error:
+            raise ValueError("its footer is damaged") from error
+        check_values([column for leaf, column in found if leaf.max_repetition_level])
+        limit = MAX_BYTES
+        for leaf, column in found:
+            values = column.values if leaf.max_repetition_level else min(column.values, rows)
+            has_texts = leaf.physical_type.endswith("BYTE_ARRAY")
+            if values * column.check(stream) > MAX_BYTES and has_texts:
+                repeated.append(leaf.path)
+                limit = max(limit, MAX_BYTES_PER_BYTE * column.size)
+        if repeated and self._reads_texts:
+            texts = _BoundedParquet(stored, repeated)
+            for batch in texts.iter_batches(rows, [group], repeated):
+                if (size := sum(_text_bytes(column) for column in batch.columns)) > limit:
+                    what = f"{size:,} bytes in {batch.num_rows:,} rows"
+                    raise ValueError(f"columns {repeated} have {what}; expected at most {limit:,}")
+
+    def _leaves(self, columns: Sequence[str] | None) -> Iterator[Any]:
+        names = None if columns is None else set(columns)
+        for leaf in (self.schema.column(i) for i in range(len(self.schema))):
+            paths = accumulate(leaf.path.split("."), "{}.{}".format)
+            if names is None or not names.isdisjoint(paths):
+                yield leaf
+
+
 def open_parquet(
     source: BinaryIO | bytes, dictionaries: Sequence[str] | None = None
 ) -> pq.ParquetFile:
-    """Opens a Parquet file; reading it verifies the page checksums.
+    """Opens a Parquet file; reading it verifies the page checksums and bounds the memory.
 
     Columns whose paths are in `dictionaries` are read as dictionaries. Raises ArrowException if the
     file is not valid Parquet.
     """
-    return pq.ParquetFile(
-        pa.BufferReader(source) if isinstance(source, bytes) else source,
-        page_checksum_verification=True,
-        read_dictionary=dictionaries and list(dictionaries),
-        # Streams column chunks, which may be larger than memory.
-        buffer_size=_BUFFER_BYTES,
-        # Pre-buffering uses Arrow's I/O threads.
-        pre_buffer=False,
-    )
+    return _BoundedParquet(source, dictionaries or ())
 
 
 def read_table(
@@ -105,8 +166,6 @@ def table_batches(
     kept = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     paths = [plain.schema.column(i) for i in range(len(plain.schema))]
     texts = [column.path for column in paths if column.physical_type == "BYTE_ARRAY"]
-    for group in range(plain.metadata.num_row_groups):
-        check_nested_values(io.BytesIO(data), group, _nested(plain, columns))
     size, limit = 0, max(_TEXT_BYTES, _TEXT_BYTES_PER_BYTE * len(data))
     for batch in read_batches(open_parquet(data, texts), _TABLE_ROWS, columns):
         size += sum(_text_bytes(column) for column in batch.columns)
@@ -226,32 +285,12 @@ def read(
     """
     table = _opened(stream, split.file)
     schema = table.schema_arrow
-    try:
-        columns = projection.columns and (*projection.columns, projection.image)
-        check_nested_values(stream, split.row_group or 0, _nested(open_parquet(stream), columns))
-    except ValueError as error:
-        group = split.row_group or 0
-        end = split.first + table.metadata.row_group(group).num_rows
-        detail = f"row group {group} is not read: {error}"
-        yield from _damaged_rows(split.first, end, split.file.path, frozenset(), detail)
-        return
     if projection.image in schema.names and batches.is_embedded(
         schema.field(projection.image).type
     ):
         yield from _read_images(table, split, projection)
     else:
         yield from _read_values(table, split, projection.columns)
-
-
-def _nested(parquet: pq.ParquetFile, columns: Sequence[str] | None) -> frozenset[str]:
-    """Returns the paths of columns with lists, in a table or below some of its columns."""
-    leaves = (parquet.schema.column(i) for i in range(len(parquet.schema)))
-    paths = [leaf.path for leaf in leaves if leaf.max_repetition_level]
-    return frozenset(
-        path
-        for path in paths
-        if columns is None or any(f"{path}.".startswith(f"{name}.") for name in columns)
-    )
 
 
 def first_rows(metadata: Any) -> list[int]:

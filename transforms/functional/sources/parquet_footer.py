@@ -1,10 +1,12 @@
-"""Reads from the footer of a Parquet file how many values its nested columns have.
+"""Checks what a Parquet file states of its columns and pages before they are decoded.
 
-A list may have a billion equal items in a few hundred bytes, and a row is read as a whole. The
-metadata that pyarrow has of a column states their number, too, but aborts the process if the column
-is damaged.
+Arrow reads a row and a page as a whole: a list may have a billion equal items in a few hundred
+bytes, and a page of a few kB may expand to gigabytes. The metadata that pyarrow has of a column
+states the numbers of the footer, too, but aborts the process if the column is damaged, and the
+headers of pages may state others.
 
-The footer is a struct in Thrift's compact protocol; its fields are those of `FileMetaData` in
+The footer and each header are structs in Thrift's compact protocol; their fields are those of
+`FileMetaData` and `PageHeader` in
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 """
 
@@ -12,45 +14,110 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, BinaryIO, NamedTuple
 
-# The maximum number of values of a nested column of a row group, and per byte of its pages. Images
-# as lists of numbers, which may be compressed well, have 20 to 40 per byte.
+# The maximum number of values of the nested columns of a row group, and per byte of their pages.
+# Images as lists of numbers, which may be compressed well, have 20 to 40 per byte.
 _VALUES, _VALUES_PER_BYTE = 4_000_000, 100
+
+# The maximum bytes of a page, and per byte that it is compressed to; larger pages hold images.
+MAX_BYTES, MAX_BYTES_PER_BYTE = 64 * 2**20, 100
 
 _TAIL_BYTES = 8  # int32 length of the footer, "PAR1"
 _ROW_GROUPS, _COLUMNS, _METADATA = 4, 1, 3  # ids of fields
-_PATH, _NUM_VALUES, _COMPRESSED_BYTES = 3, 5, 7
+_PATH, _NUM_VALUES, _COMPRESSED_BYTES, _DATA_OFFSET, _DICTIONARY_OFFSET = 3, 5, 7, 9, 11
+_KIND, _PAGE_BYTES, _STORED_BYTES, _DICTIONARY = 1, 2, 3, 2  # ids, and the kind of a dictionary
 _MAX_LEVELS = 32
 
+# A header contains two values of its page; Arrow reads at most 16 MiB.
+_HEADER_BYTES, _MAX_HEADER_BYTES = 256, 16 * 2**20
 
-def check_nested_values(stream: BinaryIO, group: int, nested: frozenset[str]) -> None:
-    """Raises ValueError if a nested column of a row group has too many values for its bytes.
 
-    `nested` has the paths of nested columns, such as "box.list.element".
-    """
-    if not nested:
-        return
-    try:
-        columns = [column[_METADATA] for column in _footer(stream)[_ROW_GROUPS][group][_COLUMNS]]
-        found = [
-            (b".".join(column[_PATH]).decode(), column[_NUM_VALUES], column[_COMPRESSED_BYTES])
-            for column in columns
-        ]
-        many = [c for c in found if c[0] in nested and c[1] > max(_VALUES, _VALUES_PER_BYTE * c[2])]
-    except (LookupError, TypeError, AttributeError, struct.error) as error:
-        raise ValueError("its footer is damaged") from error
-    for path, values, size in many:
+class ColumnPages(NamedTuple):
+    """The pages of a column in a row group."""
+
+    path: str  # such as "box.list.element"
+    values: int
+    size: int  # compressed
+    start: int
+
+    def check(self, stream: BinaryIO) -> int:
+        """Returns the bytes of the largest dictionary; raises ValueError at what is too large."""
+        largest = 0
+        for kind, size, stored in self._pages(stream):
+            if size > max(MAX_BYTES, MAX_BYTES_PER_BYTE * stored):
+                what = f"a page of {size:,} bytes in {stored:,}"
+                expected = f"expected at most {MAX_BYTES_PER_BYTE} per byte"
+                raise ValueError(f"column {self.path!r} has {what}; {expected}")
+            largest = max(largest, size if kind == _DICTIONARY else 0)
+        return largest
+
+    def _pages(self, stream: BinaryIO) -> Iterator[tuple[int, int, int]]:
+        """Yields (kind, bytes, compressed bytes) of each page before the end, or before damage."""
+        at, end = self.start, self.start + self.size
+        while at < end and (found := _page_header(stream, at)):
+            fields, length = found
+            kind, size, stored = (fields.get(i) for i in (_KIND, _PAGE_BYTES, _STORED_BYTES))
+            if not (isinstance(kind, int) and isinstance(size, int) and isinstance(stored, int)):
+                return  # Arrow reports it, as all other damage
+            if stored < 0:
+                return
+            yield kind, size, stored
+            at += length + stored
+
+
+def check_values(nested: Sequence[ColumnPages]) -> None:
+    """Raises ValueError if the nested columns of a row group have too many values."""
+    values, size = sum(c.values for c in nested), sum(c.size for c in nested)
+    if values > max(_VALUES, _VALUES_PER_BYTE * size):
+        paths = ", ".join(repr(column.path) for column in nested[:3])
         what = f"{values:,} values in {size:,} bytes"
-        expected = f"expected at most {_VALUES_PER_BYTE} per byte"
-        raise ValueError(f"column {path!r} has {what}; {expected}")
+        raise ValueError(f"{paths}: {what}; expected at most {_VALUES_PER_BYTE} per byte")
 
 
-def _footer(stream: BinaryIO) -> dict[int, Any]:
+def pages_of_group(stream: BinaryIO, group: int) -> dict[str, ColumnPages]:
+    """Returns the columns of a row group by path; raises ValueError if the footer is damaged."""
     end = stream.seek(-_TAIL_BYTES, io.SEEK_END)
     (length,) = struct.unpack("<i", stream.read(4))
     stream.seek(max(0, end - length))
-    return _fields(stream.read(length), 0, 0)[0]
+    try:
+        return _columns_of_groups(stream.read(length))[group]
+    except (LookupError, TypeError, AttributeError, UnicodeDecodeError, struct.error) as error:
+        raise ValueError("its footer is damaged") from error
+
+
+@lru_cache(4)  # each row group is read on its own
+def _columns_of_groups(footer: bytes) -> list[dict[str, ColumnPages]]:
+    groups = _fields(footer, 0, 0)[0][_ROW_GROUPS]
+    return [_columns([column[_METADATA] for column in group[_COLUMNS]]) for group in groups]
+
+
+def _columns(found: list[dict[int, Any]]) -> dict[str, ColumnPages]:
+    columns = dict[str, ColumnPages]()
+    for column in found:
+        path, start = b".".join(column[_PATH]).decode(), column[_DATA_OFFSET]
+        # As Arrow does: some writers state 0 for no dictionary.
+        if 0 < (dictionary := column.get(_DICTIONARY_OFFSET, 0)) < start:
+            start = dictionary
+        columns[path] = ColumnPages(path, column[_NUM_VALUES], column[_COMPRESSED_BYTES], start)
+    return columns
+
+
+def _page_header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int] | None:
+    """Returns the fields of the header at a position, and its length; None if it is damaged."""
+    size = _HEADER_BYTES
+    while size <= _MAX_HEADER_BYTES:
+        stream.seek(at)
+        data = stream.read(size)
+        try:
+            return _fields(data, 0, 0)
+        except (IndexError, struct.error):
+            if len(data) < size:
+                return None
+            size *= 16
+    return None
 
 
 def _fields(data: bytes, at: int, level: int) -> tuple[dict[int, Any], int]:
@@ -71,7 +138,7 @@ def _fields(data: bytes, at: int, level: int) -> tuple[dict[int, Any], int]:
 def _value(kind: int, data: bytes, at: int, level: int) -> tuple[Any, int]:
     """Returns a value of one of Thrift's compact types, and the position after it."""
     if level > _MAX_LEVELS:
-        raise ValueError("its footer is nested too deeply")
+        raise ValueError("its metadata is nested too deeply")
     if kind in (1, 2, 3):  # booleans in lists, bytes
         return data[at], at + 1
     if kind in (4, 5, 6):  # integers
@@ -92,7 +159,7 @@ def _value(kind: int, data: bytes, at: int, level: int) -> tuple[Any, int]:
         return items, at
     if kind == 12:
         return _fields(data, at, level + 1)
-    raise ValueError(f"its footer has a value of the unknown type {kind}")
+    raise ValueError(f"its metadata has a value of the unknown type {kind}")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -104,4 +171,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return number, at
         if shift > 63:
-            raise ValueError("its footer has a number of more than 64 bits")
+            raise ValueError("its metadata has a number of more than 64 bits")

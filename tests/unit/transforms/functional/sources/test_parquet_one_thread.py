@@ -40,12 +40,15 @@ def test_no_other_module_opens_a_file_with_arrow() -> None:
     found = {}
     for package in ("pipelines", "schemas", "transforms"):
         for path in (ROOT / package).rglob("*.py"):
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            called = [node.func for node in nodes if isinstance(node, ast.Call)]
+            bases = [
+                base for node in nodes if isinstance(node, ast.ClassDef) for base in node.bases
+            ]
             uses = {
-                ast.unparse(node.func)
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in OPENING
+                ast.unparse(used)
+                for used in (*called, *bases)
+                if isinstance(used, ast.Attribute) and used.attr in OPENING
             }
             if uses:
                 found[str(path.relative_to(ROOT))] = uses
