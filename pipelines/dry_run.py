@@ -33,7 +33,7 @@ from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef, SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
-from recordmill.transforms.functional.records.framing import FRAME_BYTES
+from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.reconcile_counts import SumRejects
 from recordmill.transforms.shards.build_examples import Pools, build_all
@@ -156,7 +156,7 @@ def _keep(
 
 def _size_from_tables(refs: Sequence[ImageRef]) -> SampleEstimate:
     """Returns the mean size of records, from the image sizes in the tables."""
-    sizes = [FRAME_BYTES + (ref.stop or 0) - (ref.start or 0) for ref in refs]
+    sizes = [frame_size((ref.stop or 0) - (ref.start or 0)) for ref in refs]
     return SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
 
 
@@ -168,7 +168,7 @@ def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -
         if isinstance(built, Reject):
             rejects.append(built)
             continue
-        size += built.size + FRAME_BYTES
+        size += frame_size(built.size)
         images.update([built.treatment] if built.treatment else [])
     return SampleEstimate(len(refs), size, time.monotonic() - began, tuple(rejects), images)
 

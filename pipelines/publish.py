@@ -183,8 +183,8 @@ def _sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
     for feature, names in resolved.classes.items():
         if names:
             files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
-    if config.compression == "none" and resolved.schema.sequence is None:
-        # TFDS reads neither gzipped shards nor SequenceExamples.
+    if config.shard_format.in_tfds and resolved.schema.sequence is None:
+        # TFDS does not read SequenceExamples.
         files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
         lengths = {
             split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]

@@ -50,6 +50,7 @@ from recordmill.schemas.option_values import (
 )
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings
+from recordmill.schemas.shard_format import SHARD_FORMATS, Compression, ShardFormat
 from recordmill.schemas.yaml_files import preset
 
 # Version of the shard format; incremented when the same input and options produce other bytes.
@@ -80,6 +81,8 @@ NearDuplicateMode = Literal["report", "keep_together", "drop", "none"]
 DEFAULT_SCHEMA = "image_classification"
 
 # The headings of the options, in order.
+_NOT_IN_TFDS = " or ".join(found.name for found in SHARD_FORMATS.values() if not found.in_tfds)
+
 GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
 
 
@@ -323,8 +326,10 @@ class ConvertConfig(BaseModel):
         Integer, Option("splits and shards", DATASET | BASE, "N", "changes splits and order")
     ] = 0
     compression: Annotated[
-        Literal["none", "gzip"],
-        Option("output", SHARD | BASE, "", "compression of shards; TFDS cannot read gzip"),
+        Compression,
+        Option(
+            "output", SHARD | BASE, "", f"compression of shards; TFDS cannot read {_NOT_IN_TFDS}"
+        ),
     ] = "none"
     deduplicate: Annotated[
         Literal["none", "content"],
@@ -464,10 +469,10 @@ class ConvertConfig(BaseModel):
                 f"{self.dataset_schema.name!r} has none. Choose --split_method exact, or add "
                 "classes: true to a feature."
             )
-        if self.index and self.compression != "none":
+        if self.index and not self.shard_format.seekable:
             raise ValueError(
-                "--index: lists the byte offsets of records, but gzip streams are not seekable. "
-                "Omit it, or choose --compression none."
+                f"--index: lists the byte offsets of records, but {self.compression} streams are "
+                "not seekable. Omit it, or choose --compression none."
             )
         return self
 
@@ -506,6 +511,11 @@ class ConvertConfig(BaseModel):
         if self.labels is not None:
             return layout.UNMATCHED
         return (layout.UNMATCHED_IMAGES,) if self.list_unused_images else ()
+
+    @property
+    def shard_format(self) -> ShardFormat:
+        """The format of the shards."""
+        return SHARD_FORMATS[self.compression]
 
     @property
     def weights(self) -> dict[str, Decimal]:

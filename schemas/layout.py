@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.shard_format import SHARD_FORMATS, SUFFIX_PATTERN, format_of_file
 
 SUCCESS = "_SUCCESS"
 MANIFEST = "manifest.json"
@@ -141,20 +142,18 @@ def shard_stem(name: str, split: str) -> str:
     return f"{name}-{split}.tfrecord"
 
 
-def shard_suffix(compression: str) -> str:
-    """Returns the suffix of the shard file names."""
-    return ".gz" if compression == "gzip" else ""
-
-
 def shard_name(name: str, split: str, index: int, count: int, compression: str = "none") -> str:
     """Returns the file name of a shard.
 
-    `index` is the number of the shard within the split, from 0. `compression`: "none" or "gzip".
+    `index` is the number of the shard within the split, from 0. `compression` is a name in
+    `SHARD_FORMATS`.
 
     >>> shard_name("birds", "train", 3, 16)
     'birds-train.tfrecord-00003-of-00016'
     """
-    return f"{shard_stem(name, split)}-{index:05d}-of-{count:05d}{shard_suffix(compression)}"
+    return (
+        f"{shard_stem(name, split)}-{index:05d}-of-{count:05d}{SHARD_FORMATS[compression].suffix}"
+    )
 
 
 def records_name(split: str, index: int, count: int) -> str:
@@ -172,7 +171,10 @@ def files_of_shard(name: str, shard: str) -> tuple[str, str]:
     'records/records-train-00003-of-00016.parquet'
     """
     split, _, number = shard.removeprefix(f"{name}-").rpartition(".tfrecord-")
-    return shard, f"{RECORDS}/records-{split}-{number.removesuffix('.gz')}.parquet"
+    return (
+        shard,
+        f"{RECORDS}/records-{split}-{number.removesuffix(format_of_file(shard).suffix)}.parquet",
+    )
 
 
 def lines_name(folder: str) -> str:
@@ -286,7 +288,7 @@ def owned_in_checkpoints(dataset: str) -> Owned:
 
 
 def _shard_pattern(dataset: str) -> str:
-    return rf"{re.escape(dataset)}-[^/]+\.tfrecord-\d{{5,}}-of-\d{{5,}}(?:\.gz)?"
+    return rf"{re.escape(dataset)}-[^/]+\.tfrecord-\d{{5,}}-of-\d{{5,}}{SUFFIX_PATTERN}"
 
 
 def is_shard(dataset: str, file: str) -> bool:

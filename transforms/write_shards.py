@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -122,8 +121,8 @@ class WriteShards(beam.io.WriteToTFRecord):
         """
         super().__init__(
             file_path_prefix=layout.join(checkpoints.dataset, config.name),
-            file_name_suffix=layout.shard_suffix(config.compression),
-            compression_type=_COMPRESSION[config.compression],
+            file_name_suffix=config.shard_format.suffix,
+            compression_type=config.shard_format.beam,
         )
         self._config = config
         self._checkpoints = checkpoints
@@ -151,9 +150,6 @@ class WriteShards(beam.io.WriteToTFRecord):
             )
         )
         return Outcome(written.shards, written[REJECTS])
-
-
-_COMPRESSION = {"none": CompressionTypes.UNCOMPRESSED, "gzip": CompressionTypes.GZIP}
 
 
 def _planned_shards(plan: Plan) -> Iterator[ShardId]:

@@ -28,18 +28,17 @@ def snippets(dataset: Dataset) -> dict[str, str]:
     """Returns code that reads the first split, by library; libraries that cannot are left out."""
     schema, path = dataset.manifest.dataset_schema, repr(dataset.directory)
     split = repr("train" if "train" in dataset.splits else next(iter(dataset.splits), "train"))
-    found = {
-        "recordmill.load": _load(dataset, schema, path, split),
-        "tf.data": _tf_data(dataset, schema, split),
-    }
-    if not dataset.is_gzipped:  # gzip streams are not seekable
+    found = {"recordmill.load": _load(dataset, schema, path, split)}
+    if dataset.shard_format.tensorflow is not None:
+        found["tf.data"] = _tf_data(dataset, schema, split)
+    if dataset.shard_format.seekable:
         found["PyTorch"] = _torch(schema, path, split)
         found["Grain"] = (
             "import grain.python as grain\n\nimport recordmill\n\n"
             f"records = recordmill.Records({path}, {split})\n"
             "examples = grain.MapDataset.source(records).shuffle(seed=1).to_iter_dataset()"
         )
-        if schema.sequence is None:
+        if dataset.shard_format.in_tfds and schema.sequence is None:
             pairs = ", as_supervised=True" if schema.supervised else ""
             found["TFDS"] = (
                 "import tensorflow_datasets as tfds\n\n"
@@ -63,7 +62,8 @@ def _load(dataset: Dataset, schema: Schema, path: str, split: str) -> str:
 
 
 def _tf_data(dataset: Dataset, schema: Schema, split: str) -> str:
-    zipped = ', compression_type="GZIP"' if dataset.is_gzipped else ""
+    kind = dataset.shard_format.tensorflow
+    compressed = f', compression_type="{kind}"' if kind else ""
     shards = dataset.path(f"{dataset.manifest.name}-{split[1:-1]}.tfrecord-*")
     parsed = [f"    {line}" for line in parse_code(schema).split("\n")]
     last = parsed.pop().strip()
@@ -81,7 +81,7 @@ def _tf_data(dataset: Dataset, schema: Schema, split: str) -> str:
             *decode,
             f"    return {result}\n\n",
             f"shards = sorted(tf.io.gfile.glob({shards!r}))",
-            f"examples = tf.data.TFRecordDataset(shards{zipped}).map(parse)",
+            f"examples = tf.data.TFRecordDataset(shards{compressed}).map(parse)",
         ]
     )
 

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import FeatureList
 from recordmill.schemas.manifest import Manifest, ShardEntry
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.compare import (
     Comparison,
     Pair,
@@ -37,7 +38,7 @@ from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import newest_version
-from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
+from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
 # 64 partitions: at 100 bytes per record, ten million records make partitions of 16 MB.
@@ -177,7 +178,7 @@ def _read(dataset: Dataset, names: Sequence[str], shared: set[str], spill: _Spil
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)
-        except (FrameError, DecodeError, OSError, *DAMAGED_GZIP) as error:
+        except (FrameError, DecodeError, OSError, *DAMAGED_STREAM) as error:
             problem = f"{error}; run recordmill verify for details"
             raise VerificationFailed(f"{dataset.path(shard.file)}: {problem}") from error
 

@@ -183,13 +183,13 @@ class _Shards:
             skip: number of records before the first.
             take: number of records.
         """
-        if not _tensorflow_reads(self.dataset.directory):
+        kind = self.dataset.shard_format.tensorflow
+        if kind is None or not _tensorflow_reads(self.dataset.directory):
             spec = tf.TensorSpec((), tf.string)
             return tf.data.Dataset.from_generator(
                 _frames_of, output_signature=spec, args=(file, skip, take)
             )
         size = _REMOTE_BUFFER if layout.is_url(self.dataset.directory) else None
-        kind = "GZIP" if self.dataset.is_gzipped else ""
         records = tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=size)
         return records.skip(skip).take(take)
 
@@ -468,7 +468,7 @@ def _has_marker(directory: str) -> bool:
 
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:
-    """Yields a range of a shard's records, read through Beam's file systems."""
+    """Yields a range of a shard's records, if TensorFlow does not read its format or store."""
     with uncompressed(file.decode()) as stream:
         for frame in islice(read_frames(stream), int(skip), int(skip) + int(take)):
             yield frame.data

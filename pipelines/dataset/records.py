@@ -246,9 +246,10 @@ class _Index:
 
 
 def _check_seekable(dataset: Dataset) -> None:
-    if dataset.is_gzipped:
+    if not dataset.shard_format.seekable:
         raise UsageError(
-            f"{dataset.directory}: its shards are gzipped, and gzip streams are not seekable. "
+            f"{dataset.directory}: its shards are compressed, and {dataset.shard_format.name} "
+            "streams are not seekable. "
             "Read it in order with recordmill.load, or convert with --compression none."
         )
 

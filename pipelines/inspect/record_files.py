@@ -9,17 +9,17 @@ from typing import Any
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import (
-    HEADER_BYTES,
     FrameError,
+    frame_start,
     read_frames,
 )
 from recordmill.transforms.storage.compression import decompressed
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
 from recordmill.transforms.storage.published import newest_version
-from recordmill.transforms.storage.shard_files import DAMAGED_GZIP
 
 _PATTERNS = ("*tfrecord*", "**/*tfrecord*")
 _SHOWN_KEYS = 3
@@ -145,7 +145,7 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
     return FoundRecord(
         file=dataset.path(shard.file),
         number=location.record,
-        offset=location.offset - HEADER_BYTES,  # the index has the offset of the data
+        offset=frame_start(location.offset),  # the index has the offset of the data
         data=data,
         features=_parse_features(data),
         key=location.key,
@@ -219,8 +219,8 @@ def _read_records(file: str) -> Iterator[FoundRecord]:
                 number += 1
     except FrameError as error:
         raise VerificationFailed(_damage(file, error)) from error
-    except (OSError, *DAMAGED_GZIP) as error:
-        # Only errors of the file system have an errno, not those of gzip.
+    except (OSError, *DAMAGED_STREAM) as error:
+        # Only errors of the file system have an errno, not those of a compressed stream.
         if number == 0 and isinstance(error, OSError) and error.errno:
             raise UsageError(f"{file}: cannot be read: {error.strerror}") from error
         what = f"the compressed stream is damaged or truncated: {error}"

@@ -39,7 +39,7 @@ THUMBNAIL_SIDE = 168
 # Limit of the size of a record that is drawn.
 MAX_RECORD_BYTES = 64 * 2**20
 
-# Limit of the offset of records in gzipped shards: all bytes before a record are decompressed.
+# Limit of the offset of records in compressed shards: all bytes before a record are decompressed.
 MAX_UNZIPPED_BYTES = 256 * 2**20
 
 # Index files that a search for rare classes may read per split.
@@ -105,7 +105,7 @@ def thumbnails(
     if not schema.image_feature:
         return {}
     names = dataset.manifest.classes.get(box_label_of(schema) or "", ())
-    # In file order, because gzipped shards are read sequentially.
+    # In file order, because compressed shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     # Records with the same image are drawn once, unless boxes or masks make them look different.
     alike = schema.encoded_image and not (schema.has_boxes or schema.mask_feature)
@@ -145,10 +145,10 @@ def _reads(
     """Yields a function per record, which returns the record, or an error text if it is skipped."""
     shards = dataset.shards()
     for shard_id, group in groupby(locations, key=lambda at: (at.split, at.shard)):
-        if dataset.manifest.config.get("compression") == "gzip":
-            yield from _reads_of_gzip(dataset.path(shards[shard_id].file), group)
-        else:
+        if dataset.shard_format.seekable:
             yield from (partial(_read, dataset, shards[shard_id], location) for location in group)
+        else:
+            yield from _reads_in_order(dataset.path(shards[shard_id].file), group)
 
 
 def _read(dataset: Dataset, shard: ShardEntry, location: RecordLocation) -> bytes | str:
@@ -160,16 +160,16 @@ def _read(dataset: Dataset, shard: ShardEntry, location: RecordLocation) -> byte
         return str(error)
 
 
-def _reads_of_gzip(
+def _reads_in_order(
     path: str, locations: Iterable[RecordLocation]
 ) -> Iterator[Callable[[], bytes | str]]:
-    """Yields functions that return the records of a gzipped shard, read in one pass.
+    """Yields functions that return the records of a shard that is not seekable, read in one pass.
 
     `locations` are in the order of their offsets, as seeking backwards would decompress again.
     """
     with uncompressed(path) as stream:
         for location in locations:
-            record: bytes | str = "too far into a gzipped shard to be read"
+            record: bytes | str = "too far into a compressed shard to be read"
             if location.offset + location.length <= MAX_UNZIPPED_BYTES:
                 stream.seek(location.offset)
                 record = stream.read(location.length)

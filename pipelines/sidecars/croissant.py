@@ -139,7 +139,6 @@ def _files(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def _file_sets(info: DatasetInfo, config: ConvertConfig) -> Iterator[dict[str, Any]]:
-    gzipped = ["application/gzip"] if config.compression == "gzip" else []
     example = "SequenceExample" if info.plan.resolved.schema.sequence else "Example"
     features = ", ".join(info.plan.resolved.schema.features)
     for split in info.splits:
@@ -148,7 +147,7 @@ def _file_sets(info: DatasetInfo, config: ConvertConfig) -> Iterator[dict[str, A
             "@id": f"shards-{split}",
             "description": f"Shards of {split}. Each record is a tf.train.{example} with the "
             f"features {features}.",
-            "encodingFormat": [_TFRECORD, *gzipped],
+            "encodingFormat": [_TFRECORD, *config.shard_format.media_types],
             "includes": f"{layout.shard_stem(config.name, split)}-*",
         }
     yield {

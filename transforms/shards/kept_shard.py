@@ -16,6 +16,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.schemas.records import CopiedRecord, ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.statistics import CopiedCounts
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.functional.records.index import arrow_schema
@@ -23,7 +24,7 @@ from recordmill.transforms.functional.records.merge import Merged, merge_records
 from recordmill.transforms.functional.rows.placement import order_of
 from recordmill.transforms.shards.base_shards import link_shard
 from recordmill.transforms.storage.dataset import Dataset
-from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, MeasuredShard, ShardFiles
+from recordmill.transforms.storage.shard_files import MeasuredShard, ShardFiles
 from recordmill.transforms.storage.stores.objects import Version
 
 _REMEDY = "Restore it from a backup, or convert the whole table without --append."
@@ -92,7 +93,7 @@ class KeptShard:
         except FrameError as error:
             where = f"{path}: record {error.record} at byte {error.offset}"
             raise UsageError(f"--base {where}: {error}. {_REMEDY}") from error
-        except (OSError, ValueError, *DAMAGED_GZIP) as error:
+        except (OSError, ValueError, *DAMAGED_STREAM) as error:
             raise UsageError(f"--base {path}: cannot be read: {error}. {_REMEDY}") from error
         if found != self.entry.sha256:
             raise UsageError(

@@ -1,12 +1,13 @@
-"""Decompresses files by their content: gzip, and the zlib streams that TensorFlow calls ZLIB."""
+"""Decompresses files by their content: as shards are, or the zlib streams of TensorFlow's ZLIB."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
-from typing import Any, BinaryIO, Literal, TypeAlias, cast
+from collections.abc import Callable
+from typing import Any, BinaryIO, TypeAlias, cast
 
+from recordmill.schemas.shard_format import DAMAGED_STREAM, SHARD_FORMATS
 from recordmill.transforms.functional.records.framing import HEADER_BYTES, is_record_header
 
 # Enough for the first bytes of the content, behind the name in a gzip header and Huffman tables.
@@ -14,51 +15,42 @@ HEAD_BYTES = 4096
 
 _CHUNK_BYTES = 2**16
 
-Compression: TypeAlias = Literal["", "gzip", "zlib"]
+_Unpack: TypeAlias = Callable[[BinaryIO], BinaryIO]
 
 
-def compression_of(head: bytes) -> Compression:
-    """Returns how a file is compressed, by its first bytes."""
+def unpacker_of(head: bytes) -> _Unpack | None:
+    """Returns the decompressor of a file by its first bytes; None if it is not compressed."""
     # The signatures can be the length of a record, which is followed by its checksum.
     if is_record_header(head):
-        return ""
-    if head.startswith(b"\x1f\x8b"):
-        return "gzip"
+        return None
+    for found in SHARD_FORMATS.values():
+        if found.signature and head.startswith(found.signature):
+            return found.unpack
     # RFC 1950: compression method 8, and a 16-bit header that is a multiple of 31.
     has_header = len(head) >= HEADER_BYTES and head[0] & 15 == 8
-    return "zlib" if has_header and not int.from_bytes(head[:2], "big") % 31 else ""
+    is_zlib = has_header and not int.from_bytes(head[:2], "big") % 31
+    return cast("_Unpack", _Inflating) if is_zlib else None
 
 
 def is_tfrecord(head: bytes) -> bool:
     """Returns whether a file begins with a record, possibly compressed, by its first bytes."""
-    if not compression_of(head):
-        return is_record_header(head)
-    try:  # 32 + 15: with the header of gzip or zlib
-        return is_record_header(zlib.decompressobj(47).decompress(head, HEADER_BYTES))
-    except zlib.error:
+    try:
+        return is_record_header(decompressed(io.BytesIO(head)).read(HEADER_BYTES))
+    except DAMAGED_STREAM:
         return False
 
 
 def decompressed(stream: BinaryIO) -> BinaryIO:
     """Returns the content of a seekable stream at its start, buffered if it is compressed."""
-    found = compression_in(stream)
-    unpacked = unpack(stream, found)
-    return cast("BinaryIO", io.BufferedReader(cast("Any", unpacked))) if found else stream
+    unpack = unpacker_in(stream)
+    return cast("BinaryIO", io.BufferedReader(cast("Any", unpack(stream)))) if unpack else stream
 
 
-def compression_in(stream: BinaryIO) -> Compression:
-    """Returns how a seekable stream at its start is compressed."""
+def unpacker_in(stream: BinaryIO) -> _Unpack | None:
+    """Returns the decompressor of a seekable stream at its start; None if it is not compressed."""
     head = stream.read(HEADER_BYTES)
     stream.seek(0)
-    return compression_of(head)
-
-
-def unpack(stream: BinaryIO, compression: Compression) -> BinaryIO:
-    """Returns the uncompressed content of a stream, without a buffer."""
-    if not compression:
-        return stream
-    is_gzip = compression == "gzip"
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream) if is_gzip else _Inflating(stream))
+    return unpacker_of(head)
 
 
 class _Inflating(io.RawIOBase):

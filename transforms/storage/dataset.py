@@ -21,11 +21,17 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.shard_format import (
+    DAMAGED_STREAM,
+    SHARD_FORMATS,
+    ShardFormat,
+    format_of_file,
+)
 from recordmill.transforms.functional.records.framing import (
-    FRAME_BYTES,
-    HEADER_BYTES,
     MAX_RECORD_BYTES,
     FrameError,
+    frame_size,
+    frame_start,
     read_frames,
 )
 from recordmill.transforms.functional.sources.parquet import table_batches
@@ -38,8 +44,6 @@ from recordmill.transforms.functional.splits import (
 from recordmill.transforms.storage.byte_ranges import ByteRange, read_ranges, unreadable
 from recordmill.transforms.storage.published import Read, content, read_file, read_manifest
 from recordmill.transforms.storage.shard_files import (
-    DAMAGED_GZIP,
-    compression_of,
     open_stored,
     uncompressed,
 )
@@ -153,9 +157,19 @@ class Dataset:
         return {name: names for name, names in self.manifest.classes.items() if names}
 
     @property
-    def is_gzipped(self) -> bool:
-        """Whether the shards are gzip streams, which are not seekable."""
-        return bool(self.manifest.config.get("compression") == "gzip")
+    def shard_format(self) -> ShardFormat:
+        """The format of the shards.
+
+        Raises UsageError if this version of recordmill does not have it.
+        """
+        name = self.manifest.config.get("compression", "none")
+        if name in SHARD_FORMATS:
+            return SHARD_FORMATS[name]
+        raise UsageError(
+            f"{self.path(layout.MANIFEST)}: unknown compression of shards {name!r}; expected "
+            f"{' or '.join(SHARD_FORMATS)}. Read the dataset with the version of recordmill that "
+            "wrote it, or a later one."
+        )
 
     @property
     def report(self) -> str:
@@ -264,21 +278,21 @@ class Dataset:
         if span is None:
             row = self._row(shard, number, ("offset", "length"))
             span = row["offset"], row["length"]
-        if compression_of(shard.file):
-            return self._checked(shard, number, span, self._unzipped(shard, number, *span))
-        return self.read_records([(shard, number, span)])[0]
+        if format_of_file(shard.file).seekable:
+            return self.read_records([(shard, number, span)])[0]
+        return self._checked(shard, number, span, self._unpacked(shard, number, *span))
 
     def read_records(
         self, locations: Sequence[tuple[ShardEntry, int, tuple[int, int]]]
     ) -> list[bytes]:
-        """Reads records of shards that are not gzipped, and checks the two CRCs of each.
+        """Reads records of shards that are seekable, and checks the two CRCs of each.
 
         In an object store, records that are close to each other take one request. `locations`:
         (shard, number within the shard, (offset, length)) of each record. Raises VerificationFailed
         if a record is damaged, or is not the one in the index.
         """
         ranges = [
-            ByteRange(self.path(shard.file), shard.sha256, *_frame_of(*span))
+            ByteRange(self.path(shard.file), shard.sha256, *_frame_range(*span))
             for shard, _, span in locations
         ]
         frames = zip(locations, read_ranges(ranges), strict=True)
@@ -304,7 +318,7 @@ class Dataset:
         # Without a key if the index is damaged as well.
         with contextlib.suppress(VerificationFailed, IndexError):
             what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
-        problem = Problem(shard.file, what, number, offset - HEADER_BYTES)
+        problem = Problem(shard.file, what, number, frame_start(offset))
         return VerificationFailed(f"{self.directory}: {problem}")
 
     def rejects(self) -> Iterator[dict[str, Any]]:
@@ -325,26 +339,26 @@ class Dataset:
         row: dict[str, Any] = self.index(shard, columns).slice(number, 1).to_pylist()[0]
         return row
 
-    def _unzipped(self, shard: ShardEntry, number: int, offset: int, length: int) -> bytes:
-        """Returns a framed record of a gzipped shard, cut short at the end of the shard."""
-        path, (start, stop) = self.path(shard.file), _frame_of(offset, length)
+    def _unpacked(self, shard: ShardEntry, number: int, offset: int, length: int) -> bytes:
+        """Returns a framed record of a compressed shard, cut short at the end of the shard."""
+        path, (start, stop) = self.path(shard.file), _frame_range(offset, length)
         try:
-            # gzip has no entry points: everything before the record is decompressed.
+            # There are no entry points: everything before the record is decompressed.
             with uncompressed(path) as stream:
                 stream.seek(start)
                 return stream.read(stop - start)
-        except DAMAGED_GZIP as error:  # one of them is an OSError
+        except DAMAGED_STREAM as error:  # one of them is an OSError
             raise self.damaged(shard, number, offset, str(error)) from error
         except OSError as error:
             raise unreadable(path, error) from error
 
 
-def _frame_of(offset: int, length: int) -> tuple[int, int]:
+def _frame_range(offset: int, length: int) -> tuple[int, int]:
     """Returns the byte range of a framed record; an empty one if the index is wrong."""
-    start = offset - HEADER_BYTES
+    start = frame_start(offset)
     if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
         return 0, 0  # no record is found there
-    return start, start + length + FRAME_BYTES
+    return start, start + frame_size(length)
 
 
 def read_index(

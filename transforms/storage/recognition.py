@@ -25,7 +25,7 @@ from recordmill.transforms.functional.sources.folder_layouts import (
 )
 from recordmill.transforms.functional.sources.foreign_files import describe
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
-from recordmill.transforms.storage.compression import HEAD_BYTES, compression_of
+from recordmill.transforms.storage.compression import HEAD_BYTES, unpacker_of
 from recordmill.transforms.storage.files import open_binary, ranged_size
 from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
 from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
@@ -125,7 +125,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Layout:
         raise UsageError(f"{path}: is a file; expected a folder of format {found}")
     if not head and (found not in _WITHOUT_HEADER or path.endswith(".gz")):
         raise UsageError(f"{path}: the file is empty; expected a table")
-    is_gzipped = bool(compression_of(head)) and (found == "tfrecord" or head.startswith(_GZIP))
+    is_gzipped = bool(unpacker_of(head)) and (found == "tfrecord" or head.startswith(_GZIP))
     if found == "coco" and has_images and not is_gzipped and not is_web(path):
         return _coco(path)
     size = ranged_size(path) if found in TEXT_FORMATS else None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import io
 import os
 import shutil
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,14 +21,12 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
-from recordmill.transforms.storage.compression import Compression, compression_in, unpack
+from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
+from recordmill.transforms.storage.compression import unpacker_in
 from recordmill.transforms.storage.local_files import open_regular
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-# Errors of reading a truncated or damaged gzip stream.
-DAMAGED_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 _CHUNK_BYTES = 2**18
 
@@ -73,18 +69,17 @@ class MeasuredShard:
 
     def __init__(self, path: str, by_content: bool = False) -> None:
         """Opens the file; its compression is that of its name, or by content if it is foreign."""
-        # file → tap (SHA-256 of the stored bytes) → gunzip, if gzipped → tap (CRC-32C) → stream
+        # file → tap (SHA-256 of the stored bytes) → unpack, if compressed → tap (CRC-32C) → stream
         self._sha256, self._crc32c = hashlib.sha256(), 0
         self._file = open_stored(path)
-        compression: Compression = "gzip" if compression_of(path) else ""
-        if by_content:
-            compression = compression_in(self._file)
+        unpack = unpacker_in(self._file) if by_content else format_of_file(path).unpack
         self._stored = _Tap(self._file, self._sha256.update)
         records: Any = self._stored
-        if compression:
+        if unpack:
             buffered = io.BufferedReader(cast("io.RawIOBase", self._stored), _CHUNK_BYTES)
-            records = unpack(cast("BinaryIO", buffered), compression)
-        self._records = _Tap(records, self._extend)
+            records = unpack(cast("BinaryIO", buffered))
+        # At damage, `GzipFile.read` loses the bytes of the chunk that precede it; `read1` does not.
+        self._records = _Tap(records, self._extend, getattr(records, "read1", None))
         self.stream = cast("BinaryIO", self._records)
 
     def __enter__(self) -> Self:
@@ -98,7 +93,7 @@ class MeasuredShard:
         is_damaged = False
         try:
             _exhaust(self.stream)
-        except DAMAGED_GZIP:
+        except DAMAGED_STREAM:
             is_damaged = True
             _exhaust(self._stored)  # the SHA-256 includes the bytes after the damage
         of_stream = (-1, 0) if is_damaged else (self._records.size, self._crc32c)
@@ -114,8 +109,14 @@ class _Tap(io.BufferedIOBase):
     `size` is the number of bytes read so far.
     """
 
-    def __init__(self, source: Any, update: Callable[[bytes], object]) -> None:
+    def __init__(
+        self,
+        source: Any,
+        update: Callable[[bytes], object],
+        read1: Callable[[int], bytes] | None = None,
+    ) -> None:
         self._source, self._update = source, update
+        self._read1 = read1 or source.read
         self.size = 0
 
     def readable(self) -> bool:
@@ -125,10 +126,7 @@ class _Tap(io.BufferedIOBase):
         return self._measured(self._source.read(size))
 
     def read1(self, size: int = -1, /) -> bytes:
-        # At damage, `GzipFile.read` loses the bytes of the chunk that precede it; `read1` does not.
-        is_gzip = isinstance(self._source, gzip.GzipFile)
-        read = self._source.read1 if is_gzip else self._source.read
-        return self._measured(read(_CHUNK_BYTES if size < 0 else size))
+        return self._measured(self._read1(_CHUNK_BYTES if size < 0 else size))
 
     def _measured(self, data: bytes | None) -> bytes:
         if data is None:  # a file of the kernel that has no data now, read without waiting
@@ -150,27 +148,21 @@ def digests(path: str) -> Digests:
 
 
 def stream_checksum(path: str) -> tuple[int, int]:
-    """Returns the size and CRC-32C of a file's uncompressed stream; (-1, 0) for damaged gzip."""
+    """Returns the size and CRC-32C of a file's uncompressed stream; (-1, 0) if it is damaged."""
     size = crc = 0
     try:
         with uncompressed(path) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
                 crc = google_crc32c.extend(crc, chunk)
                 size += len(chunk)
-    except DAMAGED_GZIP:
+    except DAMAGED_STREAM:
         return -1, 0  # reading record by record locates the damage
     return size, crc
 
 
-def compression_of(path: str) -> str:
-    """Returns a file's compression as TensorFlow names it, from the file's name."""
-    return "GZIP" if path.endswith(".gz") else ""
-
-
 def uncompressed(path: str) -> BinaryIO:
     """Opens the uncompressed stream of framed records."""
-    stream = open_stored(path)
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if compression_of(path) else stream
+    return format_of_file(path).open_stream(open_stored(path))
 
 
 @contextmanager

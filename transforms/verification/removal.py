@@ -20,12 +20,13 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import Removal, RemovedRecords, ShardDigest, digest_of_key
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import Dataset, read_index
 from recordmill.transforms.storage.published import read_file
-from recordmill.transforms.storage.shard_files import DAMAGED_GZIP, uncompressed
+from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.cores import num_cores
 
 _SHARDS_AHEAD = 4
@@ -83,7 +84,7 @@ def find_removed(directory: str, shard: ShardEntry, removed: Removed) -> list[Pr
         DecodeError,
         ValueError,
         OSError,
-        *DAMAGED_GZIP,
+        *DAMAGED_STREAM,
     ) as error:
         problems.append(Problem(shard.file, f"cannot be searched for removed records: {error}"))
     return problems

@@ -24,6 +24,7 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import ImageAttribute
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.records.examples import read_features, sequence_digest
 from recordmill.transforms.functional.records.framing import (
     Frame,
@@ -36,7 +37,6 @@ from recordmill.transforms.functional.records.index import index_mismatch
 from recordmill.transforms.functional.sources.parquet import open_parquet, read_table
 from recordmill.transforms.storage.dataset import index_batches
 from recordmill.transforms.storage.shard_files import (
-    DAMAGED_GZIP,
     MeasuredShard,
     ShardFiles,
     read_stored,
@@ -75,7 +75,7 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
                     return Problem(shard.file, what, frame.record, frame.offset)
     except FrameError as error:
         return Problem(shard.file, str(error), error.record, error.offset)
-    except (OSError, *DAMAGED_GZIP, *_DAMAGED_INDEX, DecodeError):
+    except (OSError, *DAMAGED_STREAM, *_DAMAGED_INDEX, DecodeError):
         return Problem(shard.file, what)
     return Problem(shard.file, what)
 
@@ -175,9 +175,9 @@ def _read(
     except FrameError as error:
         problem = Problem(shard.file, str(error), error.record, error.offset)
         return contents, [_with_key(problem, shard)]
-    except DAMAGED_GZIP as error:
+    except DAMAGED_STREAM as error:
         last = max(0, len(contents.lengths) - 1)
-        what = f"the gzip stream is damaged after record {last}: {error}"
+        what = f"the compressed stream is damaged after record {last}: {error}"
         return contents, [Problem(shard.file, what)]
     return contents, _class_problems(shard.file, contents, resolved)
 
@@ -197,7 +197,7 @@ def _batches(found: Iterable[Run | FrameError]) -> Iterator[Run]:
             if len(batch.data) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
                 yield batch
                 batch, size = batch.next([]), 0
-    except (FrameError, *DAMAGED_GZIP) as error:
+    except (FrameError, *DAMAGED_STREAM) as error:
         damage = error
     if batch.data:
         yield batch

@@ -49,6 +49,16 @@ class Frame(NamedTuple):
     offset: int
     data: bytes
 
+    @property
+    def start(self) -> int:
+        """The first byte of the data."""
+        return self.offset + HEADER_BYTES
+
+    @property
+    def stop(self) -> int:
+        """The first byte of the next frame."""
+        return self.offset + FRAME_BYTES + len(self.data)
+
 
 class Run(NamedTuple):
     """Consecutive intact records."""
@@ -80,6 +90,16 @@ def _masked_crc32c(data: bytes) -> int:
     # tensorflow/core/lib/hash/crc32c.h: rotated right by 15 bits, plus kMaskDelta, because the
     # plain CRC of a string that contains CRCs is problematic.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame_size(length: int) -> int:
+    """Returns the size of the frame around data of a length."""
+    return length + FRAME_BYTES
+
+
+def frame_start(offset: int) -> int:
+    """Returns the first byte of the frame around data that begins at an offset."""
+    return offset - HEADER_BYTES
 
 
 def is_record_header(head: bytes) -> bool:

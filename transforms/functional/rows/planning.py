@@ -15,6 +15,7 @@ from recordmill.schemas.option_values import MAX_SHARDS
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
 from recordmill.schemas.settings import AnnotationSettings
 from recordmill.schemas.tables import NO_CLASSES
+from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
     Analysis,
@@ -28,7 +29,6 @@ from recordmill.transforms.functional.rows.labels import (
     with_background,
 )
 
-_FRAME_BYTES = 16  # TFRecord: length, checksum of the length, checksum of the data
 _FEATURE_BYTES = 12  # protobuf: approximate size of the tags and lengths of a feature
 
 
@@ -229,7 +229,7 @@ def needs_sizes(analysis: Analysis, config: ConvertConfig) -> bool:
 
 def _bytes_per_row(analysis: Analysis, image_sizes: Mapping[str, int], schema: Schema) -> float:
     """Returns the mean size of a record in bytes; rows with unreadable images are ignored."""
-    overhead = _FRAME_BYTES + sum(_FEATURE_BYTES + len(name) for name in schema.features)
+    overhead = frame_size(sum(_FEATURE_BYTES + len(name) for name in schema.features))
     sizes = [
         image_sizes[uri] + other if uri else other
         for _, uri, other in sampled_rows(analysis)

@@ -26,8 +26,6 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.images.sniffing import is_image, sniff
 from recordmill.transforms.functional.records.framing import (
-    FRAME_BYTES,
-    HEADER_BYTES,
     Frame,
     FrameError,
     read_frames_or_errors,
@@ -158,13 +156,13 @@ def _with_key(row: Row | Embedded, key: str) -> Row | Embedded:
 
 
 def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
-    """Yields each record or its error; an error of gzip is the last element."""
+    """Yields each record or its error; an error of decompression is the last element."""
     record = offset = 0
     try:
         for found in read_frames_or_errors(stream):
             yield found
             if isinstance(found, Frame):
-                record, offset = found.record + 1, found.offset + FRAME_BYTES + len(found.data)
+                record, offset = found.record + 1, found.stop
     except (EOFError, OSError, zlib.error) as error:
         yield FrameError(record, offset, f"the rest of the file cannot be read: {error}")
 
@@ -191,7 +189,7 @@ def _row(
     del values[feature]
     # The image is referenced where its bytes first occur in the record, even if that is part of
     # another feature: the bytes are the same.
-    start = found.offset + HEADER_BYTES + found.data.find(image)
+    start = found.start + found.data.find(image)
     location = Location(file.path, start, start + len(image))
     kept = projection.apply(_as_text({**values, **others}))
     row = Row(kept, file.path, line, image=location, key="")

@@ -54,7 +54,7 @@ def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str)
     assert dataset.record(shards["train", 0], 1, (28, 300)) == b"x" * 300
     assert dataset.find("e.png") is None
     assert dataset.location(shards["train", 0], 1) == location
-    assert dataset.is_gzipped == (compression == "gzip")
+    assert dataset.shard_format.name == compression
 
 
 def test_selections_are_ranges_of_shards(folder: Path) -> None:
