@@ -88,7 +88,7 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
     return store_of(path).open_range(path, start, stop)
 
 
-def _read_range(path: str, start: int, stop: int) -> bytes:
+def read_range(path: str, start: int, stop: int) -> bytes:
     """Returns a byte range of a file, with one request; fewer bytes where the file ends.
 
     Raises OSError if it cannot be read; FileNotFoundError if it does not exist.

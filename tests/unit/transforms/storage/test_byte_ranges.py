@@ -46,7 +46,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
         found.append((path, start, stop))
         return CONTENT[path][start:stop]
 
-    monkeypatch.setattr(files, "_read_range", read)
+    monkeypatch.setattr(files, "read_range", read)
     return found
 
 

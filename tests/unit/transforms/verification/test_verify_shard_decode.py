@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         return
     started = VerifierProcess(1)
     module = "recordmill.transforms.verification.verifier_process"
-    monkeypatch.setattr(f"{module}.current_verifier", lambda: started)
+    monkeypatch.setattr(f"{module}._current_verifier", lambda: started)
     yield request.param
     started.end()
 
