@@ -124,7 +124,7 @@ class _Shards:
         """
         dataset = path if isinstance(path, Dataset) else _open(path)
         shards = cls(dataset, dataset.select(split, share))
-        if not dataset.is_gzipped and not layout.is_url(dataset.directory):
+        if dataset.shard_format.seekable and not layout.is_url(dataset.directory):
             with ThreadPoolExecutor(_PARALLEL_SHARDS) as threads:
                 deque(threads.map(shards.check_lengths, shards.parts), maxlen=0)
         return shards
