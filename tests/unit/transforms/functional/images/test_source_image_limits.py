@@ -219,7 +219,7 @@ def test_out_of_memory_is_a_reject(monkeypatch):
         raise MemoryError
 
     module = "recordmill.transforms.functional.images.transcode"
-    monkeypatch.setattr(f"{module}.read_coded_data", out_of_memory)
+    monkeypatch.setattr(f"{module}._read_coded_data", out_of_memory)
     with pytest.raises(RecordError) as raised:
         transcode(jpeg(), SETTINGS)
     assert raised.value.reason is Reason.TOO_MANY_PIXELS
