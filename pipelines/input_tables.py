@@ -23,10 +23,15 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import SPLIT, DeclaredClasses, Metadata, Probe, TableFile
+from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.functional.rows.binding import common_folder
-from recordmill.transforms.functional.sources.delimited import DELIMITERS, header_of
+from recordmill.transforms.functional.sources.data_files import DataFile
+from recordmill.transforms.functional.sources.delimited import (
+    DELIMITERS,
+    DelimitedOptions,
+    header_of,
+)
 from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.files import (
     exists,
@@ -36,7 +41,12 @@ from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.listing import ListedPath, list_paths, similar_path
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.recognition import sources_of
-from recordmill.transforms.storage.record_folders import described, metadata_of
+from recordmill.transforms.storage.record_folders import (
+    Metadata,
+    described,
+    metadata_in,
+    metadata_of,
+)
 
 _WITH_IMAGES = ("tar",)
 _THREADS = 16
@@ -224,7 +234,7 @@ def _with_metadata(files: Sequence[TableFile]) -> list[TableFile]:
     for file in files:
         found = metadata.get(posixpath.dirname(file.path)) if file.format == "tfrecord" else None
         if found and _describes(found, file):
-            file = replace(file, metadata=found, key_prefix=prefixes.get(found, ""))
+            file = replace(file, options=found, key_prefix=prefixes.get(found, ""))
         described_files.append(file)
     return described_files
 
@@ -274,7 +284,7 @@ def _merged_classes(
 
 
 def _dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
-    for found in dict.fromkeys(file.metadata for file in files if file.metadata):
+    for found in dict.fromkeys(filter(None, map(metadata_in, files))):
         if (dataset := described(found)).shards:
             yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
 
@@ -283,14 +293,14 @@ def _merge_findings(
     probed: Sequence[tuple[TableFile, Probe]], classes: Mapping[str, DeclaredClasses]
 ) -> Iterator[Finding]:
     """Yields the differences of keys and class ids from those of the datasets."""
-    if prefixes := [file.key_prefix for file, _ in probed if file.metadata and file.key_prefix]:
+    if prefixes := [file.key_prefix for file, _ in probed if metadata_in(file) and file.key_prefix]:
         listed = ", ".join(dict.fromkeys(prefixes))
         text = f"the keys of several datasets begin with {listed}"
         yield Finding(
             kind="key_prefixes", severity="note", text=text, hint="--key_column sets others"
         )
     changes = dict.fromkeys(
-        (file.metadata.folder if file.metadata else file.path, change)
+        (metadata.folder if (metadata := metadata_in(file)) else file.path, change)
         for file, probe in probed
         for column, found in probe.classes.items()
         if (change := _changed_ids(found, classes[column]))
@@ -362,7 +372,7 @@ def _sources(
 
 def _probe(flag: str, file: TableFile, found: ListedPath) -> Probe:
     # The file of a lakehouse table is named, not the table.
-    with _reading(flag, file.path if file.data_file else found.path):
+    with _reading(flag, file.path if isinstance(file.options, DataFile) else found.path):
         return FORMATS[file.format].probe(file)
 
 
@@ -384,11 +394,13 @@ def _reading(flag: str, path: str) -> Iterator[None]:
 
 def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:
     """Returns a CSV or TSV table with the delimiter and the columns that options state."""
-    file = replace(file, delimiter=config.delimiter or "", header=config.header or ())
+    options = DelimitedOptions(config.delimiter or "", config.header or ())
+    file = replace(file, options=options)
     if config.header != ():
         return file
     with open_table(file) as stream:
-        return replace(file, header=tuple(map(str, range(len(header_of(stream, file))))))
+        header = tuple(map(str, range(len(header_of(stream, file)))))
+    return replace(file, options=replace(options, header=header))
 
 
 def check_join_columns(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
+
+_Options = TypeVar("_Options")
 
 # Columns and values that the folders of a file state, as in `split=train/`; None if it is missing.
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -29,23 +31,6 @@ SPLIT_NAMES = frozenset(
 
 
 @dataclass(frozen=True)
-class DataFile:
-    """How a table of Delta or Iceberg reads one of its Parquet files."""
-
-    # A row with the columns of the table, and their values where the file lacks them; see
-    # `recordmill.transforms.functional.sources.data_files`.
-    template: bytes
-    deleted: bytes = b""  # the numbers of its deleted rows; b"" if there are none
-
-
-class Metadata(NamedTuple):
-    """The files beside TFRecord files that describe their records."""
-
-    folder: str  # their folder, such as that of a published dataset
-    sha256: str  # the digest of their content, by which a change during the run is noticed
-
-
-@dataclass(frozen=True)
 class TableFile:
     """An input file, or an input folder for formats that are folders."""
 
@@ -53,22 +38,19 @@ class TableFile:
     format: str  # one of `recordmill.transforms.storage.formats.FORMATS`
     gzipped: bool = False
     size: int | None = None  # size in bytes, if byte ranges can be read; None otherwise
-    # The character between the fields of a CSV or TSV table, or "" for the default.
-    delimiter: str = ""
-    # The columns of a CSV or TSV table without a header; () if its first row is one.
-    header: tuple[str, ...] = ()
     partition: Partition = ()  # columns of the table that its folders state, or its name
-    # The base of relative image paths, or None for the folder of the file.
-    images: str | None = None
-    # Whether folders named like splits are the splits; those of class folders are at the top.
-    has_split_folders: bool = False
-    # The file with the classes of YOLO, such as data.yaml, relative to the folder, or "".
-    yaml: str = ""
     key_prefix: str = ""  # the folder that keys begin with, so that `1.jpg` of two folders differs
-    # How its lakehouse table reads the file; None for other files.
-    data_file: DataFile | None = None
-    # What describes the records of a TFRecord file; None if there is nothing.
-    metadata: Metadata | None = None
+    # What only the module of its format reads, as an immutable value of a type that it declares;
+    # None for its defaults.
+    options: object = None
+
+    def options_of(self, kind: type[_Options]) -> _Options:
+        """Returns the options of the format, which are of this type, or their defaults."""
+        if self.options is None:
+            return kind()
+        if not isinstance(self.options, kind):
+            raise TypeError(f"{self.path}: expected {kind.__name__}, got {self.options!r}")
+        return self.options
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.images.source_image import examine
@@ -35,6 +35,7 @@ from recordmill.transforms.functional.sources import (
     yolo,
 )
 from recordmill.transforms.functional.sources.data_files import (
+    DataFile,
     encoded_rows,
     encoded_template,
     with_names,
@@ -67,7 +68,7 @@ def _data_file() -> DataFile:
 
 def _table(reader: Any, format_: str, data_file: DataFile | None = None) -> Callable[[bytes], None]:
     """Returns the fuzz target of a table reader."""
-    file = TableFile(f"t.{format_}", format_, data_file=data_file)
+    file = TableFile(f"t.{format_}", format_, options=data_file)
 
     def fuzz(data: bytes) -> None:
         try:

@@ -14,8 +14,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.functional.sources import yolo
-from recordmill.transforms.functional.sources.annotated_images import voc_file, yolo_file
+from recordmill.transforms.functional.sources import coco, voc, yolo
 from recordmill.transforms.functional.sources.folder_layouts import (
     Layout,
     class_folders,
@@ -84,8 +83,8 @@ def _folder(path: str, input_format: str, has_labels: bool) -> Layout:
             f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
         )
     if input_format == "yolo":
-        return Layout((yolo_file(tree, yolo.yaml_of(tree)),))
-    return Layout((voc_file(tree),))
+        return Layout((yolo.source_of(tree, yolo.yaml_of(tree)),))
+    return Layout((voc.source_of(tree),))
 
 
 def _with_size(file: TableFile) -> TableFile:
@@ -98,7 +97,7 @@ def _yolo(path: str) -> Layout:
     folder, name = posixpath.split(path)
     root = yolo.root_of(FileTree(folder or "."), name)
     text = f"YOLO, with images and labels in {masked_url(root)}"
-    return Layout((yolo_file(FileTree(root), posixpath.relpath(path, root)),), text)
+    return Layout((yolo.source_of(FileTree(root), posixpath.relpath(path, root)),), text)
 
 
 def _coco(path: str) -> Layout:
@@ -107,9 +106,10 @@ def _coco(path: str) -> Layout:
     if posixpath.basename(folder).lower() in ("annotations", "labels"):
         folder, name = posixpath.dirname(folder), posixpath.join(posixpath.basename(folder), name)
     file = coco_file(FileTree(folder or "."), name)
-    if file.images == FileTree(folder or ".").path(posixpath.dirname(name)):
-        return Layout((replace(file, path=path, images=None),))
-    text = f"COCO, with images in {file.images}"
+    images = file.options_of(coco.CocoOptions).images
+    if images == FileTree(folder or ".").path(posixpath.dirname(name)):
+        return Layout((replace(file, path=path, options=None),))
+    text = f"COCO, with images in {images}"
     return Layout((replace(file, path=path),), text)
 
 

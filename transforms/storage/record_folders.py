@@ -20,7 +20,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Metadata, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources import tfrecord
 from recordmill.transforms.functional.sources.record_columns import (
@@ -45,6 +45,13 @@ _NAME = re.compile(r"""\b(?:name|display_name)\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)")
 _VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 _RECORDS = re.compile(r"\.(tfrecords?|tfrec|records?)(-\d+-of-\d+)?(\.gz)?$")
 _NUMBERED = re.compile(r"(\d+):(.+)")
+
+
+class Metadata(NamedTuple):
+    """The files beside TFRecord files that describe their records: the options of a source."""
+
+    folder: str  # their folder, such as that of a published dataset
+    sha256: str  # the digest of their content, by which a change during the run is noticed
 
 
 class Description(NamedTuple):
@@ -85,6 +92,11 @@ def metadata_of(folder: str) -> Metadata | None:
     return Metadata(folder, _digest(files)) if files else None
 
 
+def metadata_in(file: TableFile) -> Metadata | None:
+    """Returns the metadata that a source was listed with; None if there is none."""
+    return file.options if isinstance(file.options, Metadata) else None
+
+
 @lru_cache(8)
 def described(metadata: Metadata) -> Description:
     """Returns the description of records.
@@ -110,14 +122,15 @@ def described(metadata: Metadata) -> Description:
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of records, as `tfrecord.probe` does, by their metadata."""
-    return tfrecord.probe(stream, file, described(file.metadata).columns if file.metadata else None)
+    metadata = metadata_in(file)
+    return tfrecord.probe(stream, file, described(metadata).columns if metadata else None)
 
 
 def read(
     stream: BinaryIO, split: SourceSplit, projection: Projection
 ) -> Iterator[Row | Embedded | Reject]:
     """Yields the rows of records, as `tfrecord.read` does, by their metadata."""
-    path, metadata = split.file.path, split.file.metadata
+    path, metadata = split.file.path, metadata_in(split.file)
     if metadata is None:
         yield from tfrecord.read(stream, split, projection)
         return

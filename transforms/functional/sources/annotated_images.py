@@ -16,7 +16,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources import voc, yolo
-from recordmill.transforms.functional.sources.tree import Tree, split_folders
+from recordmill.transforms.functional.sources.tree import Tree
 
 # Files that are searched: a folder of a million images is not listed twice.
 _MAX_FILES = 5_000
@@ -60,7 +60,7 @@ def annotated_source(tree: Tree) -> tuple[TableFile, str] | None:
     beside = _annotations(files)
     if xml := _first([*beside, *files], ".xml", lambda n: bool(_VOC.search(_head(tree, n)))):
         if xml in beside:
-            return voc_file(tree), f"Pascal VOC ({xml}, …)"
+            return voc.source_of(tree), f"Pascal VOC ({xml}, …)"
         raise _error(tree, f"annotations of Pascal VOC ({xml}, …)", "Add --input_format voc")
     text = _first(beside, ".txt", lambda name: bool(_head(tree, name).strip()))
     if text and all(map(_ONE_OBJECT.fullmatch, _lines(tree, text))):
@@ -102,18 +102,6 @@ def check_no_class_list(tree: Tree, classes: Iterable[str]) -> None:
         raise _error(tree, "classes.txt with other names or another order", remedy)
 
 
-def voc_file(tree: Tree) -> TableFile:
-    """Returns a folder of VOC annotations as a source."""
-    has_splits = bool(split_folders(tree, voc.is_annotation))
-    return TableFile(tree.root, "voc", has_split_folders=has_splits)
-
-
-def yolo_file(tree: Tree, yaml: str) -> TableFile:
-    """Returns a folder of YOLO labels as a source; `yaml` is its file of classes, or ""."""
-    has_splits = bool(yolo.split_folders_of(tree))
-    return TableFile(tree.root, "yolo", yaml=yaml, has_split_folders=has_splits)
-
-
 def _yolo(tree: Tree, files: Sequence[str], label: str) -> tuple[TableFile, str]:
     """Returns a folder of YOLO labels as a source, with the file that has its class names."""
     lists = [name for name in files if posixpath.basename(name) in yolo.CLASS_FILES]
@@ -130,7 +118,7 @@ def _yolo(tree: Tree, files: Sequence[str], label: str) -> tuple[TableFile, str]
     if other := next((n for n in same if _lines(tree, n) != _lines(tree, first)), ""):
         remedy = "Make them equal, or convert their folders separately"
         raise _error(tree, f"{labels} with different classes in {first} and {other}", remedy)
-    return yolo_file(tree, first), f"YOLO ({first})"
+    return yolo.source_of(tree, first), f"YOLO ({first})"
 
 
 def _annotations(files: Iterable[str]) -> list[str]:

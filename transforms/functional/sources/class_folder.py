@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
@@ -41,6 +42,13 @@ from recordmill.transforms.functional.sources.tree import split as split  # re-e
 COLUMNS = ("image", "label", "id")
 
 
+@dataclass(frozen=True)
+class FolderOptions:
+    """What is known of a folder of images before it is read."""
+
+    has_split_folders: bool = False  # whether the folders at the top are splits
+
+
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of a folder of images.
 
@@ -53,7 +61,8 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         if isinstance(found, str) and (other := _other_kind(tree, found)) is not None:
             others[other] += 1
         else:
-            splits = split_folders(tree) if file.has_split_folders else ()
+            has_splits = file.options_of(FolderOptions).has_split_folders
+            splits = split_folders(tree) if has_splits else ()
             labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, splits))
             columns = (*COLUMNS, SPLIT) if splits else COLUMNS
             return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
@@ -148,7 +157,7 @@ def read(
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image, and the skipped files."""
     skipped = defaultdict[str, list[str]](list)
-    has_splits = split.file.has_split_folders and projection.has(SPLIT)
+    has_splits = split.file.options_of(FolderOptions).has_split_folders and projection.has(SPLIT)
     for name in split.names:
         try:
             other = _other_kind(tree, name)
@@ -181,7 +190,8 @@ def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
 
 
 def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
-    uri, values = tree.path(name), values_of(name, file.has_split_folders)
+    has_splits = file.options_of(FolderOptions).has_split_folders
+    uri, values = tree.path(name), values_of(name, has_splits)
     return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
 
 

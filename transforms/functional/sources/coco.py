@@ -74,6 +74,13 @@ _SPOOL_BYTES = 2**18
 _Categories: TypeAlias = "dict[str, set[str | None]]"
 
 
+@dataclass(frozen=True)
+class CocoOptions:
+    """What is known of a file of annotations before it is read."""
+
+    images: str | None = None  # the base of relative image paths; None for the folder of the file
+
+
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns that the first annotations have values for.
 
@@ -320,9 +327,10 @@ def _rows(
 
 def _location(name: str, file: TableFile, projection: Projection) -> Location | None:
     """Returns the location of an image if the folder of the images is known; None otherwise."""
-    if file.images is None or projection.image_root is not None or is_url(name):
+    images = file.options_of(CocoOptions).images
+    if images is None or projection.image_root is not None or is_url(name):
         return None
-    return Location(posixpath.join(file.images, name))
+    return Location(posixpath.join(images, name))
 
 
 def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.tables import DataFile, TableFile
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources.nested_columns import is_list, lists
 
 # How Arrow keeps the ids of Parquet's columns, by which Iceberg identifies them.
 FIELD_ID = b"PARQUET:field_id"
 
 _NAMES = b"recordmill:names"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """How a table of Delta or Iceberg reads one of its Parquet files."""
+
+    # A row with the columns of the table, and their values where the file lacks them.
+    template: bytes
+    deleted: bytes = b""  # the numbers of its deleted rows; b"" if there are none
 
 
 def with_names(field: pa.Field, names: Sequence[str], ids: Mapping[bytes, bytes]) -> pa.Field:
@@ -78,9 +88,9 @@ def deleted_lines(file: TableFile, first: int, count: int) -> frozenset[int]:
 
     `first` is the number of the first row, from 1.
     """
-    if file.data_file is None or not file.data_file.deleted:
+    if not isinstance(file.options, DataFile) or not file.options.deleted:
         return frozenset()
-    steps = np.frombuffer(zlib.decompress(file.data_file.deleted), "<u4")
+    steps = np.frombuffer(zlib.decompress(file.options.deleted), "<u4")
     lines = 1 + np.cumsum(steps, dtype=np.int64)
     start, stop = np.searchsorted(lines, [first, first + count])
     return frozenset(lines[start:stop].tolist())

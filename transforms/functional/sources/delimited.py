@@ -35,6 +35,14 @@ from recordmill.transforms.functional.values.typed import has_surrogates
 MAX_LINE = 64 * 2**20
 
 
+@dataclass(frozen=True)
+class DelimitedOptions:
+    """The form of a CSV or TSV table."""
+
+    delimiter: str = ""  # the character between the fields, or "" for the default
+    header: tuple[str, ...] = ()  # the columns of a table without a header; () if it has one
+
+
 class LongLine(ValueError):
     """The error for a line over the size limit."""
 
@@ -232,7 +240,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     reject_binary(stream, file)
     lines = _lines(stream)
     reader = _reader(lines, delimiter_of(file))
-    header = file.header or _header(reader)
+    header = file.options_of(DelimitedOptions).header or _header(reader)
     if not any(name.strip() for name in header):
         raise UsageError(f"{file.path}:1: the header is empty; expected column names")
     if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
@@ -256,7 +264,7 @@ def read(
     keep, and how to read images.
     """
     file, columns = split.file, projection.columns
-    header = split.header if split.start else file.header or None
+    header = split.header if split.start else file.options_of(DelimitedOptions).header or None
     is_start = not split.start
     return read_rows(stream, delimiter_of(file), file.path, columns, split.first, header, is_start)
 
@@ -277,12 +285,14 @@ def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
 
     Raises ValueError if it is not valid CSV or UTF-8.
     """
-    return file.header or tuple(_header(_reader(_lines(stream), delimiter_of(file))))
+    return file.options_of(DelimitedOptions).header or tuple(
+        _header(_reader(_lines(stream), delimiter_of(file)))
+    )
 
 
 def delimiter_of(file: TableFile) -> str:
     """Returns the character between the fields of a table."""
-    return file.delimiter or DELIMITERS[file.format]
+    return file.options_of(DelimitedOptions).delimiter or DELIMITERS[file.format]
 
 
 def _header(reader: Iterator[list[str]]) -> list[str]:

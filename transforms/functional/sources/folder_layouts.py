@@ -21,8 +21,6 @@ from recordmill.transforms.functional.sources import class_folder, coco, voc, yo
 from recordmill.transforms.functional.sources.annotated_images import (
     annotated_source,
     check_no_class_list,
-    voc_file,
-    yolo_file,
 )
 from recordmill.transforms.functional.sources.tables_beside_images import (
     check_has_classes,
@@ -56,9 +54,9 @@ def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
     UsageError if the folder has several layouts, or its tables have the labels.
     """
     if voc.is_voc(tree):
-        return Layout((voc_file(tree),), "Pascal VOC")
+        return Layout((voc.source_of(tree),), "Pascal VOC")
     if (yaml := yolo.yaml_of(tree)) or yolo.has_labels(tree):
-        return Layout((yolo_file(tree, yaml),), f"YOLO ({yaml})" if yaml else "YOLO")
+        return Layout((yolo.source_of(tree, yaml),), f"YOLO ({yaml})" if yaml else "YOLO")
     return coco_layout(tree) or (class_folders if has_labels else _with_tables)(tree)
 
 
@@ -77,7 +75,7 @@ def _with_tables(tree: Tree) -> Layout:
     check_no_class_list(tree, class_folder.names_of(tree))
     if not tables:
         return found
-    if not found.files[0].has_split_folders:
+    if not found.files[0].options_of(class_folder.FolderOptions).has_split_folders:
         check_has_classes(tree, tables)
     text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
     return found._replace(text=text)
@@ -88,7 +86,9 @@ def class_folders(tree: Tree) -> Layout:
     splits = class_folder.split_folders(tree)
     findings = tuple(_doubtful_classes(tree, splits))
     if splits:
-        file = TableFile(tree.root, "folder", has_split_folders=True)
+        file = TableFile(
+            tree.root, "folder", options=class_folder.FolderOptions(has_split_folders=True)
+        )
         return Layout((file,), "class folders within split folders", findings=findings)
     names = tree.entries().folders
     named = [name for name in names if name.lower() in SPLIT_NAMES]
@@ -157,7 +157,8 @@ def coco_file(tree: Tree, name: str) -> TableFile:
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
     images = _image_folder(tree, name, names)
     partition = ((SPLIT, split),) if split else ()
-    return TableFile(tree.path(name), "coco", partition=partition, images=tree.path(images))
+    options = coco.CocoOptions(tree.path(images))
+    return TableFile(tree.path(name), "coco", partition=partition, options=options)
 
 
 def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
@@ -165,7 +166,7 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
 
     Tools that export each split to a folder of its own number the images of each from 1.
     """
-    folders = [file.images or "" for file in files]
+    folders = [file.options_of(coco.CocoOptions).images or "" for file in files]
     top = posixpath.commonpath(folders)
     below = [posixpath.relpath(folder, top) for folder in folders]
     prefixes = ["" if name == "." else f"{name}/" for name in below]

@@ -34,7 +34,11 @@ from recordmill.transforms.functional.sources.batches import (
     row_batches,
     rows_of,
 )
-from recordmill.transforms.functional.sources.data_files import DataFileView, deleted_lines
+from recordmill.transforms.functional.sources.data_files import (
+    DataFile,
+    DataFileView,
+    deleted_lines,
+)
 from recordmill.transforms.functional.sources.nested_columns import (
     columns_of,
     is_supported,
@@ -223,7 +227,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         )
     deleted = deleted_lines(file, 1, footer.num_rows)
     found = probe_of_schema(schema, file, has_rows=footer.num_rows > len(deleted))
-    classes = {} if file.data_file else _dictionaries(table, counts)
+    classes = {} if isinstance(file.options, DataFile) else _dictionaries(table, counts)
     return replace(found, classes={**classes, **found.classes})
 
 
@@ -302,7 +306,9 @@ def first_rows(metadata: Any) -> list[int]:
 def _opened(stream: BinaryIO, file: TableFile) -> Any:
     """Returns a Parquet file, with the columns of its table if that is in a lakehouse."""
     parquet = open_parquet(stream)
-    return DataFileView(parquet, file.data_file, file.path) if file.data_file else parquet
+    if isinstance(file.options, DataFile):
+        return DataFileView(parquet, file.options, file.path)
+    return parquet
 
 
 def _read_values(

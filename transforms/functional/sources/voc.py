@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -74,6 +75,13 @@ _MAX_BYTES = 64 * 2**20
 _MAX_DEPTH = 64
 
 
+@dataclass(frozen=True)
+class VocOptions:
+    """What is known of a folder of annotations before it is read."""
+
+    has_split_folders: bool = False  # whether folders named like splits are the splits
+
+
 def is_voc(tree: Tree) -> bool:
     """Returns whether a folder has VOC's layout, directly or in its folders, as VOCdevkit has."""
     folders = tree.entries().folders
@@ -93,6 +101,12 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
     return False
 
 
+def source_of(tree: Tree) -> TableFile:
+    """Returns a folder of annotations as a source."""
+    has_splits = bool(split_folders(tree, is_annotation))
+    return TableFile(tree.root, "voc", options=VocOptions(has_splits))
+
+
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of Pascal VOC annotations.
 
@@ -106,7 +120,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     lists = tree.entries(_list_folder(posixpath.dirname(first))).files
     found = [split for split in _SPLITS if f"{split}.txt" in lists]
     splits = tuple(split for split in found if split != "trainval" or found == ["trainval"])
-    if file.has_split_folders and not splits:
+    if file.options_of(VocOptions).has_split_folders and not splits:
         splits = split_folders(tree, is_annotation)
     return Probe(COLUMNS, has_rows=True, splits=splits, preset="object_detection")
 
@@ -142,7 +156,8 @@ def read(
     folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
     listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
     has_splits = projection.has(SPLIT)
-    by_folder = has_splits and split.file.has_split_folders
+    has_split_folders = split.file.options_of(VocOptions).has_split_folders
+    by_folder = has_splits and has_split_folders
     for name in split.names:
         folder, id_ = posixpath.dirname(name), stem_of(name)
         if folder not in folders:
@@ -167,7 +182,7 @@ def read(
         image = None
         if projection.image_root is None:
             image = Location(tree.path(posixpath.join(folders[folder], values["image"])))
-        if split.file.has_split_folders:  # train/1.jpg and test/1.jpg are different images
+        if has_split_folders:  # train/1.jpg and test/1.jpg are different images
             values["image"] = posixpath.normpath(posixpath.join(folders[folder], values["image"]))
         values = {**values, "id": id_, SPLIT: of_image}
         yield Row(projection.apply(values), path, 0, image=image)

@@ -14,6 +14,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -65,6 +66,14 @@ _MAX_BYTES = 16 * 2**20
 _DRIVE = re.compile(r"[A-Za-z]:/")
 
 
+@dataclass(frozen=True)
+class YoloOptions:
+    """What is known of a folder of YOLO labels before it is read."""
+
+    yaml: str = ""  # the file with the classes, such as data.yaml, relative to the folder, or ""
+    has_split_folders: bool = False  # whether folders named like splits are the splits
+
+
 class Classes(NamedTuple):
     """The classes that a dataset declares."""
 
@@ -81,13 +90,14 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
     Raises UsageError if there are no images or no class names.
     """
-    classes = classes_of(tree, file.yaml)
+    options = file.options_of(YoloOptions)
+    classes = classes_of(tree, options.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
-    splits = tuple(classes.splits) or (split_folders_of(tree) if file.has_split_folders else ())
+    splits = tuple(classes.splits) or (split_folders_of(tree) if options.has_split_folders else ())
     if missing := _Splits(tree, file, classes).missing:
         shown = "; ".join(f"{name}: {', '.join(paths)}" for name, paths in missing.items())
-        what = f"{file.path}: the splits of {file.yaml} do not exist ({shown})"
+        what = f"{file.path}: the splits of {options.yaml} do not exist ({shown})"
         if len(missing) == len(splits):
             raise UsageError(f"{what}; expected folders, or lists of images. Correct their paths.")
     return Probe(
@@ -97,6 +107,11 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         splits=splits,
         preset="object_detection",
     )
+
+
+def source_of(tree: Tree, yaml: str) -> TableFile:
+    """Returns a folder of labels as a source; `yaml` is its file of classes, or ""."""
+    return TableFile(tree.root, "yolo", options=YoloOptions(yaml, bool(split_folders_of(tree))))
 
 
 def split_folders_of(tree: Tree) -> tuple[str, ...]:
@@ -148,7 +163,8 @@ def read(
 
     `split`: some of its files: images, labels and others.
     """
-    classes = classes_of(tree, split.file.yaml)
+    options = split.file.options_of(YoloOptions)
+    classes = classes_of(tree, options.yaml)
     splits = _Splits(tree, split.file, classes)
     for name in split.names:
         if has_image_suffix(name):
@@ -159,7 +175,7 @@ def read(
             # A label file counts +1 here and -1 with its image, which may be in another split: the
             # sum is the number of label files without an image.
             yield SkippedInput(UNMATCHED)
-        elif name not in (*_YAML, *_DARKNET, *_TEXTS, split.file.yaml):
+        elif name not in (*_YAML, *_DARKNET, *_TEXTS, options.yaml):
             yield SkippedInput.named(NO_IMAGE, [name])
 
 
@@ -298,7 +314,7 @@ class _Splits:
         self._listed: dict[str, str] = {}  # {image: split}
         self.lists: set[str] = set()
         self.missing: dict[str, tuple[str, ...]] = {}
-        self._by_name = file.has_split_folders and not classes.splits
+        self._by_name = file.options_of(YoloOptions).has_split_folders and not classes.splits
         self.are_declared = self._by_name or bool(classes.splits)
         for name, paths in classes.splits.items():
             found = [_below(tree, path, self._base) for path in paths]

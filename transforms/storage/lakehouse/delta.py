@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from recordmill.schemas.layout import is_url, join
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import DataFile, TableFile
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,
+    DataFile,
     encoded_rows,
     encoded_template,
     mapped,
@@ -198,6 +199,6 @@ def _files(address: TableAddress, root: str, table: Any, schema: pa.Schema) -> I
         template = encoded_template(schema, action.get("partition") or {})
         name = unquote(path).removeprefix("file://")
         found = name if is_url(name) or name.startswith("/") else join(root, name)
-        yield TableFile(found, "parquet", data_file=DataFile(template, rows))
+        yield TableFile(found, "parquet", options=DataFile(template, rows))
     if deleted:
         raise address.error(f"its log has deleted rows of {min(deleted)}, which is not in it")

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import DataFile, TableFile
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,
+    DataFile,
     encoded_rows,
     encoded_template,
     mapped,
@@ -142,7 +143,7 @@ def _files(address: TableAddress, table: Any, snapshot: int, schema: Any) -> Ite
         template = encoded_template(columns, _defaults(schema, task.file, table.specs()))
         data_file = DataFile(template, encoded_rows(np.concatenate(rows)) if rows else b"")
         found = _S3.sub("s3://", _LOCAL.sub("", path, count=1), count=1)
-        yield TableFile(found, "parquet", data_file=data_file)
+        yield TableFile(found, "parquet", options=data_file)
 
 
 def _columns(schema: Any, mapping: Any) -> pa.Schema:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recordmill.schemas.tables import TableFile
+from recordmill.transforms.functional.sources.data_files import DataFile
 from recordmill.transforms.storage.files import exists
 from recordmill.transforms.storage.lakehouse.address import TableAddress
 
@@ -32,7 +33,10 @@ class History:
         `number` is the position of the snapshot in `snapshots`.
         """
         files = self.files(self.snapshots[number])
-        return {(f.path, f.data_file.deleted if f.data_file else b""): f for f in files}
+        return {
+            (f.path, f.options.deleted if isinstance(f.options, DataFile) else b""): f
+            for f in files
+        }
 
 
 def added_files(history: History) -> tuple[TableFile, ...]:

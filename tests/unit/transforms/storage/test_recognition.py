@@ -10,6 +10,9 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.transforms.functional.sources.coco import CocoOptions
+from recordmill.transforms.functional.sources.voc import VocOptions
+from recordmill.transforms.functional.sources.yolo import YoloOptions
 from recordmill.transforms.storage.recognition import sources_of
 
 COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
@@ -64,7 +67,7 @@ def test_files_and_folders_have_formats_of_their_own(tmp_path: Path) -> None:
         f"{tmp_path}: is a folder; expected a file of format csv, or a pattern of them"
     )
     assert sources_of(f"{tmp_path}/", "voc", has_images=True)[:2] == (
-        (TableFile(str(tmp_path), "voc"),),
+        (TableFile(str(tmp_path), "voc", options=VocOptions()),),
         "",
     )
 
@@ -75,7 +78,14 @@ def test_images_of_a_coco_file_are_located_unless_it_has_labels(tmp_path: Path) 
         (tmp_path / name).write_text(text)
     path = f"{tmp_path}/annotations/instances_val2017.json"
     assert sources_of(path, "auto", has_images=True)[:2] == (
-        (TableFile(path, "coco", partition=((SPLIT, "val"),), images=f"{tmp_path}/val2017"),),
+        (
+            TableFile(
+                path,
+                "coco",
+                partition=((SPLIT, "val"),),
+                options=CocoOptions(f"{tmp_path}/val2017"),
+            ),
+        ),
         f"COCO, with images in {tmp_path}/val2017",
     )
     assert sources_of(path, "auto", has_images=False)[:2] == ((TableFile(path, "coco"),), "")
@@ -87,6 +97,6 @@ def test_a_data_yaml_is_read_as_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "data.yaml").write_text("path: .\ntrain: images/train\nnames: [cat]\n")
     assert sources_of(f"{tmp_path}/data.yaml", "auto", has_images=True)[:2] == (
-        (TableFile(str(tmp_path), "yolo", yaml="data.yaml", has_split_folders=True),),
+        (TableFile(str(tmp_path), "yolo", options=YoloOptions("data.yaml", True)),),
         f"YOLO, with images and labels in {tmp_path}",
     )

@@ -196,7 +196,7 @@ def test_categories_are_declared_in_the_order_of_their_ids():
 
 def test_images_are_in_the_folder_of_the_source_unless_there_is_an_image_root():
     data = json.dumps(document([image_bytes(5)], [annotation(1, 5, category_id=3)])).encode()
-    file = replace(FILE, images="d/train")
+    file = replace(FILE, options=coco.CocoOptions("d/train"))
 
     def uri(projection: Projection, file_name: str = "5.jpg") -> str:
         changed = io.BytesIO(data.replace(b"5.jpg", file_name.encode()))

@@ -13,11 +13,12 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import DataFile, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,
+    DataFile,
     deleted_lines,
     encoded_rows,
     encoded_template,
@@ -31,7 +32,7 @@ def file_of(schema: pa.Schema, deleted: tuple[int, ...] = (), **values: Any) -> 
     named = pa.schema([mapped(f, lambda f: with_names(f, [f.name], {})) for f in schema])
     rows = encoded_rows(np.array(deleted, np.int64))
     return TableFile(
-        "t.parquet", "parquet", data_file=DataFile(encoded_template(named, values), rows)
+        "t.parquet", "parquet", options=DataFile(encoded_template(named, values), rows)
     )
 
 
@@ -61,7 +62,7 @@ def values_of(table: pa.Table, file: TableFile, *columns: str) -> list[dict[str,
 
 def test_deleted_rows_are_those_of_a_range() -> None:
     numbers = np.array([70_000, 3, 0, 3, 69_999])
-    file = TableFile("t", "parquet", data_file=DataFile(b"", encoded_rows(numbers)))
+    file = TableFile("t", "parquet", options=DataFile(b"", encoded_rows(numbers)))
     assert deleted_lines(file, 1, 70_001) == {1, 4, 70_000, 70_001}
     assert deleted_lines(file, 2, 69_999) == {4, 70_000}
     assert deleted_lines(TableFile("t", "parquet"), 1, 9) == frozenset()
@@ -100,7 +101,7 @@ def test_columns_with_ids_are_found_by_them_at_every_depth() -> None:
     fields = [pa.field("b", pa.int64()), pa.field("c", pa.int64()), pa.field("s", type_)]
     fields.append(pa.field("new", pa.int64()))
     schema = pa.schema([with_ids(field, renamed) for field in fields])
-    file = TableFile("t", "parquet", data_file=DataFile(encoded_template(schema, {"new": 9})))
+    file = TableFile("t", "parquet", options=DataFile(encoded_template(schema, {"new": 9})))
     expected = {"b": 1, "c": 2, "s.x": 4, "s.y": 3, "new": 9}
     assert values_of(table, file) == [expected]
     for name, value in expected.items():
@@ -109,7 +110,7 @@ def test_columns_with_ids_are_found_by_them_at_every_depth() -> None:
 
 def test_a_file_without_ids_needs_names() -> None:
     schema = pa.schema([with_ids(pa.field("a", pa.int64()), {"a": 1})])
-    file = TableFile("t", "parquet", data_file=DataFile(encoded_template(schema, {})))
+    file = TableFile("t", "parquet", options=DataFile(encoded_template(schema, {})))
     with pytest.raises(UsageError, match=r"^t: its columns have no ids, .*\. Rewrite the table"):
         read(pa.table({"a": [1]}), file)
 

@@ -21,6 +21,7 @@ from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.delimited import (
     MAX_FIELD_CHARACTERS,
     BoundedLines,
+    DelimitedOptions,
     probe,
     read_rows,
 )
@@ -374,7 +375,7 @@ def test_a_header_that_is_no_text_is_rejected(data):
     ],
 )
 def test_delimiter_and_columns_of_a_table_can_be_stated(delimiter, header, data, expected):
-    file = TableFile("t.csv", "csv", delimiter=delimiter, header=header)
+    file = TableFile("t.csv", "csv", options=DelimitedOptions(delimiter, header))
     found = probe(buffered(data), file)
     assert found.columns == ("a", "b")
     assert found.has_rows == bool(expected)

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.transforms.functional.sources.class_folder import FolderOptions
+from recordmill.transforms.functional.sources.coco import CocoOptions
 from recordmill.transforms.functional.sources.folder_layouts import Layout, layout_of
+from recordmill.transforms.functional.sources.voc import VocOptions
+from recordmill.transforms.functional.sources.yolo import YoloOptions
 from recordmill.transforms.storage.formats import FileTree
 
 COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
@@ -44,7 +48,9 @@ def found(root: Path, *names: str) -> Layout:
     ],
 )
 def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: Path) -> None:
-    file = TableFile(str(tmp_path), "folder", has_split_folders=has_splits)
+    file = TableFile(
+        str(tmp_path), "folder", options=FolderOptions(has_splits) if has_splits else None
+    )
     assert found(tmp_path, *names) == Layout((file,), text)
 
 
@@ -69,7 +75,7 @@ def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> 
     ],
 )
 def test_voc(names: list[str], tmp_path: Path) -> None:
-    expected = Layout((TableFile(str(tmp_path), "voc"),), "Pascal VOC")
+    expected = Layout((TableFile(str(tmp_path), "voc", options=VocOptions()),), "Pascal VOC")
     assert found(tmp_path, *names) == expected
 
 
@@ -86,7 +92,7 @@ def test_voc(names: list[str], tmp_path: Path) -> None:
 def test_yolo(names: list[str], yaml: str, tmp_path: Path) -> None:
     (file,) = found(tmp_path, *names).files
     has_splits = any("train" in name for name in names)
-    assert file == TableFile(str(tmp_path), "yolo", yaml=yaml, has_split_folders=has_splits)
+    assert file == TableFile(str(tmp_path), "yolo", options=YoloOptions(yaml, has_splits))
 
 
 def test_folders_named_images_and_labels_without_text_are_classes(tmp_path: Path) -> None:
@@ -114,7 +120,7 @@ def test_coco(annotations: str, image: str, split: str, folder: str, tmp_path: P
     images = FileTree(str(tmp_path)).path(folder)
     partition = ((SPLIT, split),) if split else ()
     path = str(tmp_path / annotations)
-    assert file == TableFile(path, "coco", partition=partition, images=images)
+    assert file == TableFile(path, "coco", partition=partition, options=CocoOptions(images))
 
 
 def test_of_the_kinds_of_coco_annotations_instances_are_read(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, text_ranges
+from recordmill.transforms.functional.sources.delimited import DelimitedOptions
 from recordmill.transforms.functional.sources.text_ranges import (
     NO_LINES,
     Effect,
@@ -238,7 +239,8 @@ def test_only_plain_text_tables_over_one_range_are_cut(file: TableFile, expected
 def test_ranges_of_a_table_with_any_delimiter_and_no_header(delimiter: str) -> None:
     lines = ["1{0}x", '"a{0}""\n"{0}y', 'a"b{0}"{0}"', "{0}", '"z"{0}"\r\n"'] * 5
     data = "\n".join(lines).format(delimiter).encode()
-    file = TableFile("t.csv", "csv", size=len(data), delimiter=delimiter, header=("a", "b"))
+    options = DelimitedOptions(delimiter, ("a", "b"))
+    file = TableFile("t.csv", "csv", size=len(data), options=options)
     whole = read(data, SourceSplit(file))
     assert len([row for row in whole if isinstance(row, Row)]) == 25
     for range_bytes in range(1, len(data)):

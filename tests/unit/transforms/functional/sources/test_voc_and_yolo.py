@@ -14,7 +14,6 @@ from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
-from recordmill.transforms.functional.sources.annotated_images import voc_file, yolo_file
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
 from recordmill.transforms.functional.sources.yolo import Classes
 from recordmill.transforms.storage.formats import FORMATS, FileTree
@@ -208,7 +207,7 @@ def put(root, files):
 
 def splits_of(tree, format_, columns=("image", "split"), yaml=""):
     """Returns the split of each image, and the number of skipped annotations."""
-    file = yolo_file(tree, yaml) if format_ == "yolo" else voc_file(tree)
+    file = yolo.source_of(tree, yaml) if format_ == "yolo" else voc.source_of(tree)
     found, skipped = {}, 0
     for split in FORMATS[format_].split(file):
         for row in FORMATS[format_].read(split, Projection(columns)):
@@ -278,7 +277,7 @@ def test_lists_of_images_are_not_label_files(tmp_path):
     """Ultralytics' `autosplit` writes them beside `images/` and `labels/`."""
     files = {"data.yaml": YAML.format(train="autosplit_train.txt", val=""), "images/b.jpg": b""}
     files |= {"labels/b.txt": "", "labels/c.txt": "", "autosplit_train.txt": "./images/b.jpg\n"}
-    source = TableFile(put(tmp_path, files).root, "yolo", yaml="data.yaml")
+    source = TableFile(put(tmp_path, files).root, "yolo", options=yolo.YoloOptions("data.yaml"))
     (split,) = FORMATS["yolo"].split(source)
     found = [one for one in FORMATS["yolo"].read(split, Projection()) if not isinstance(one, Row)]
     assert sum(one.number for one in found if one.kind == yolo.UNMATCHED) == 1  # labels/c.txt

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.tables import DataFile, TableFile
+from recordmill.schemas.tables import TableFile
+from recordmill.transforms.functional.sources.data_files import DataFile
 from recordmill.transforms.storage.lakehouse.address import TableAddress
 from recordmill.transforms.storage.lakehouse.increment import History, added_files
 
@@ -25,7 +26,7 @@ def history(folder: Path, *snapshots: str) -> History:
             TableFile(
                 str(folder / name.rstrip("!")),
                 "parquet",
-                data_file=DataFile(b"", name[len(name.rstrip("!")) :].encode()),
+                options=DataFile(b"", name[len(name.rstrip("!")) :].encode()),
             )
             for name in names
         )
