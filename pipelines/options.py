@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import some
+from recordmill.schemas.findings import Finding, some
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import options_of
 from recordmill.schemas.option_values import Properties, parse_properties
@@ -28,6 +29,8 @@ from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, pres
 from recordmill.transforms.functional.rows.labels import is_class_name
 from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
+
+_TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
@@ -97,7 +100,22 @@ def with_implied_options(
         notes.append(
             "image paths: files with the same name in another Unicode form (NFC, NFD) are read"
         )
-    return config, replace(tables, recognized=(*tables.recognized, *notes))
+    findings = (*tables.findings, *_unused_splits(options, tables))
+    return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
+
+
+def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
+    """Yields a warning if tables have a column of splits that nothing reads."""
+    columns = [name for name in tables.columns if name.casefold() == SPLIT]
+    are_tables = all(file.format in _TABLES for file in tables.files)
+    if columns and are_tables and not tables.splits and options.get("split_column") is None:
+        yield Finding(
+            kind="unused_splits",
+            severity="warning",
+            text=f"the column {columns[0]!r} does not decide the splits",
+            hint=f"--split_column {shlex.quote(columns[0])} takes them from it, and "
+            "--split_column none does not",
+        )
 
 
 def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from recordmill.pipelines.findings.outcome import Outcome
-from recordmill.schemas.findings import Finding, counted, some
+from recordmill.schemas.findings import Finding, Severity, counted, some
 from recordmill.schemas.manifest import ClassDrift
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.statistics import EXAMPLES
@@ -17,6 +17,9 @@ _FEW = 10
 
 # Ratio of the largest to the smallest class above which class sizes are uneven.
 _UNEVEN_RATIO = 10
+
+# What programs write as text for a missing value.
+_NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
@@ -132,6 +135,48 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
             figures={"changed": len(changed), "classes": len(names)},
             examples=tuple((n, str(declared[n]), str(i)) for n, i in changed[:EXAMPLES]),
         )
+
+
+def doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
+    """Yields class names that differ in case only or look like no value, and negative ids."""
+    manifest = outcome.manifest
+    for feature in manifest.dataset_schema.class_features:
+        names = manifest.classes.get(feature, ())
+        folded = Counter(name.casefold() for name in names)
+        found = {
+            label for one in manifest.splits.values() for label in one.classes.get(feature, ())
+        }
+        if manifest.dataset_schema.features[feature].default is not None:
+            found.clear()
+        kinds: tuple[tuple[str, Severity, str, list[str]], ...] = (
+            (
+                "alike_classes",
+                "note",
+                "class names that differ only in case",
+                [name for name in names if folded[name.casefold()] > 1],
+            ),
+            (
+                "missing_value_classes",
+                "note",
+                "class names that look like a missing value",
+                [name for name in names if name.casefold() in _NO_VALUES],
+            ),
+            (
+                "negative_classes",
+                "warning",
+                "class ids below 0, which default: -1 in a schema declares as no label",
+                [str(label) for label in sorted(found) if label < 0],
+            ),
+        )
+        for kind, severity, what, examples in kinds:
+            if examples:
+                yield Finding(
+                    kind=kind,
+                    severity=severity,
+                    text=f"{feature!r} has {what} ({some(examples)})",
+                    feature=feature,
+                    examples=tuple(examples[:EXAMPLES]),
+                )
 
 
 def _numeric_names(

@@ -38,6 +38,7 @@ FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     classes.class_sizes,
     classes.class_drift,
     classes.class_names,
+    classes.doubtful_labels,
     inputs.base_version,
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import recordmill
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
@@ -52,3 +54,37 @@ def test_an_empty_group_is_a_message_that_names_the_option(tmp_path: Path) -> No
     (tmp_path / "a.csv").write_text("image,label,patient\n1.jpg,cat,\n")
     ended = convert(tmp_path / "a.csv", tmp_path / "out", "--group_column", "patient")
     assert "--group_column patient: empty; a row alone needs its own value" in ended.err
+
+
+def table(tmp_path: Path, *rows: str) -> Path:
+    for name in "abc":
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg(16, 12, ord(name)))
+    (tmp_path / "t.csv").write_text("\n".join(("image,label,split", *rows)) + "\n")
+    return tmp_path / "t.csv"
+
+
+ROWS = ("a.jpg,cat,train", "b.jpg,cat,test", "c.jpg,cat,")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), [("unused_splits", "warning")]),
+        (("--split_column", "none"), []),
+        (("--split_column", "split"), [("rows_without_split", "warning")]),
+        (
+            ("--split_column", "split", "--splits", "train=0.5,test=0.5"),
+            [("rows_without_split", "note")],
+        ),
+    ],
+    ids=str,
+)
+def test_rows_that_a_split_column_does_not_assign_are_findings(
+    flags: tuple[str, ...], expected: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    dataset = published(table(tmp_path, *ROWS), tmp_path / "out", *flags)
+    found = recordmill.open(dataset).findings
+    shown = [
+        (f.kind, f.severity) for f in found if f.kind in ("unused_splits", "rows_without_split")
+    ]
+    assert shown == expected

@@ -137,6 +137,7 @@ class Analysis:
     # The number of rows of each split, without rows that stay in their base shards; that of
     # `UNASSIGNED` rows if their splits depend on all rows.
     splits: Counter[str] = field(default_factory=Counter)
+    unsplit: int = 0  # the number of rows whose split column has no value
     labels: dict[str, LabelSet] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     # The boxes and outlines without stated units, by the block of the schema.
@@ -168,6 +169,7 @@ class Analysis:
         """Adds the result of another part of the rows."""
         self.rows += other.rows
         self.splits += other.splits
+        self.unsplit += other.unsplit
         self.columns.merge(other.columns)
         for feature, labels in other.labels.items():
             self.labels.setdefault(feature, LabelSet()).add(labels.found, feature)
@@ -211,6 +213,9 @@ class Analysis:
         """Counts the splits of rows, and adds the first ones by order to the sample."""
         found = _splits_and_orders(identities, analyzer, find)
         self.splits.update(split for split, _ in filter(None, found))
+        if analyzer.binding.split_column is not None:
+            stated = zip(identities.column("split"), found, strict=True)
+            self.unsplit += sum(assigned is not None and not split for split, assigned in stated)
         orders = {i: assigned[1] for i, assigned in enumerate(found) if assigned}
         if analyzer.schema.sequence:
             # Frames are sampled one by one, although a sequence has only one order hash.

@@ -61,7 +61,7 @@ def build_plan(
     rows = _rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     notes = _integral_floats(analysis, with_classes.classes)
-    source = _source(analyzer, notes, (*findings, *_empty_splits(analysis, analyzer)))
+    source = _source(analyzer, notes, (*findings, *_split_findings(analysis, analyzer)))
     if config.records_per_shard is not None:
         found: dict[str, list[int]] = {split: [] for split in splits}
         for split, start in shard_starts:
@@ -134,9 +134,20 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
             yield f"labels of {name!r} such as {written[0]} are read as integers"
 
 
-def _empty_splits(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:
-    """Yields each split that the source states without having a row for it."""
-    if analyzer.config.sample is None and not analyzer.config.append:
+def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:
+    """Yields rows without a split, and each split that the source states without a row for it."""
+    config = analyzer.config
+    if analysis.unsplit:
+        names = analyzer.ranges.names
+        where = f"by the shares of {', '.join(names)}" if len(names) > 1 else f"to {names[0]}"
+        yield Finding(
+            kind="rows_without_split",
+            severity="note" if len(names) > 1 else "warning",
+            text=f"{analysis.unsplit:,} of {analysis.rows:,} rows have no value in the split "
+            f"column {analyzer.binding.split_column!r}, and are assigned {where}",
+            figures={"rows": analysis.unsplit, "all": analysis.rows},
+        )
+    if config.sample is None and not config.append:
         for split in analyzer.stated_splits:
             if not analysis.splits[split]:
                 text = f"the input states the split {split!r}, but has no row for it"

@@ -13,6 +13,7 @@ from recordmill.pipelines.findings.classes import (
     class_ids,
     class_names,
     class_sizes,
+    doubtful_labels,
 )
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas import dataset_info
@@ -173,6 +174,31 @@ def test_ids_of_one_input_among_names_of_another_are_noted(ids: dict[str, int], 
     )
     found = [finding.kind for finding in class_names(Outcome(manifest))]
     assert found == ["numeric_class_names"] * notes
+
+
+@pytest.mark.parametrize(
+    ("names", "ids", "default", "kinds"),
+    [
+        (("Cat", "cat", "dog"), [0, 1], None, ["alike_classes"]),
+        (("cat", "nan"), [0, 1], None, ["missing_value_classes"]),
+        ((), [-1, 0, 1], None, ["negative_classes"]),
+        ((), [-1, 0, 1], -1, []),
+        (("cat", "dog"), [0, 1], None, []),
+    ],
+    ids=str,
+)
+def test_labels_that_may_not_be_meant_are_noted(
+    names: tuple[str, ...], ids: list[int], default: int | None, kinds: list[str]
+) -> None:
+    made = manifest(dict.fromkeys(ids, 20))
+    feature = made.dataset_schema.features["label"].model_copy(update={"default": default})
+    schema = made.dataset_schema.model_copy(
+        update={"features": {**made.dataset_schema.features, "label": feature}}
+    )
+    outcome = Outcome(
+        made.model_copy(update={"dataset_schema": schema, "classes": {"label": names}})
+    )
+    assert [finding.kind for finding in doubtful_labels(outcome)] == kinds
 
 
 def test_contradicting_class_ids_are_noted() -> None:

@@ -45,7 +45,10 @@ def test_a_plan():
     expected = Plan(
         ResolvedSchema(CLASSIFICATION, {"label": ("cat", "dog")}), {"test": 1, "train": 1}, 5
     )
-    assert build_plan(analyze(rows, asked), asked, {}) == expected
+    plan = build_plan(analyze(rows, asked), asked, {})
+    assert replace(plan, source=expected.source) == expected
+    assert plan.source is not None
+    assert [finding.kind for finding in plan.source.findings] == ["rows_without_split"]
 
 
 def test_a_plan_counts_the_records_that_stay():
