@@ -21,6 +21,8 @@ _UNEVEN_RATIO = 10
 # What programs write as text for a missing value.
 _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
 
+_NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
+
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 
@@ -148,25 +150,18 @@ def doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
         }
         if manifest.dataset_schema.features[feature].default is not None:
             found.clear()
+        alike = [name for name in names if folded[name.casefold()] > 1]
+        missing = [name for name in names if name.casefold() in _NO_VALUES]
+        negative = [str(label) for label in sorted(found) if label < 0]
         kinds: tuple[tuple[str, Severity, str, list[str]], ...] = (
-            (
-                "alike_classes",
-                "note",
-                "class names that differ only in case",
-                [name for name in names if folded[name.casefold()] > 1],
-            ),
+            ("alike_classes", "note", "class names that differ only in case", alike),
             (
                 "missing_value_classes",
                 "note",
                 "class names that look like a missing value",
-                [name for name in names if name.casefold() in _NO_VALUES],
+                missing,
             ),
-            (
-                "negative_classes",
-                "warning",
-                "class ids below 0, which default: -1 in a schema declares as no label",
-                [str(label) for label in sorted(found) if label < 0],
-            ),
+            ("negative_classes", "warning", _NEGATIVE, negative),
         )
         for kind, severity, what, examples in kinds:
             if examples:
