@@ -12,10 +12,15 @@ from recordmill.schemas.records import UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.transforms.functional.rows.placement import OUTSIDE
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
 from recordmill.transforms.functional.sources.voc import UNANNOTATED
+from recordmill.transforms.functional.sources.yolo import SEVERAL_SPLITS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
-SEVERITIES: dict[str, Severity] = {NO_SPLIT: "warning", UNANNOTATED: "warning"}
+SEVERITIES: dict[str, Severity] = {
+    NO_SPLIT: "warning",
+    UNANNOTATED: "warning",
+    SEVERAL_SPLITS: "warning",
+}
 
 
 def source_findings(outcome: Outcome) -> Iterator[Finding]:

@@ -56,6 +56,29 @@ def test_an_empty_group_is_a_message_that_names_the_option(tmp_path: Path) -> No
     assert "--group_column patient: empty; a row alone needs its own value" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("train", "val", "shown"),
+    [
+        ("images/one", "images/two", 0),
+        ("images/one", "images/one", 1),
+        ("images/one", "images", 1),
+        ("[images/one, images/two]", "images/two", 1),
+        ("train.txt", "val.txt", 1),
+    ],
+)
+def test_images_of_several_splits_are_counted(
+    train: str, val: str, shown: int, tmp_path: Path
+) -> None:
+    root = put(tmp_path / "in", a="one", b="two")
+    (root / "train.txt").write_text("images/one/a.jpg\nimages/two/b.jpg\n")
+    (root / "val.txt").write_text("images/two/b.jpg\n")
+    # The folder may be named by its own name, from above.
+    (root / "data.yaml").write_text(f"path: ..\\in\ntrain: {train}\nval: {val}\nnames: [cat]\n")
+    found = recordmill.open(published(root, tmp_path / "out")).findings
+    texts = [f.text for f in found if "several splits" in f.text and f.severity == "warning"]
+    assert [text.startswith("1 images that several") for text in texts] == [True] * shown
+
+
 def table(tmp_path: Path, *rows: str) -> Path:
     for name in "abc":
         (tmp_path / f"{name}.jpg").write_bytes(jpeg(16, 12, ord(name)))

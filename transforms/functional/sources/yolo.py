@@ -52,6 +52,7 @@ from recordmill.transforms.functional.values.boxes import (
 from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
+SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 UNLABELED = "images without a label file, read as images without objects"
 
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
@@ -312,6 +313,7 @@ class _Splits:
         self._tree, self._base = tree, classes.path
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
+        self._repeated: set[str] = set()  # images in the lists of several splits
         self.lists: set[str] = set()
         self.missing: dict[str, tuple[str, ...]] = {}
         self._by_name = file.options_of(YoloOptions).has_split_folders and not classes.splits
@@ -337,7 +339,17 @@ class _Splits:
                 found = _below(self._tree, line, self._base, posixpath.dirname(path))
                 folders[above] = posixpath.dirname(found)
             if image:
-                self._listed.setdefault(posixpath.join(folders[above], image), split)
+                name = posixpath.join(folders[above], image)
+                if self._listed.setdefault(name, split) != split:
+                    self._repeated.add(name)
+
+    def are_several(self, name: str) -> bool:
+        """Returns whether several splits name an image, of which `split_of` returns one."""
+        found = {self._listed[name]} if name in self._listed else set()
+        found |= {
+            s for folder, s in self._folders if folder == "." or name.startswith(f"{folder}/")
+        }
+        return name in self._repeated or len(found) > 1
 
     def split_of(self, name: str) -> str | None:
         """Returns the split of an image, or None."""
@@ -363,7 +375,8 @@ def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
             return posixpath.normpath(path[len(top.rstrip("/")) + 1 :])
     found = posixpath.normpath(path if _DRIVE.match(path) else posixpath.join(folder, path))
     if base and not base.startswith("/") and tree.has(posixpath.join(base, found)):
-        return posixpath.normpath(posixpath.join(base, found))
+        # `../pets` in the folder pets is this folder.
+        return posixpath.relpath(tree.path(posixpath.join(base, found)), tree.root)
     # As Ultralytics does, read ../train of a Roboflow export as train.
     while found.startswith("../"):
         found = found[3:]
@@ -386,6 +399,8 @@ def _row(
     if split is None and splits.are_declared and projection.has(SPLIT):
         yield SkippedInput.named(NO_SPLIT, [name])
         return
+    if projection.has(SPLIT) and splits.are_several(name):
+        yield SkippedInput.named(SEVERAL_SPLITS, [name])
     if label is None:
         yield SkippedInput.named(UNLABELED, [name])
     image = tree.path(name)
