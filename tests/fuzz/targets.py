@@ -24,14 +24,8 @@ from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_imag
 from recordmill.transforms.functional.images.source_image import examine
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import (
-    arrow,
-    coco,
     delimited,
-    json_lines,
-    parquet,
-    tfrecord,
     voc,
-    webdataset,
     yolo,
 )
 from recordmill.transforms.functional.sources.data_files import (
@@ -41,6 +35,7 @@ from recordmill.transforms.functional.sources.data_files import (
     with_names,
 )
 from recordmill.transforms.functional.sources.text_ranges import align, cut, is_large, scan
+from recordmill.transforms.storage.formats import FORMATS
 
 REJECTED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
 """Errors that `probe` may raise: see `recordmill.pipelines.input_tables._reading`."""
@@ -66,8 +61,9 @@ def _data_file() -> DataFile:
     return DataFile(encoded_template(pa.schema(fields), {"added": "x"}), deleted)
 
 
-def _table(reader: Any, format_: str, data_file: DataFile | None = None) -> Callable[[bytes], None]:
-    """Returns the fuzz target of a table reader."""
+def _table(known: Any, format_: str, data_file: DataFile | None = None) -> Callable[[bytes], None]:
+    """Returns the fuzz target of a format of files, whose readers are modules."""
+    reader = known.reader
     file = TableFile(f"t.{format_}", format_, options=data_file)
 
     def fuzz(data: bytes) -> None:
@@ -144,18 +140,11 @@ def yolo_labels(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "csv": _table(delimited, "csv"),
+    **{name: _table(known, name) for name, known in FORMATS.items() if not known.is_folder},
     "csv_ranges": csv_ranges,
-    "tsv": _table(delimited, "tsv"),
-    "jsonl": _table(json_lines, "jsonl"),
-    "parquet": _table(parquet, "parquet"),
-    "data_file": _table(parquet, "parquet", _data_file()),
-    "arrow": _table(arrow, "arrow"),
+    "data_file": _table(FORMATS["parquet"], "parquet", _data_file()),
     "schema": schema,
     "sniffing": sniffing,
-    "tar": _table(webdataset, "tar"),
-    "tfrecord": _table(tfrecord, "tfrecord"),
-    "coco": _table(coco, "coco"),
     "voc": voc_annotation,
     "yolo": yolo_labels,
 }

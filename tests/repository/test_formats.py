@@ -50,11 +50,6 @@ def test_the_reference_lists_every_format() -> None:
     assert columns | TEXT_TABLES == set(FORMATS)
 
 
-def test_the_page_of_the_design_lists_every_format() -> None:
-    listed = _names_in("docs/explanation/design.md", r"^AnalyzeTables +([a-z ]+?)  ")
-    assert listed == set(FORMATS)
-
-
 def test_every_format_has_a_fuzz_target_with_a_corpus() -> None:
     # Folders of classes have no content that is parsed, only names.
     assert set(FORMATS) - {"folder"} <= TARGETS.keys()

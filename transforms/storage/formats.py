@@ -1,8 +1,9 @@
 """Registry of the input formats: a new format is one module of functions and one line here.
 
 A module reads byte streams or file trees with three functions: `probe` returns the metadata of a
-source, `split` yields its splits, and `read` yields the rows of one split. None depends on Beam.
-A file tree is a folder with everything below it, on this machine or in an object store.
+source, `split` yields its splits, and `read` yields the rows of one split. `recognize` finds its
+sources: by the first bytes of a file, or the names in a folder. None depends on Beam. A file tree
+is a folder with everything below it, on this machine or in an object store.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
 
@@ -31,7 +32,6 @@ from recordmill.transforms.functional.sources import (
     webdataset,
     yolo,
 )
-from recordmill.transforms.functional.sources.arrow import FEATHER_1_SIGNATURE, FILE_SIGNATURE
 from recordmill.transforms.functional.sources.table_folders import is_spark_json, with_partition
 from recordmill.transforms.functional.sources.tree import Entries, Tree, Unlisted, is_hidden
 from recordmill.transforms.storage import record_folders
@@ -209,6 +209,12 @@ class _SplittableReader(_StreamReader, Protocol):
 class _TreeReader(Protocol):
     """A module that reads folders."""
 
+    def recognize(self, tree: Tree) -> tuple[TableFile, str] | None:
+        """Returns a folder with the layout of the format, and a description; None for others."""
+
+    def source_of(self, tree: Tree) -> TableFile:
+        """Returns a folder as a source, with its options, whatever its layout."""
+
     def probe(self, tree: Tree, file: TableFile) -> Probe: ...
 
     def split(
@@ -218,11 +224,18 @@ class _TreeReader(Protocol):
     def read(self, tree: Tree, split: SourceSplit, projection: Projection) -> Iterator[Read]: ...
 
 
+def _has_no_signature(head: bytes) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class _FileFormat:
     """A format of files, each read from start to end by one worker."""
 
     reader: _StreamReader
+    suffixes: tuple[str, ...]  # those of its files, in lower case, without a dot
+    # Returns whether a file has the format, by its first bytes.
+    recognize: Callable[[bytes], bool] = _has_no_signature
     is_folder: bool = False
 
     def probe(self, file: TableFile) -> Probe:
@@ -302,46 +315,34 @@ class _FolderFormat:
 
 
 FORMATS: dict[str, Format] = {
-    "csv": _FileFormat(delimited),
-    "tsv": _FileFormat(delimited),
-    "jsonl": _FileFormat(json_lines),
-    "parquet": _SplittableFileFormat(parquet),
-    "arrow": _FileFormat(arrow),
+    "csv": _FileFormat(delimited, ("csv",)),
+    "tsv": _FileFormat(delimited, ("tsv", "tab")),
+    "jsonl": _FileFormat(json_lines, ("jsonl", "ndjson")),
+    "parquet": _SplittableFileFormat(parquet, ("parquet", "pq"), parquet.recognize),
+    "arrow": _FileFormat(arrow, ("arrow", "feather"), arrow.recognize),
     "folder": _FolderFormat(class_folder),
-    "tar": _FileFormat(webdataset),
-    "tfrecord": _FileFormat(record_folders),
-    "coco": _FileFormat(coco),
+    "tar": _FileFormat(webdataset, ("tar", "tgz")),
+    "tfrecord": _FileFormat(
+        record_folders, ("tfrecord", "tfrecords", "tfrec", "record", "records"), is_tfrecord
+    ),
+    "coco": _FileFormat(coco, ("json",)),
     "voc": _FolderFormat(voc),
     "yolo": _FolderFormat(yolo),
 }
 
-
-_SUFFIXES = {
-    "csv": "csv",
-    "tsv": "tsv",
-    "tab": "tsv",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "parquet": "parquet",
-    "pq": "parquet",
-    "arrow": "arrow",
-    "feather": "arrow",
-    "tar": "tar",
-    "tgz": "tar",
-    "tfrecord": "tfrecord",
-    "tfrecords": "tfrecord",
-    "tfrec": "tfrecord",
-    "record": "tfrecord",
-    "records": "tfrecord",
-    "json": "coco",
-}
 _SHARD = re.compile(r"-\d+-of-\d+$")
-# Signatures take precedence over suffixes, which can be wrong or missing.
-_SIGNATURES = {
-    b"PAR1": "parquet",
-    FILE_SIGNATURE: "arrow",
-    FEATHER_1_SIGNATURE: "arrow",
-}
+
+
+def recognized_folder(tree: Tree) -> tuple[TableFile, str] | None:
+    """Returns a folder as a source of the first format that recognizes it, and a description."""
+    readers = (known.reader for known in FORMATS.values() if isinstance(known, _FolderFormat))
+    return next(filter(None, (reader.recognize(tree) for reader in readers)), None)
+
+
+def folder_source(tree: Tree, input_format: str) -> TableFile | None:
+    """Returns a folder as a source of a format; None if its sources are files."""
+    known = FORMATS[input_format]
+    return known.reader.source_of(tree) if isinstance(known, _FolderFormat) else None
 
 
 def format_of(path: str, head: bytes) -> str | None:
@@ -349,13 +350,13 @@ def format_of(path: str, head: bytes) -> str | None:
 
     Returns a name in `FORMATS`; None if neither is known. `head` is the first bytes of the file.
     """
-    for signature, found in _SIGNATURES.items():
-        if head.startswith(signature):
-            return found
-    if is_tfrecord(head):
-        return "tfrecord"
+    files = {name: known for name, known in FORMATS.items() if isinstance(known, _FileFormat)}
+    # Signatures take precedence over suffixes, which can be wrong or missing.
+    for name, known in files.items():
+        if known.recognize(head):
+            return name
     if is_spark_json(path):
         return "jsonl"
     # "x.tfrecord-00000-of-00010" has its suffix before the shard number.
-    stem = _SHARD.sub("", path.lower().removesuffix(".gz"))
-    return _SUFFIXES.get(stem.rpartition(".")[2])
+    suffix = _SHARD.sub("", path.lower().removesuffix(".gz")).rpartition(".")[2]
+    return next((name for name, known in files.items() if suffix in known.suffixes), None)

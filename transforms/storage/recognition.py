@@ -14,7 +14,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.functional.sources import coco, voc, yolo
+from recordmill.transforms.functional.sources import coco, yolo
 from recordmill.transforms.functional.sources.folder_layouts import (
     Layout,
     class_folders,
@@ -26,7 +26,13 @@ from recordmill.transforms.functional.sources.foreign_files import describe
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.storage.compression import HEAD_BYTES, unpacker_of
 from recordmill.transforms.storage.files import open_binary, ranged_size
-from recordmill.transforms.storage.formats import FORMATS, FileTree, format_of
+from recordmill.transforms.storage.formats import (
+    FORMATS,
+    FileTree,
+    folder_source,
+    format_of,
+    recognized_folder,
+)
 from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
 from recordmill.transforms.storage.lakehouse.delta import open_delta
 from recordmill.transforms.storage.lakehouse.iceberg import open_iceberg
@@ -72,19 +78,19 @@ def _folder(path: str, input_format: str, has_labels: bool) -> Layout:
     root = path.rstrip("/") or "/"
     tree = FileTree(root)
     if input_format == "auto":
+        if found := recognized_folder(tree):
+            return Layout((found[0],), found[1])
         layout = layout_of(tree, has_labels)
         return layout._replace(files=tuple(map(_with_size, layout.files)))
     if input_format == "folder":
         return class_folders(tree)
-    if input_format == "coco" and (found := coco_layout(tree)):
-        return found
-    if not FORMATS[input_format].is_folder:
-        raise UsageError(
-            f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
-        )
-    if input_format == "yolo":
-        return Layout((yolo.source_of(tree, yolo.yaml_of(tree)),))
-    return Layout((voc.source_of(tree),))
+    if input_format == "coco" and (of_coco := coco_layout(tree)):
+        return of_coco
+    if source := folder_source(tree, input_format):
+        return Layout((source,))
+    raise UsageError(
+        f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
+    )
 
 
 def _with_size(file: TableFile) -> TableFile:

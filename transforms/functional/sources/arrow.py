@@ -24,8 +24,8 @@ from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of
 from recordmill.transforms.functional.sources.nested_columns import select, selected
 from recordmill.transforms.functional.sources.parquet import probe_of_schema
 
-FILE_SIGNATURE = b"ARROW1"
-FEATHER_1_SIGNATURE = b"FEA1"
+_FILE_SIGNATURE = b"ARROW1"
+_FEATHER_1_SIGNATURE = b"FEA1"
 
 _MAGIC_BYTES = 8  # "ARROW1" and two bytes of padding
 _CONTINUATION = b"\xff" * 4
@@ -35,12 +35,17 @@ _END_OF_STREAM = _CONTINUATION + bytes(4)  # a continuation marker and a metadat
 _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError)
 
 
+def recognize(head: bytes) -> bool:
+    """Returns whether a file has the format, by its first bytes."""
+    return head.startswith((_FILE_SIGNATURE, _FEATHER_1_SIGNATURE))
+
+
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of a table from its schema.
 
     Raises UsageError if two columns have the same name, or the file is Feather version 1.
     """
-    if stream.peek(4)[:4] == FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
+    if stream.peek(4)[:4] == _FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
         raise UsageError(
             f"{file.path}: Feather version 1 is not supported. Rewrite it as version 2."
         )
@@ -87,7 +92,7 @@ class _Table(NamedTuple):
 def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
     """Opens a table for reading and closes it at the end of the context."""
     # IPC files begin with a signature; streams begin with their schema.
-    is_file = stream.peek(6)[:6] == FILE_SIGNATURE  # type: ignore[attr-defined]
+    is_file = stream.peek(6)[:6] == _FILE_SIGNATURE  # type: ignore[attr-defined]
     # Only uncompressed local files can be memory-mapped.
     is_local = isinstance(getattr(stream, "raw", None), io.FileIO)
     source = pa.memory_map(file.path) if is_local else pa.PythonFile(stream, "r")

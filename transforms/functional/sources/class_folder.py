@@ -49,6 +49,16 @@ class FolderOptions:
     has_split_folders: bool = False  # whether the folders at the top are splits
 
 
+def recognize(tree: Tree) -> tuple[TableFile, str] | None:
+    """Returns None: a folder that nothing else recognizes is read as class folders."""
+    return None
+
+
+def source_of(tree: Tree) -> TableFile:
+    """Returns a folder of images as a source."""
+    return TableFile(tree.root, "folder", options=FolderOptions(bool(split_folders(tree))))
+
+
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns of a folder of images.
 

@@ -1,4 +1,4 @@
-"""Recognizes the layout of a folder: COCO, VOC, YOLO, ImageFolder, or class folders.
+"""Recognizes the layout of a folder: COCO, tables beside images, or class folders.
 
 A folder becomes one source, or one for each annotation file. Only names are read, except for small
 files and the beginning of JSON files.
@@ -17,7 +17,7 @@ from recordmill.schemas.findings import Finding, some
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.statistics import EXAMPLES
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, TableFile
-from recordmill.transforms.functional.sources import class_folder, coco, voc, yolo
+from recordmill.transforms.functional.sources import class_folder, coco
 from recordmill.transforms.functional.sources.annotated_images import (
     annotated_source,
     check_no_class_list,
@@ -48,15 +48,11 @@ class Layout(NamedTuple):
 
 
 def layout_of(tree: Tree, has_labels: bool = False) -> Layout:
-    """Returns the layout of a folder.
+    """Returns the layout of a folder that is not one of a format of folders.
 
     `has_labels`: whether its rows are joined to a table, so that others in it do not matter. Raises
     UsageError if the folder has several layouts, or its tables have the labels.
     """
-    if voc.is_voc(tree):
-        return Layout((voc.source_of(tree),), "Pascal VOC")
-    if (yaml := yolo.yaml_of(tree)) or yolo.has_labels(tree):
-        return Layout((yolo.source_of(tree, yaml),), f"YOLO ({yaml})" if yaml else "YOLO")
     return coco_layout(tree) or (class_folders if has_labels else _with_tables)(tree)
 
 
@@ -85,20 +81,18 @@ def class_folders(tree: Tree) -> Layout:
     """Returns the layout of a folder with images in class folders."""
     splits = class_folder.split_folders(tree)
     findings = tuple(_doubtful_classes(tree, splits))
+    file = class_folder.source_of(tree)
     if splits:
-        file = TableFile(
-            tree.root, "folder", options=class_folder.FolderOptions(has_split_folders=True)
-        )
         return Layout((file,), "class folders within split folders", findings=findings)
     names = tree.entries().folders
     named = [name for name in names if name.lower() in SPLIT_NAMES]
     if not named:
-        return Layout((TableFile(tree.root, "folder"),), findings=findings)
+        return Layout((file,), findings=findings)
     others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
     what = "classes, not splits" if len(named) > 1 else "a class, not a split"
     text = f"class folders; {', '.join(named)}: {what}, because {why}"
-    return Layout((TableFile(tree.root, "folder"),), text, findings=findings)
+    return Layout((file,), text, findings=findings)
 
 
 def _doubtful_classes(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:

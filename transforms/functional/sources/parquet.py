@@ -211,6 +211,11 @@ def read_batches(
     )
 
 
+def recognize(head: bytes) -> bool:
+    """Returns whether a file has the format, by its first bytes."""
+    return head.startswith(b"PAR1")
+
+
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of a table from its footer.
 

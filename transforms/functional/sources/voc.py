@@ -82,12 +82,13 @@ class VocOptions:
     has_split_folders: bool = False  # whether folders named like splits are the splits
 
 
-def is_voc(tree: Tree) -> bool:
-    """Returns whether a folder has VOC's layout, directly or in its folders, as VOCdevkit has."""
+def recognize(tree: Tree) -> tuple[TableFile, str] | None:
+    """Returns a folder with VOC's layout, directly or in its folders, as VOCdevkit has; or None."""
     folders = tree.entries().folders
-    return _is_voc(tree, "", folders) or any(
+    is_voc = _is_voc(tree, "", folders) or any(
         _is_voc(tree, folder, tree.entries(folder).folders) for folder in folders
     )
+    return (source_of(tree), "Pascal VOC") if is_voc else None
 
 
 def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:

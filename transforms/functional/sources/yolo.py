@@ -110,8 +110,19 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     )
 
 
-def source_of(tree: Tree, yaml: str) -> TableFile:
-    """Returns a folder of labels as a source; `yaml` is its file of classes, or ""."""
+def recognize(tree: Tree) -> tuple[TableFile, str] | None:
+    """Returns a folder with class names and labels of YOLO, and a description; None for others."""
+    if (yaml := _yaml_of(tree)) or _has_labels(tree):
+        return source_of(tree, yaml), f"YOLO ({yaml})" if yaml else "YOLO"
+    return None
+
+
+def source_of(tree: Tree, yaml: str | None = None) -> TableFile:
+    """Returns a folder of labels as a source.
+
+    `yaml` is its file of classes, "" if it has none; it is looked for by default.
+    """
+    yaml = _yaml_of(tree) if yaml is None else yaml
     return TableFile(tree.root, "yolo", options=YoloOptions(yaml, bool(split_folders_of(tree))))
 
 
@@ -120,7 +131,7 @@ def split_folders_of(tree: Tree) -> tuple[str, ...]:
     return split_folders(tree, has_image_suffix)
 
 
-def yaml_of(tree: Tree) -> str:
+def _yaml_of(tree: Tree) -> str:
     """Returns the name of the data.yaml in a folder, or of Darknet's obj.data; "" if there is none.
 
     Raises UsageError if there are several with class names.
@@ -145,7 +156,7 @@ def _has_names(tree: Tree, name: str) -> bool:
     return isinstance(document, dict) and "names" in document
 
 
-def has_labels(tree: Tree) -> bool:
+def _has_labels(tree: Tree) -> bool:
     """Returns whether a folder without data.yaml has labels of YOLO, in a folder beside images/."""
     tops = ("", *(name for name in tree.entries().folders if name.lower() in SPLIT_NAMES))
     for top in tops:

@@ -8,7 +8,6 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, Projection, SourceSplit, TableFile
-from recordmill.transforms.functional.sources.folder_layouts import layout_of
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
 from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.storage.formats import FORMATS, FileTree
@@ -50,7 +49,7 @@ def test_xml_beside_images_is_voc_with_the_splits_of_its_folders(tmp_path: Path)
     files = {f"{name}.jpg": "" for name in names}
     files |= {f"{name}.xml": XML.format(f"{name[-1]}.jpg") for name in names}
     files |= {"other/9.xml": XML.format("9.jpg"), "README.txt": "notes"}
-    (file,), text, *_ = layout_of(put(tmp_path, files))
+    (file,), text, *_ = sources_of(put(tmp_path, files).root, "auto", has_images=True)
     assert file == TableFile(str(tmp_path), "voc", options=VocOptions(has_split_folders=True))
     assert text == "Pascal VOC (test/1.xml, …)"
     assert FORMATS["voc"].probe(file).splits == ("test", "train")
@@ -91,7 +90,7 @@ def test_xml_beside_images_is_voc_with_the_splits_of_its_folders(tmp_path: Path)
     ],
 )
 def test_text_beside_images_is_yolo_with_its_class_names(tmp_path, files, splits):
-    (file,), text, *_ = layout_of(put(tmp_path, files))
+    (file,), text, *_ = sources_of(put(tmp_path, files).root, "auto", has_images=True)
     assert (file.format, text[:4]) == ("yolo", "YOLO")
     probe = FORMATS["yolo"].probe(file)
     assert probe.classes["labels"].names == ((0, "cat"),)
@@ -126,7 +125,7 @@ def test_text_beside_images_is_yolo_with_its_class_names(tmp_path, files, splits
 def test_annotations_that_are_not_read_are_named_with_the_way_on(tmp_path, files, message):
     tree = put(tmp_path, files)
     with pytest.raises(UsageError, match=message) as raised:
-        layout_of(tree)
+        sources_of(tree.root, "auto", has_images=True)
     assert "add --input_format folder" in str(raised.value)
     for options in ({"input_format": "folder"}, {"input_format": "auto", "has_labels": True}):
         (file,) = sources_of(str(tmp_path), has_images=True, **options).files
@@ -143,13 +142,16 @@ def test_annotations_that_are_not_read_are_named_with_the_way_on(tmp_path, files
     ],
 )
 def test_other_files_do_not_matter(tmp_path, files):
-    assert layout_of(put(tmp_path, files)).files[0].format in ("folder", "csv")
+    assert sources_of(put(tmp_path, files).root, "auto", has_images=True).files[0].format in (
+        "folder",
+        "csv",
+    )
 
 
 def test_splits_of_yolo_that_do_not_exist_are_a_message(tmp_path: Path) -> None:
     files = {"images/1.jpg": "", "labels/1.txt": BOX}
     put(tmp_path, files | {"data.yaml": "train: C:\\a\\b\nval: nowhere\nnames: [cat]\n"})
-    (file,) = layout_of(FileTree(str(tmp_path))).files
+    (file,) = sources_of(str(tmp_path), "auto", has_images=True).files
     with pytest.raises(
         UsageError, match=r"data.yaml do not exist \(train: C:\\a\\b; val: nowhere\)"
     ):

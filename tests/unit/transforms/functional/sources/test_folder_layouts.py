@@ -14,6 +14,7 @@ from recordmill.transforms.functional.sources.folder_layouts import Layout, layo
 from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
 from recordmill.transforms.storage.formats import FileTree
+from recordmill.transforms.storage.recognition import sources_of
 
 COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
 YAML = "names: [cat]\n"
@@ -25,7 +26,7 @@ def found(root: Path, *names: str) -> Layout:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         text = {".json": COCO, ".yaml": YAML}.get(Path(name).suffix, "x")
         (root / name).write_text(text)
-    return layout_of(FileTree(str(root)))
+    return sources_of(str(root), "auto", has_images=True)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +49,7 @@ def found(root: Path, *names: str) -> Layout:
     ],
 )
 def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: Path) -> None:
-    file = TableFile(
-        str(tmp_path), "folder", options=FolderOptions(has_splits) if has_splits else None
-    )
+    file = TableFile(str(tmp_path), "folder", options=FolderOptions(has_splits))
     assert found(tmp_path, *names) == Layout((file,), text)
 
 
@@ -62,7 +61,7 @@ def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> 
     tree = FileTree(str(tmp_path))
     assert layout_of(tree) == Layout((metadata,), f"Hugging Face ImageFolder ({note})")
     (file,) = layout_of(tree, has_labels=True).files
-    assert file == TableFile(str(tmp_path), "folder")
+    assert file == TableFile(str(tmp_path), "folder", options=FolderOptions())
 
 
 @pytest.mark.parametrize(

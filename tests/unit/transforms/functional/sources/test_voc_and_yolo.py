@@ -222,7 +222,7 @@ def test_the_splits_of_voc_are_its_lists(tmp_path):
     xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in range(5)}
     lists = {"train": "0\n", "valid": "1 1\n\n", "trainval": "0\n1\n2\n", "cat_train": "4 -1\n"}
     tree = put(tmp_path, {**xml, **{f"ImageSets/Main/{k}.txt": v for k, v in lists.items()}})
-    assert voc.is_voc(tree)
+    assert voc.recognize(tree)
     assert FORMATS["voc"].probe(TableFile(tree.root, "voc")).splits == ("train", "valid")
     expected = {"0.jpg": "train", "1.jpg": "valid", "2.jpg": "trainval"}
     assert splits_of(tree, "voc") == (expected, 2)
@@ -269,7 +269,7 @@ def test_the_splits_of_yolo_are_those_of_its_yaml(train, val, expected, tmp_path
     lists |= {"windows.txt": "D:\\x\\images\\a\\b.jpg\r\n", "moved.txt": "data/images/a/b.jpg\n"}
     text = YAML.format(train=train, val=val)
     tree = put(tmp_path, {"pets.yaml": text, "readme.yaml": "a: 1", **IMAGES, **lists})
-    assert yolo.yaml_of(tree) == "pets.yaml"
+    assert yolo.source_of(tree).options == yolo.YoloOptions("pets.yaml")
     assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 2 - len(expected))
 
 
@@ -295,13 +295,13 @@ def test_a_yaml_may_describe_another_folder(tmp_path):
 def test_several_yaml_files_with_names_are_ambiguous(tmp_path):
     tree = put(tmp_path, {"a.yaml": "names: [a]", "b.yaml": "names: [b]"})
     with pytest.raises(UsageError, match=r"a\.yaml, b\.yaml\. Name one of them, as in --input /"):
-        yolo.yaml_of(tree)
+        yolo.recognize(tree)
 
 
 def test_folders_are_splits_of_yolo_without_a_yaml(tmp_path):
     images = {"images/train/b.jpg": b"", "images/c.jpg": b""}
     tree = put(tmp_path, {"labels/train/b.txt": "", "classes.txt": "cat", **images})
-    assert yolo.has_labels(tree)
+    assert yolo.recognize(tree)
     assert splits_of(tree, "yolo") == ({"images/train/b.jpg": "train"}, 1)
     everything = {"images/train/b.jpg": None, "images/c.jpg": None}
     assert splits_of(tree, "yolo", columns=("image",)) == (everything, 0)
