@@ -11,6 +11,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    FailFast,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -75,7 +76,8 @@ class SplitEntry(SplitCounts):
 
     # Number of occurrences by feature and class id.
     classes: dict[str, dict[int, Count]] = Field(default_factory=dict)
-    shards: tuple[ShardEntry, ...]  # its shards, in order
+    # Its shards, in order. Each error keeps its input: 1 MB of empty objects would take 2 GB.
+    shards: Annotated[tuple[ShardEntry, ...], FailFast()]
 
     @model_validator(mode="after")
     def _sum_classes(self) -> SplitEntry:

@@ -18,6 +18,7 @@ from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
+from recordmill.transforms.storage import published
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import commit_marker
 from tests.unit.pipelines.run.test_target import INDEX, SHARD, VERIFIED, manifest, put_dataset
@@ -209,3 +210,17 @@ def test_damaged_records_are_named_first(dataset: Path, monkeypatch: pytest.Monk
     (dataset / "_SUCCESS").write_bytes(b"")
     files = [problem.file for problem in verify_dataset(str(dataset), "parse")[1]]
     assert (files[0], files[-1]) == (SHARD, "manifest.json")
+
+
+@pytest.mark.parametrize("kind", ["shards", "names", "missing"])
+def test_invalid_values_are_not_kept_with_an_error_each(kind: str) -> None:
+    document = json.loads(json.dumps(DOCUMENT))
+    if kind == "shards":
+        next(iter(document["splits"].values()))["shards"] = [{}] * 1000
+    else:
+        document.update({f"{i}": {} for i in range(1000)})
+        if kind == "missing":
+            del document["format_version"]
+    with pytest.raises(ValidationError) as raised:
+        published._parse_manifest(json.dumps(document).encode())
+    assert raised.value.error_count() < 20

@@ -9,9 +9,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import VerificationFailed
@@ -197,10 +198,29 @@ def _parse_manifest(data: bytes) -> Manifest:
     collects = gc.isenabled()
     gc.disable()
     try:
+        if (found := _without_needed_names(data)) is not None:
+            return Manifest.model_validate(found)
         return Manifest.model_validate_json(data)
     finally:
         if collects:
             gc.enable()
+
+
+def _without_needed_names(data: bytes) -> dict[str, Any] | None:
+    """Returns the document without most unknown fields if it has any, or lacks one; else None.
+
+    From JSON, the error for each such field would keep a copy of the whole document.
+    """
+    try:
+        found = from_json(data)
+    except ValueError:
+        return None  # validation describes it
+    known = Manifest.model_fields
+    needed = {name for name, field in known.items() if field.is_required()}
+    if not isinstance(found, dict) or needed <= found.keys() <= known.keys():
+        return None
+    unknown = [name for name in found if name not in known][:1]
+    return {name: found[name] for name in (*known, *unknown) if name in found}
 
 
 def current_folder(directory: str) -> str:
