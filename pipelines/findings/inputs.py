@@ -10,9 +10,8 @@ from recordmill.schemas import layout
 from recordmill.schemas.findings import Finding, Severity, counted, some
 from recordmill.schemas.records import UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.transforms.functional.rows.placement import OUTSIDE
-from recordmill.transforms.functional.sources.tree import NO_SPLIT
+from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.voc import UNANNOTATED
-from recordmill.transforms.functional.sources.yolo import SEVERAL_SPLITS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".

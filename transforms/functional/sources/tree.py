@@ -13,6 +13,7 @@ from recordmill.schemas.tables import SPLIT_NAMES, SourceSplit, TableFile
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
+SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 
 # Files per source split: few enough for a folder to keep many workers busy, and enough to make the
 # cost of a split negligible.

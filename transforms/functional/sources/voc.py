@@ -34,6 +34,7 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
+    SEVERAL_SPLITS,
     Tree,
     split_folders,
     split_named,
@@ -156,6 +157,7 @@ def read(
     """Yields the row of each annotated image, or its reject."""
     folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
     listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
+    repeated = set[tuple[str, str]]()  # (folder of annotations, id) in the lists of several splits
     has_splits = projection.has(SPLIT)
     has_split_folders = split.file.options_of(VocOptions).has_split_folders
     by_folder = has_splits and has_split_folders
@@ -163,7 +165,7 @@ def read(
         folder, id_ = posixpath.dirname(name), stem_of(name)
         if folder not in folders:
             folders[folder] = _image_folder(tree, folder)
-            listed[folder] = _listed_splits(tree, folder) if has_splits else {}
+            listed[folder] = _listed_splits(tree, folder, repeated) if has_splits else {}
         path = tree.path(name)
         by_name = split_named(name) if by_folder else None
         of_image = listed[folder].get(id_) if listed[folder] else by_name
@@ -171,6 +173,8 @@ def read(
             # Lists name the images of the task: half of VOC2012.
             yield SkippedInput.named(UNLISTED if listed[folder] else NO_SPLIT, [name])
             continue
+        if (folder, id_) in repeated:
+            yield SkippedInput.named(SEVERAL_SPLITS, [name])
         try:
             with tree.open(name) as stream:
                 values = parse(stream.read(_MAX_BYTES), projection.drops_boxes)
@@ -278,8 +282,11 @@ def _list_folder(folder: str) -> str:
     return posixpath.normpath(posixpath.join(folder, "..", _LISTS)) if folder else _LISTS
 
 
-def _listed_splits(tree: Tree, folder: str) -> dict[str, str]:
-    """Returns the split of each id in the lists for a folder of annotations."""
+def _listed_splits(tree: Tree, folder: str, repeated: set[tuple[str, str]]) -> dict[str, str]:
+    """Returns the split of each id in the lists for a folder of annotations.
+
+    `repeated`: collects the folder and id of those that are in several.
+    """
     lists, found = _list_folder(folder), dict[str, str]()
     files = tree.entries(lists).files
     for split in _SPLITS:
@@ -288,7 +295,9 @@ def _listed_splits(tree: Tree, folder: str) -> dict[str, str]:
         with tree.open(posixpath.join(lists, f"{split}.txt")) as stream:
             lines = stream.read(_MAX_BYTES).decode("utf-8-sig", "backslashreplace").splitlines()
         for line in filter(str.strip, lines):
-            found.setdefault(line.split()[0], split)
+            id_ = line.split()[0]
+            if found.setdefault(id_, split) != split and split != "trainval":
+                repeated.add((folder, id_))
     return found
 
 

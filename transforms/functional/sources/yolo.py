@@ -35,6 +35,7 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
+    SEVERAL_SPLITS,
     Tree,
     split_folders,
     split_named,
@@ -52,7 +53,6 @@ from recordmill.transforms.functional.values.boxes import (
 from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
-SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 UNLABELED = "images without a label file, read as images without objects"
 
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)

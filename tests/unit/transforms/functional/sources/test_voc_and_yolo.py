@@ -14,7 +14,7 @@ from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
-from recordmill.transforms.functional.sources.tree import NO_SPLIT
+from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.yolo import Classes
 from recordmill.transforms.storage.formats import FORMATS, FileTree
 
@@ -239,6 +239,15 @@ def test_images_without_an_annotation_are_counted(annotations, bare, tmp_path):
     found = voc.split(tree, TableFile(tree.root, "voc"))
     skipped = [(p.kind, *p.names) for p in found if isinstance(p, SkippedInput)]
     assert skipped == [(voc.UNANNOTATED, *bare)] * bool(bare)
+
+
+def test_ids_in_several_lists_of_voc_are_counted(tmp_path):
+    xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in range(3)}
+    lists = {"train": "0\n1\n", "val": "1\n2\n", "trainval": "0\n1\n2\n"}
+    tree = put(tmp_path, {**xml, **{f"ImageSets/Main/{k}.txt": v for k, v in lists.items()}})
+    (split,) = voc.split(tree, TableFile(tree.root, "voc"))
+    found = [part for part in voc.read(tree, split, Projection()) if isinstance(part, SkippedInput)]
+    assert found == [SkippedInput(SEVERAL_SPLITS, 1, ("Annotations/1.xml",))]
 
 
 YAML = "path: ../datasets/pets\ntrain: {train}\nval: {val}\nnames: [cat, dog]\n"
