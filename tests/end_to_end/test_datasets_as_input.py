@@ -237,6 +237,8 @@ def test_ids_without_names_do_not_become_other_classes(tmp_path: Path) -> None:
     assert "count from 1 by the convention" in ended.err
     only = published(unnamed, tmp_path / "out")
     assert [e["image/object/class/label"] for e in readers.examples(only, "train")] == [[2]]
+    run = json.loads((only / "run.json").read_bytes())
+    assert "unnamed_classes" in [finding["kind"] for finding in run["findings"]]
 
 
 def test_what_differs_between_schemas_is_named(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ def build_plan(
     rows = _rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     notes = _integral_floats(analysis, with_classes.classes)
-    source = _source(analyzer, notes, (*findings, *_split_findings(analysis, analyzer)))
+    source = _source(
+        analyzer, notes, (*findings, *_unnamed(analyzer), *_split_findings(analysis, analyzer))
+    )
     if config.records_per_shard is not None:
         found: dict[str, list[int]] = {split: [] for split in splits}
         for split, start in shard_starts:
@@ -132,6 +134,19 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
         written = sorted(label for label in labels.found if isinstance(label, str))
         if written and not classes.get(name):
             yield f"labels of {name!r} such as {written[0]} are read as integers"
+
+
+def _unnamed(analyzer: Analyzer) -> Iterator[Finding]:
+    """Yields the features whose class ids have no names in any TFRecord file."""
+    for feature, found in analyzer.declared.items():
+        if found.unnamed and not found.names and analyzer.config.class_names is None:
+            yield Finding(
+                kind="unnamed_classes",
+                severity="note",
+                text=f"the class ids in {found.unnamed!r} are kept as they are, because nothing "
+                "beside the files names them",
+                feature=feature,
+            )
 
 
 def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:
