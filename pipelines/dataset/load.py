@@ -100,10 +100,7 @@ def load(
     shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
     records = _Order(shuffle, seed, shuffle_buffer, parallel_shards).apply(shards).repeat(epochs)
     chosen = _Selection(shards.manifest.dataset_schema, features, as_supervised, channels, dtype)
-    if decode and chosen.has_image:
-        warn_of_lost_bits(shards.manifest.images, dtype, "load")
-    examples = _Examples(shards.manifest, chosen, chosen.decoder(size) if decode else None)
-    return examples.of(records, shards.first_record(), batch_size, drop_remainder)
+    return chosen.examples(shards, decode, size).of(records, batch_size, drop_remainder)
 
 
 @dataclass(frozen=True)
@@ -269,6 +266,13 @@ class _Selection:
         """Whether the image is among the features."""
         return self.schema.image_feature in self.names_in_order
 
+    def examples(self, shards: _Shards, decode: bool, resize: Resize | None) -> _Examples:
+        """Returns what parses the records of shards, and decodes their images if asked to."""
+        if decode and self.has_image:
+            # The caller of `load` is two frames above.
+            warn_of_lost_bits(shards.manifest.images, self.dtype, "load", stacklevel=4)
+        return _Examples(shards, self, self.decoder(resize) if decode else None)
+
     def decoder(self, resize: Resize | None) -> ImageDecoder | None:
         """Returns the decoder of the image and its mask, if either is among the features.
 
@@ -303,7 +307,7 @@ class _Selection:
 class _Examples:
     """Parses and decodes serialized examples."""
 
-    manifest: Manifest
+    shards: _Shards
     selection: _Selection
     decoder: ImageDecoder | None
     spec: dict[str, Any] = field(init=False)
@@ -314,10 +318,8 @@ class _Examples:
         needed = (
             tuple(self.selection.schema.features) if self.decoder else self.selection.names_in_order
         )
-        spec, frames = (
-            _context_spec(self.manifest.resolved),
-            _frame_features_spec(self.manifest.resolved),
-        )
+        resolved = self.shards.manifest.resolved
+        spec, frames = _context_spec(resolved), _frame_features_spec(resolved)
         # The only way to set a field of a frozen dataclass.
         object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
         object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
@@ -326,23 +328,17 @@ class _Examples:
     def _sequences(self) -> bool:
         return self.selection.schema.sequence is not None
 
-    def _of_one_size(self, first: tf.data.Dataset) -> _Examples:
+    def _of_one_size(self) -> _Examples:
         """Returns a copy that checks that all images have the size of the first one."""
         if self.decoder is None or self._sequences:
             return self
-        decoder = self.decoder.of_one_size(first, self._parsed)
-        return _Examples(self.manifest, self.selection, decoder)
+        decoder = self.decoder.of_one_size(self.shards.first_record(), self._parsed)
+        return _Examples(self.shards, self.selection, decoder)
 
-    def of(
-        self, records: tf.data.Dataset, first: tf.data.Dataset, size: int | None, drop: bool
-    ) -> tf.data.Dataset:
-        """Returns the parsed and decoded examples of serialized records.
+    def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
+        """Returns parsed and decoded examples: in batches of a size, or one by one.
 
-        Args:
-            records: serialized examples.
-            first: the first of them, for the size of the images in batches.
-            size: the number of records per batch; None for single examples.
-            drop: whether to leave out the last batch if it is smaller.
+        The last batch is dropped if it is smaller and `drop` is set.
         """
         if size is None:
             return _mapped(records, self._one).prefetch(tf.data.AUTOTUNE)
@@ -350,7 +346,7 @@ class _Examples:
             # Parsing a batch in one call is far cheaper than parsing record by record.
             batches = records.batch(size, drop_remainder=drop)
             return _mapped(batches, lambda batch: self.selection.of(self._all_parsed(batch)))
-        examples = _mapped(records, self._of_one_size(first)._one)
+        examples = _mapped(records, self._of_one_size()._one)
         ragged = (
             isinstance(self.spec.get(n), tf.io.RaggedFeature) for n in self.selection.names_in_order
         )

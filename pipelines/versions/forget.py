@@ -85,19 +85,8 @@ def forget(
 ) -> Forgotten:
     """Publishes a version without some records, and finds the older versions that have them.
 
-    Args:
-        directory: the folder of the newest version, or that of all versions, DIR/NAME.
-        keys: the keys of the records.
-        options: pipeline options of Beam.
-        run_job: runs a job, as convert does.
-        version: the new version; None for the next number.
-        allow_missing: whether to ignore keys that no record has.
-        interrupt: records whether the process received a signal.
-        command: the command line, for run.json.
-
-    Raises:
-        UsageError: if there is no such dataset or record, or if no record would be left.
-        RecordmillError: if the run failed.
+    `directory` is the folder of the newest version, or that of all versions. Raises UsageError if
+    there is no such dataset or record, or if no record would be left.
     """
     selection = select(directory, keys)
     if not allow_missing:

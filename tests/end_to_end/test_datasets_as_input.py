@@ -345,7 +345,8 @@ def test_names_of_scripts_state_splits(tmp_path: Path) -> None:
     assert {*readers.splits(dataset)} == {"train", "val", "test"}
     write(tmp_path / "in/more.record", example(image=jpeg(9, 9, 9), label=1))
     ended = convert(tmp_path / "in/*", tmp_path / "out", name="more")
-    assert "warning: the splits train, val, test of some files are not kept" in ended.out
+    assert ended.code == 2
+    assert "other inputs state train, val, test" in ended.err
 
 
 def test_unlabeled_records_stay_unlabeled(tmp_path: Path) -> None:

@@ -40,14 +40,16 @@ def check_pixel_type(dtype: str) -> None:
         raise UsageError(f"dtype={dtype!r}: expected one of {', '.join(get_args(PixelType))}")
 
 
-def warn_of_lost_bits(images: Mapping[str, int], dtype: PixelType, reader: str) -> None:
+def warn_of_lost_bits(
+    images: Mapping[str, int], dtype: PixelType, reader: str, stacklevel: int = 3
+) -> None:
     """Warns once per reader if images of 16 bits, by the counts of a manifest, are read as 8."""
     if dtype == "uint8" and (count := images.get(SIXTEEN_BITS, 0)):
         what = "1 image has" if count == 1 else f"{count:,} images have"
         warnings.warn(
             f"{what} 16 bits per sample, of which uint8 returns the high byte. Read them with "
             f'{reader}(…, dtype="uint16"), or pass decode=False for the stored bytes.',
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 
