@@ -20,6 +20,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.shard_format import SUFFIX_PATTERN
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources import tfrecord
@@ -43,7 +44,7 @@ _ITEM = re.compile(r"item\s*\{(.*?)\}", re.DOTALL)
 _ID = re.compile(r"\bid\s*:\s*(\d+)")
 _NAME = re.compile(r"""\b(?:name|display_name)\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)")""")
 _VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
-_RECORDS = re.compile(r"\.(tfrecords?|tfrec|records?)(-\d+-of-\d+)?(\.gz)?$")
+_RECORDS = re.compile(rf"\.(tfrecords?|tfrec|records?)(-\d+-of-\d+)?{SUFFIX_PATTERN}$")
 _NUMBERED = re.compile(r"(\d+):(.+)")
 
 

@@ -40,7 +40,7 @@ from recordmill.transforms.functional.sources.record_columns import (
 from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 
 _HEAD_RECORDS = 100
-_SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+(?:\.gz)?")
+_SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+")
 
 # The names that scripts give: train.record, pets_val.record-00000-of-00010, train-00000-of-01024.
 _SPLIT_OF_SCRIPT = re.compile(

@@ -1,0 +1,75 @@
+"""A format of shards is added in the one file that docs/contributing.md names."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from recordmill.schemas.shard_format import SHARD_FORMATS
+
+ROOT = Path(__file__).parents[2]
+FILE = "schemas/shard_format.py"
+
+XZ = """        ShardFormat(
+            name="xz",
+            suffix=".xz",
+            beam="lzma",
+            tensorflow=None,
+            media_types=("application/x-xz",),
+            in_tfds=False,
+            seekable=False,
+            damage=(EOFError, lzma.LZMAError),
+            signature=b"\\xfd7zXZ",
+            unpack=lambda stream: cast("BinaryIO", lzma.LZMAFile(stream)),
+        ),
+"""
+
+
+def _with_xz(folder: Path) -> Path:
+    """Returns a copy of the package that has one more format."""
+    package = folder / "recordmill"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "recordmill", package, ignore=ignored)  # follows the links
+    file = package / FILE
+    text = file.read_text("utf-8")
+    for old, new in (
+        ("import gzip\n", "import gzip\nimport lzma\n"),
+        ('Literal["none", "gzip"]', 'Literal["none", "gzip", "xz"]'),
+        ("    )\n}\n", f"{XZ}    )\n}}\n"),
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    file.write_text(text, "utf-8")
+    return folder
+
+
+def test_the_page_names_the_file() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
+    section = page.partition("## Add a shard format")[2].partition("\n## ")[0]
+    assert f"`{FILE}`" in section
+    assert list(SHARD_FORMATS) == ["none", "gzip"], "give the test a name that is free"
+
+
+def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
+    copy = _with_xz(tmp_path / "copy")
+    (tmp_path / "rows.csv").write_text("key,size\n" + "".join(f"{i},{i}\n" for i in range(90)))
+
+    def run(*arguments: object) -> str:
+        command = [sys.executable, *map(str, arguments)]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=copy, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    rows, output = tmp_path / "rows.csv", tmp_path / "out"
+    files = ("--input", rows, "--output", output, "--name", "sizes", "--schema", "tabular")
+    options = ("--key_column", "key", "--num_shards", "2", "--compression", "xz")
+    run("-m", "recordmill", "convert", *files, *options)
+    (dataset,) = (output / "sizes").iterdir()
+    shards = sorted(path.name for path in dataset.glob("*tfrecord*"))
+    assert [name[-3:] for name in shards] == [".xz"] * 2
+    run("-m", "recordmill", "verify", dataset)
+    assert "size" in run("-m", "recordmill", "inspect", dataset, "--key", "42")
+    code = f"import recordmill; print(len(list(recordmill.load({str(dataset)!r}))))"
+    assert run("-c", code).split() == ["90"]
