@@ -17,7 +17,8 @@ from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.compression import decompressed
-from recordmill.transforms.storage.local_files import LOCAL, NotRegularError
+from recordmill.transforms.storage.local_files import NotRegularError
+from recordmill.transforms.storage.local_store import LOCAL
 from recordmill.transforms.storage.stores.hdfs import HDFS, is_hdfs
 from recordmill.transforms.storage.stores.objects import OBJECTS, parse
 from recordmill.transforms.storage.stores.options import max_image_bytes

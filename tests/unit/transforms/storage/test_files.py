@@ -15,7 +15,8 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.shards.shard_task import ABSENT, file_version_tags
 from recordmill.transforms.storage import files, local_files
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.local_files import LOCAL, ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.local_store import LOCAL
 from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.hdfs import HDFS
 from recordmill.transforms.storage.stores.objects import OBJECTS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.storage import local_files
+from recordmill.transforms.storage import local_store
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.storage.local_files import LOCAL
+from recordmill.transforms.storage.local_store import LOCAL
 
 NAMES = ["[1].jpg", "a/1.jpg", "a/b/.hidden", "a/b/2.jpg"]
 
@@ -35,11 +35,11 @@ def test_concurrent_writes_of_one_file_both_succeed(
     path, replace = tmp_path / "train-00000.json", os.replace
 
     def replace_late(source: str, target: str) -> None:
-        monkeypatch.setattr(local_files.os, "replace", replace)
+        monkeypatch.setattr(local_store.os, "replace", replace)
         write_bytes(str(path), b"the other attempt")
         replace(source, target)
 
-    monkeypatch.setattr(local_files.os, "replace", replace_late)
+    monkeypatch.setattr(local_store.os, "replace", replace_late)
     write_bytes(str(path), b"this attempt")
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {path.name: b"this attempt"}
 
@@ -55,7 +55,7 @@ def test_a_failed_write_keeps_the_existing_file(
     def fail(source: str, target: str) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), target)
 
-    monkeypatch.setattr(local_files.os, "replace", fail)
+    monkeypatch.setattr(local_store.os, "replace", fail)
     with pytest.raises(PermissionError):
         write_bytes(str(path), b"after")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
