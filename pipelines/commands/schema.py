@@ -24,7 +24,7 @@ from recordmill.transforms.storage.published import newest_version
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 
 
-def snippets(dataset: Dataset) -> dict[str, str]:
+def _snippets(dataset: Dataset) -> dict[str, str]:
     """Returns code that reads the first split, by library; libraries that cannot are left out."""
     schema, path = dataset.manifest.dataset_schema, repr(dataset.directory)
     split = repr("train" if "train" in dataset.splits else next(iter(dataset.splits), "train"))
@@ -65,7 +65,7 @@ def _tf_data(dataset: Dataset, schema: Schema, split: str) -> str:
     kind = dataset.shard_format.tensorflow
     compressed = f', compression_type="{kind}"' if kind else ""
     shards = dataset.path(f"{dataset.manifest.name}-{split[1:-1]}.tfrecord-*")
-    parsed = [f"    {line}" for line in parse_code(schema).split("\n")]
+    parsed = [f"    {line}" for line in _parse_code(schema).split("\n")]
     last = parsed.pop().strip()
     result = "example" if schema.sequence is None else "example, frames"
     decode = []
@@ -111,7 +111,7 @@ records = recordmill.Records({path}, {split}, transform=pair)
 loader = DataLoader(records, batch_size=32, shuffle=True, num_workers=2)"""
 
 
-def parse_code(schema: Schema) -> str:
+def _parse_code(schema: Schema) -> str:
     """Returns TensorFlow code that parses the records of a schema."""
     lines = [
         f"    {name!r}: {_spec(feature)}," for name, feature in schema.context_features.items()
@@ -196,7 +196,7 @@ def _as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
             "version": dataset.manifest.version,
             "splits": {name: split.records for name, split in dataset.splits.items()},
             "classes": dataset.classes,
-            "snippets": snippets(dataset),
+            "snippets": _snippets(dataset),
         }
     return document
 
@@ -214,7 +214,7 @@ def _show_dataset(terminal: Terminal, dataset: Dataset) -> None:
         more = len(names) - len(shown)
         tail = f", and {more:,} more in {layout.labels_name(feature)}" if more else ""
         terminal.lines(("", f"Classes of {feature}: {', '.join(shown)}{tail}"))
-    for name, code in snippets(dataset).items():
+    for name, code in _snippets(dataset).items():
         terminal.lines(("", f"# {name}", "", *code.split("\n")))
 
 
@@ -227,7 +227,7 @@ def _show_schema(terminal: Terminal, schema: Schema) -> None:
         return
     _show_features(terminal, schema)
     terminal.lines(("", f"Columns: {', '.join(_columns_of(schema)) or 'none'}", ""))
-    terminal.lines(parse_code(schema).split("\n"))
+    terminal.lines(_parse_code(schema).split("\n"))
 
 
 def _show_features(terminal: Terminal, schema: Schema) -> None:

@@ -94,8 +94,7 @@ def load(
         parallel_shards: shards read concurrently; by default 16 if shuffled, otherwise 1.
 
     Raises:
-        VerificationFailed: if no dataset is published there, or a record is longer than its shard.
-        UsageError: if an option is not valid, or not supported by the dataset.
+        RecordmillError: if no valid dataset is published there, or an option is not supported.
     """
     shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
     records = _Order(shuffle, seed, shuffle_buffer, parallel_shards).apply(shards).repeat(epochs)

@@ -150,7 +150,7 @@ class Records:
             UsageError: if records have no class, or several.
         """
         ids = self._index.class_ids()[np.asarray(self._rows, np.int64)]
-        weights = {NO_CLASS: 0.0, **balanced_weights(ids)}
+        weights = {NO_CLASS: 0.0, **_balanced_weights(ids)}
         found, of_records = np.unique(ids, return_inverse=True)
         return np.array([weights[number] for number in found.tolist()])[of_records]
 
@@ -266,7 +266,7 @@ def class_weights(dataset: Dataset, split: str) -> dict[int, float]:
     """
     ids = class_ids(dataset, dataset.select(split))
     names = dataset.manifest.classes[dataset.manifest.dataset_schema.named_features[0]]
-    return {**dict.fromkeys(range(len(names)), 0.0), **balanced_weights(ids)}
+    return {**dict.fromkeys(range(len(names)), 0.0), **_balanced_weights(ids)}
 
 
 def class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
@@ -293,7 +293,7 @@ def class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
     return np.take([*ids, NO_CLASS], rows)  # -1 selects the last: no class
 
 
-def balanced_weights(ids: np.ndarray) -> dict[int, float]:
+def _balanced_weights(ids: np.ndarray) -> dict[int, float]:
     """Returns the weight of each class, as scikit-learn computes `class_weight="balanced"`.
 
     It is records / (classes * records of the class), over the classes that occur. `ids` are the

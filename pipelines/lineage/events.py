@@ -79,7 +79,7 @@ def _name_of(path: str) -> DatasetName:
     return DatasetName(f"{scheme}://{authority}", below.strip("/") or "/")
 
 
-def tables_of(config: ConvertConfig, snapshots: Sequence[TableSnapshot] = ()) -> tuple[Input, ...]:
+def _tables_of(config: ConvertConfig, snapshots: Sequence[TableSnapshot] = ()) -> tuple[Input, ...]:
     """Returns the tables that a run reads, with those of labels, but without a base version.
 
     The files of a pattern are one dataset: the folder before the first wildcard.
@@ -104,13 +104,13 @@ def _lakehouse_table(snapshot: TableSnapshot) -> Input:
     return Input(name, str(snapshot.id))
 
 
-def base_dataset(base: Base) -> Input:
+def _base_dataset(base: Base) -> Input:
     """Returns the dataset of a base version, with the name of all versions."""
     namespace, name = _name_of(base.directory)
     return Input(DatasetName(namespace, posixpath.dirname(name)), base.manifest.version)
 
 
-def output_of(config: ConvertConfig) -> DatasetName:
+def _output_of(config: ConvertConfig) -> DatasetName:
     """Returns the name of the dataset that a run writes, which all of its versions have."""
     return _name_of(layout.join(config.output, config.name))
 
@@ -221,7 +221,7 @@ def _inputs(
     source: RunSource, record: RunRecord, manifest: Manifest | None, by: str
 ) -> Iterator[InputDataset]:
     """Yields the tables, and the base version. Only rows of all tables together are counted."""
-    tables = tables_of(source.config, source.snapshots)
+    tables = _tables_of(source.config, source.snapshots)
     for table in tables:
         # The rows of a run that appends include those of its base version.
         rows = None if source.config.append else record.rows
@@ -230,7 +230,7 @@ def _inputs(
     if source.base:
         kept = sum(manifest.base.kept.values()) if manifest and manifest.base else None
         statistics = None if kept is None else _statistics(by, kept)
-        yield _input(base_dataset(source.base), by, statistics)
+        yield _input(_base_dataset(source.base), by, statistics)
 
 
 def _input(dataset: Input, by: str, statistics: InputDatasetFacet | None) -> InputDataset:
@@ -256,7 +256,7 @@ def _output(
     config: ConvertConfig, record: RunRecord, manifest: Manifest | None, by: str
 ) -> OutputDataset:
     """Returns the output, with its version and statistics if it is published."""
-    name = output_of(config)
+    name = _output_of(config)
     if manifest is None:
         return OutputDataset(*name)
     fields = [

@@ -44,7 +44,7 @@ _TRANSPORT = "OPENLINEAGE__TRANSPORT"
 _CONFIG = {"facets": {"source_code_location": {"disabled": True}}}
 
 
-def is_configured(environment: Mapping[str, str]) -> bool:
+def _is_configured(environment: Mapping[str, str]) -> bool:
     """Returns whether environment variables of the OpenLineage client ask for events."""
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
@@ -124,7 +124,7 @@ def run(
     page of a job that was submitted to a service. `stages`: adds other stages than those of a
     conversion to a pipeline. Raises KeyboardInterrupt if the host program raised it.
     """
-    if not is_configured(os.environ):
+    if not _is_configured(os.environ):
         return run_conversion(job, options, interrupt, submission, stages)
     sender, event = Sender(), partial(_event, command, job)
     sender.send(partial(event, running_record(job.context)))

@@ -48,7 +48,7 @@ class BoxStatistics:
     centers: tuple[Cell, ...]
 
 
-def box_statistics(
+def _box_statistics(
     schema: Schema, records: Sequence[Mapping[str, Sequence[Any]]]
 ) -> BoxStatistics | None:
     """Returns the statistics of boxes, or None without any."""
@@ -267,7 +267,7 @@ def feature_statistics(dataset: Dataset) -> SampleStatistics:
         _statistics(name, feature, [r.get(name, []) for r in records] if name != stored else [])
         for name, feature in schema.features.items()
     )
-    boxes = box_statistics(schema, records)
+    boxes = _box_statistics(schema, records)
     # Datasets of images have thumbnails instead of rows.
     rows = () if schema.has_image else _rows(by_split, list(schema.features))
     return SampleStatistics(len(records), statistics, boxes, tuple(rows))

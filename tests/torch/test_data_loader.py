@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from recordmill.pipelines.commands.schema import snippets
+from recordmill.pipelines.commands.schema import _snippets
 from recordmill.pipelines.dataset.records import Records
 from recordmill.transforms.storage.dataset import Dataset
 
@@ -65,7 +65,7 @@ def test_slices_equal_subsets() -> None:
 
 def test_the_code_that_the_schema_command_prints_runs() -> None:
     found: dict[str, Any] = {}
-    exec(snippets(Dataset.open(DATASET))["PyTorch"], found)  # noqa: S102 - as readers do
+    exec(_snippets(Dataset.open(DATASET))["PyTorch"], found)  # noqa: S102 - as readers do
     batches = list(found["loader"])
     assert batches[0][0].shape == (32, 3, 224, 224)
     assert sum(len(labels) for _, labels in batches) == len(found["records"])

@@ -41,7 +41,9 @@ _THREADS = 64
 ABSENT = "absent"
 
 
-def file_version_tags(refs: Sequence[ImageRef], guard: ImageRootGuard, remote: bool) -> VersionTags:
+def _file_version_tags(
+    refs: Sequence[ImageRef], guard: ImageRootGuard, remote: bool
+) -> VersionTags:
     """Returns the version tags of the files of references.
 
     Tags are taken before the files are read, so that a later change results in another tag. Files
@@ -62,7 +64,7 @@ def file_version_tags(refs: Sequence[ImageRef], guard: ImageRootGuard, remote: b
     return tags
 
 
-def ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] | None:
+def _ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] | None:
     """Returns the version tag of each reference: the tags of its image and mask, joined.
 
     Returns the tags in order; None if the tag of any file is unknown.
@@ -132,7 +134,7 @@ class ShardTask:
         # Version tags of remote files cost one request each, so they are requested only if a
         # checkpoint or base shard may match. Otherwise reading the images yields them for free.
         may_match = bool(checkpoint or (self.base and not old))
-        tags = file_version_tags(refs, guard, remote=may_match)
+        tags = _file_version_tags(refs, guard, remote=may_match)
         fingerprint = self._fingerprint(settings, shard, refs, tags)
         if checkpoint and fingerprint and is_reusable(checkpoint, fingerprint.digest, files):
             yield from _reused(checkpoint, refs)
@@ -160,7 +162,7 @@ class ShardTask:
         self, settings: str, shard: ShardId, refs: RefBatch, versions: VersionTags
     ) -> Fingerprint | None:
         """Returns the fingerprint of a shard; None if the version tag of an image is unknown."""
-        tags = ref_version_tags(refs, versions)
+        tags = _ref_version_tags(refs, versions)
         if tags is None:
             return None
         return Fingerprint(settings, *shard, refs, tags, self.plan.resolved)

@@ -38,7 +38,7 @@ _WITHOUT_COLUMN = (Origin.KEY, Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEG
 ValueReader: TypeAlias = Callable[[RowBatch, Sequence[str], Sequence[str]], Sequence[FeatureValue]]
 
 
-def value_readers(
+def _value_readers(
     resolved: ResolvedSchema, columns: Mapping[str, str], image_suffix: str
 ) -> tuple[ValueReader, ...]:
     """Returns the reader of each feature's values, in the order of the schema.
@@ -227,7 +227,7 @@ class Binding:
     @cached_property
     def readers(self) -> tuple[ValueReader, ...]:
         """The reader of each feature's values, in the order of the schema."""
-        return value_readers(self.resolved, self.columns, self.image_suffix)
+        return _value_readers(self.resolved, self.columns, self.image_suffix)
 
     @cached_property
     def has_annotations(self) -> bool:

@@ -60,7 +60,7 @@ def split_position(entity: str, seed: int) -> int:
     return int.from_bytes(_digest(seed, "split", entity)[:POSITION_BYTES], "big")
 
 
-def sample_position(record: str, seed: int) -> int:
+def _sample_position(record: str, seed: int) -> int:
     """Returns the 64-bit hash position that decides whether a row is in a sample.
 
     `seed` is the seed of the run; another seed gives another sample.
@@ -282,13 +282,13 @@ class Sampler:
     def position(self, found: Row | Embedded | Reject) -> int:
         """Returns the hash position of a row: by the key of its record, or else by its source."""
         if isinstance(found, Reject):
-            return sample_position(found.source, self.seed)
+            return _sample_position(found.source, self.seed)
         # The location of an embedded image is not part of a key, and not known yet.
         row = found.row._replace(image=Location("")) if isinstance(found, Embedded) else found
         try:
-            return sample_position(record_key(row, self.binding), self.seed)
+            return _sample_position(record_key(row, self.binding), self.seed)
         except RecordError:  # the row is rejected when it is bound
-            return sample_position(row.source, self.seed)
+            return _sample_position(row.source, self.seed)
 
     def has(self, found: Row | Embedded | Reject) -> bool:
         """Returns whether a row is in the sample; a reject for lost rows always is."""

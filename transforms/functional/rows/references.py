@@ -155,7 +155,7 @@ def _box_feature(schema: Schema) -> Feature:
     return next(f for f in schema.features.values() if f.source.origin is Origin.BOX)
 
 
-def with_annotations(
+def _with_annotations(
     ref: ImageRef,
     row: Row,
     resolved: ResolvedSchema,
@@ -310,7 +310,7 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
     if not binding.has_annotations:
         return refs
     return RefBatch.of(
-        with_annotations(
+        _with_annotations(
             ref,
             row,
             binding.resolved,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.pipelines.dataset.records import balanced_weights, class_ids, class_weights
+from recordmill.pipelines.dataset.records import _balanced_weights, class_ids, class_weights
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
@@ -25,7 +25,7 @@ from tests.unit.transforms.storage.test_dataset import put
     ],
 )
 def test_weights_are_those_of_scikit_learn(ids: list[int], weights: dict[int, float]) -> None:
-    assert balanced_weights(np.array(ids, np.int64)) == weights
+    assert _balanced_weights(np.array(ids, np.int64)) == weights
 
 
 def test_ids_are_read_from_the_index(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from recordmill.pipelines.lineage.events import (
     DatasetName,
     Input,
+    _base_dataset,
     _name_of,
-    base_dataset,
-    output_of,
-    tables_of,
+    _output_of,
+    _tables_of,
 )
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.manifest import Base, Manifest
@@ -57,11 +57,11 @@ def test_names_by_the_conventions_of_openlineage(path: str, namespace: str, name
     ],
 )
 def test_the_files_of_a_pattern_are_the_dataset_in_their_folder(path: str, name: str) -> None:
-    assert tables_of(config(inputs=(path,))) == (Input(DatasetName(BUCKET, name)),)
+    assert _tables_of(config(inputs=(path,))) == (Input(DatasetName(BUCKET, name)),)
 
 
 def test_a_relative_pattern_without_a_folder_is_the_working_folder() -> None:
-    assert tables_of(config(inputs=("*.csv",))) == (Input(DatasetName("file", os.getcwd())),)
+    assert _tables_of(config(inputs=("*.csv",))) == (Input(DatasetName("file", os.getcwd())),)
 
 
 def test_tables_are_the_inputs_and_the_labels_without_the_base_version() -> None:
@@ -71,14 +71,14 @@ def test_tables_are_the_inputs_and_the_labels_without_the_base_version() -> None
         join_on="image",
         base="/out/birds/1.0.0",
     )
-    names = [table.name.name for table in tables_of(options)]
+    names = [table.name.name for table in _tables_of(options)]
     assert names == ["/a", "/l.csv"]
 
 
 def test_a_lakehouse_table_has_its_snapshot_as_version() -> None:
     delta = TableSnapshot(input="delta:s3://b/t", pinned="delta:s3://b/t@3", table="", id=3)
     ice = TableSnapshot(input="iceberg:c.n.t@7", pinned="iceberg:c.n.t@7", table="", id=7)
-    assert tables_of(config(inputs=(delta.input, ice.input)), [delta, ice]) == (
+    assert _tables_of(config(inputs=(delta.input, ice.input)), [delta, ice]) == (
         Input(DatasetName("s3://b", "t"), "3"),
         Input(DatasetName("iceberg", "c.n.t"), "7"),
     )
@@ -91,7 +91,7 @@ def test_a_lakehouse_table_has_its_snapshot_as_version() -> None:
 def test_versions_of_a_dataset_have_one_name(directory: str, namespace: str, name: str) -> None:
     manifest = Manifest.model_construct(version="1.0.0")
     base = Base(directory, "", manifest, {})
-    assert base_dataset(base) == Input(DatasetName(namespace, name), "1.0.0")
+    assert _base_dataset(base) == Input(DatasetName(namespace, name), "1.0.0")
     folder = directory.rpartition("/")[0]
     output, _, name = folder.rpartition("/")
-    assert output_of(config(output=output, name=name)) == _name_of(folder)
+    assert _output_of(config(output=output, name=name)) == _name_of(folder)

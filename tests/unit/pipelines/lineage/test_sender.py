@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.lineage.run_with_events import Sender, is_configured
+from recordmill.pipelines.lineage.run_with_events import Sender, _is_configured
 from recordmill.schemas.errors import UsageError
 
 
@@ -29,7 +29,7 @@ from recordmill.schemas.errors import UsageError
 def test_variables_of_the_client_ask_for_events(
     environment: dict[str, str], expected: bool
 ) -> None:
-    assert is_configured(environment) is expected
+    assert _is_configured(environment) is expected
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.report.statistics import GRID, Cell, box_statistics, with_drawn_keys
+from recordmill.pipelines.report.statistics import GRID, Cell, _box_statistics, with_drawn_keys
 from recordmill.schemas.features import Schema
 from recordmill.schemas.yaml_files import preset
 
@@ -20,7 +20,7 @@ def record(*boxes: tuple[float, float, float, float]) -> dict[str, list[float]]:
 
 def test_sizes_and_centers() -> None:
     records = [record((0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 1.0, 0.5)), record((0.0, 0.0, 0.5, 0.5)), {}]
-    found = box_statistics(preset("object_detection"), records)
+    found = _box_statistics(preset("object_detection"), records)
     assert found is not None
     assert (found.records, found.boxes) == (3, 3)
     of_records, widths, heights, sizes = (histogram for _, histogram in found.histograms)
@@ -47,8 +47,8 @@ def test_every_order_gives_the_same_statistics(order: str, values: list[float]) 
     feature = {"kind": "float", "from": f"box:{order}", "shape": [None, 4]}
     image = {"kind": "bytes", "from": "image:bytes"}
     schema = Schema.model_validate({"features": {"image": image, "boxes": feature}})
-    found = box_statistics(schema, [{"boxes": values * 2}])
-    expected = box_statistics(
+    found = _box_statistics(schema, [{"boxes": values * 2}])
+    expected = _box_statistics(
         preset("object_detection"), [record((0.0, 0.25, 1.0, 0.75), (0.0, 0.25, 1.0, 0.75))]
     )
     assert found == expected
@@ -57,8 +57,8 @@ def test_every_order_gives_the_same_statistics(order: str, values: list[float]) 
 
 
 def test_without_boxes_there_are_no_statistics() -> None:
-    assert box_statistics(preset("object_detection"), [record()]) is None
-    assert box_statistics(preset("image_classification"), [{"image": [b"x"]}]) is None
+    assert _box_statistics(preset("object_detection"), [record()]) is None
+    assert _box_statistics(preset("image_classification"), [{"image": [b"x"]}]) is None
 
 
 def test_boxes_and_masks_of_any_schema_have_the_keys_that_are_drawn() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.shards.shard_task import ABSENT, file_version_tags
+from recordmill.transforms.shards.shard_task import ABSENT, _file_version_tags
 from recordmill.transforms.storage import files, local_files
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
@@ -97,7 +97,7 @@ def test_a_file_in_another_unicode_form_is_read(written: str, asked: str, tmp_pa
     (tmp_path / written).parent.mkdir(exist_ok=True, parents=True)
     (tmp_path / written).write_bytes(b"other")
     ref = ImageRef("key", "t.csv", 1, f"{tmp_path}/{asked}", None, None, ())
-    tags = file_version_tags([ref], ImageRootGuard(str(tmp_path)), remote=False)
+    tags = _file_version_tags([ref], ImageRootGuard(str(tmp_path)), remote=False)
     before = dict(tags)
     assert read_bytes(ref.uri, seen=tags) == b"other"
     assert tags == before

@@ -25,7 +25,7 @@ from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.read_rows import _staging_file, staged
 from recordmill.transforms.shards.build_examples import Fetched, _fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
-from recordmill.transforms.shards.shard_task import file_version_tags, ref_version_tags
+from recordmill.transforms.shards.shard_task import _file_version_tags, _ref_version_tags
 from recordmill.transforms.storage import local_files
 from recordmill.transforms.storage.files import VersionTags
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
@@ -40,7 +40,7 @@ def ref(uri: str, **fields: Any) -> ImageRef:
 
 def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = UNRESTRICTED) -> str | None:
     """Returns the fingerprint of a shard of these references."""
-    found = ref_version_tags(refs, file_version_tags(refs, guard, remote=True))
+    found = _ref_version_tags(refs, _file_version_tags(refs, guard, remote=True))
     if found is None:
         return None
     return Fingerprint("settings", "train", 0, RefBatch.of(refs), found, RESOLVED).digest
@@ -117,22 +117,22 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     monkeypatch.setattr(objects, "_get_with_version_tag", get)
     monkeypatch.setattr(objects, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
-    first = file_version_tags(refs, UNRESTRICTED, remote=False)
+    first = _file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)
     _fetch(refs[0], seen)
-    again = file_version_tags(refs, UNRESTRICTED, remote=True)
+    again = _file_version_tags(refs, UNRESTRICTED, remote=True)
     mask_changed = changed in ("mask", "both")
-    assert (ref_version_tags(refs, first), ref_version_tags(refs, seen) is None) == (
+    assert (_ref_version_tags(refs, first), _ref_version_tags(refs, seen) is None) == (
         None,
         mask_changed,
     )
-    assert (ref_version_tags(refs, seen) == ref_version_tags(refs, again)) is (
+    assert (_ref_version_tags(refs, seen) == _ref_version_tags(refs, again)) is (
         changed in ("nothing", "image")
     )
     if changed in ("image", "both"):
         tags["now"] = "v2"
         _fetch(refs[0], again)
-        assert ref_version_tags(refs, again) is None  # nobody knows which of the two was read
+        assert _ref_version_tags(refs, again) is None  # nobody knows which of the two was read
 
 
 class World:
@@ -255,13 +255,13 @@ def test_a_link_that_changes_briefly_leaves_no_checkpoint(tmp_path: Path) -> Non
 
     lead_to("a")
     known = fingerprint(refs)
-    taken = file_version_tags(refs, UNRESTRICTED, remote=False)
+    taken = _file_version_tags(refs, UNRESTRICTED, remote=False)
     lead_to("b")
     seen = dict(taken)
     assert [files[0] for _, files in outcome(refs, UNRESTRICTED, seen)] == [b"b", b"b"]
     lead_to("a")
     assert fingerprint(refs) == known  # nothing shows it afterwards
-    assert (ref_version_tags(refs, taken) is None, ref_version_tags(refs, seen)) == (False, None)
+    assert (_ref_version_tags(refs, taken) is None, _ref_version_tags(refs, seen)) == (False, None)
 
 
 @settings(max_examples=150)
@@ -286,11 +286,11 @@ def test_a_finished_shard_is_reused_only_if_a_new_one_would_be_equal(
 
     refs = world.refs()
     meanwhile()
-    known, seen = fingerprint(refs, guard()), file_version_tags(refs, guard(), remote=False)
+    known, seen = fingerprint(refs, guard()), _file_version_tags(refs, guard(), remote=False)
     meanwhile()
     written = outcome(refs, guard(), seen)
     kept = (
-        known is not None and ref_version_tags(refs, seen) is not None and not is_passing(written)
+        known is not None and _ref_version_tags(refs, seen) is not None and not is_passing(written)
     )
     meanwhile()
     again = world.refs()

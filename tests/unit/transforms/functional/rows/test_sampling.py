@@ -16,8 +16,8 @@ from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import (
     OUTSIDE,
     Sampler,
+    _sample_position,
     first_positions,
-    sample_position,
     split_position,
 )
 
@@ -55,20 +55,20 @@ def test_a_number_selects_as_many_rows_and_the_percentages_around_it_nest_with_i
 
 
 def test_the_salt_is_not_that_of_splits() -> None:
-    assert sample_position("a", 0) != split_position("a", 0)
-    assert sample_position("a", 0) != sample_position("a", 1)
+    assert _sample_position("a", 0) != split_position("a", 0)
+    assert _sample_position("a", 0) != _sample_position("a", 1)
 
 
 def test_the_position_depends_on_the_key_of_the_record_only() -> None:
     found = sampler()
     assert found.position(ROWS[7]._replace(line=99)) == found.position(ROWS[7])
-    assert found.position(ROWS[7]) == sample_position("7.jpg", 0)
+    assert found.position(ROWS[7]) == _sample_position("7.jpg", 0)
 
 
 def test_the_frames_of_a_sequence_are_together() -> None:
     found = sampler("image_sequence")
     frames = [Row({"sequence": "s", "image": f"{i}.jpg"}, "/d/t.csv", i + 2) for i in range(9)]
-    assert {found.position(frame) for frame in frames} == {sample_position("s", 0)}
+    assert {found.position(frame) for frame in frames} == {_sample_position("s", 0)}
 
 
 def test_an_embedded_image_has_the_key_that_it_has_once_it_is_staged() -> None:
@@ -80,8 +80,8 @@ def test_an_embedded_image_has_the_key_that_it_has_once_it_is_staged() -> None:
 def test_rows_without_a_key_and_rejects_have_the_position_of_their_source() -> None:
     found = sampler()
     reject = Reject.of_malformed_row("/d/t.csv", 9, "why")
-    assert found.position(Row({}, "/d/t.csv", 9)) == sample_position("/d/t.csv:9", 0)
-    assert found.position(reject) == sample_position("/d/t.csv:9", 0)
+    assert found.position(Row({}, "/d/t.csv", 9)) == _sample_position("/d/t.csv:9", 0)
+    assert found.position(reject) == _sample_position("/d/t.csv:9", 0)
 
 
 def test_lost_rows_are_in_every_sample_and_the_others_are_counted() -> None:
