@@ -364,3 +364,11 @@ def test_unlabeled_records_stay_unlabeled(tmp_path: Path) -> None:
     again = published(first, tmp_path / "b")
     assert readers.records(again, "train") == readers.records(first, "train")
     assert sorted(e["label"] for e in readers.examples(again, "train")) == [[-1], [0]]
+
+
+def test_datasets_that_are_not_published_are_not_read(tmp_path: Path) -> None:
+    dataset = published(folder(tmp_path, "in", ["a", "b"], [], 3), tmp_path / "out")
+    (dataset / "_SUCCESS").unlink()
+    for source in (dataset, dataset.parent, dataset / "*.tfrecord*"):
+        ended = convert(source, tmp_path / "out", name="again")
+        assert (ended.code, f"{dataset}: is not published" in ended.err) == (2, True), ended.err

@@ -10,7 +10,7 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
@@ -33,6 +33,9 @@ from recordmill.transforms.functional.sources.record_columns import (
 from recordmill.transforms.storage.dataset import Dataset, read_index
 from recordmill.transforms.storage.files import entries
 from recordmill.transforms.storage.published import newest_version, read_file
+
+# What a run that has begun to write a dataset leaves in its folder.
+_OF_RUN = (layout.RUN, layout.MANIFEST)
 
 _FEATURES = "features.json"
 _LABELS = ".labels.txt"
@@ -71,15 +74,29 @@ def record_files(folder: str) -> list[str]:
     `folder` is the folder of a dataset, or that of its versions, of which the newest is read.
     """
     folders, files = entries(folder)
+    _check_published(folder, files)
     if {layout.SUCCESS, layout.MANIFEST} <= {*files}:
         metadata = metadata_of(folder)
         shards = described(metadata).shards if metadata else ()
         return [layout.join(folder, name) for name in shards]
-    if any(map(_VERSION.fullmatch, folders)) and (newest := newest_version(folder)) != folder:
-        return record_files(newest)
+    if versions := sorted(filter(_VERSION.fullmatch, folders)):
+        if (newest := newest_version(folder)) != folder:
+            return record_files(newest)
+        for version in versions:
+            below = layout.join(folder, version)
+            _check_published(below, entries(below)[1])
     names = sorted(name for name in files if _RECORDS.search(name.lower()))
     is_mixed = folders or any(map(has_image_suffix, files))
     return [] if is_mixed and _FEATURES not in files else [layout.join(folder, n) for n in names]
+
+
+def _check_published(folder: str, files: Collection[str]) -> None:
+    """Rejects the folder of a run that was not published: its shards are not verified."""
+    if layout.SUCCESS not in files and not {*_OF_RUN}.isdisjoint(files):
+        raise UsageError(
+            f"{folder}: is not published: it has no {layout.SUCCESS}, so its records are "
+            "not verified. Run its conversion again, or name another version."
+        )
 
 
 def metadata_of(folder: str) -> Metadata | None:
@@ -87,6 +104,10 @@ def metadata_of(folder: str) -> Metadata | None:
     if layout.is_web(folder):
         return None  # most hosts answer requests of files that they do not have in their own ways
     marker = read_file(layout.join(folder, layout.SUCCESS))
+    of_run = (
+        n for n in _OF_RUN if marker is None and read_file(layout.join(folder, n)) is not None
+    )
+    _check_published(folder, tuple(of_run))
     if marker is not None and read_file(layout.join(folder, layout.MANIFEST)) is not None:
         return Metadata(folder, marker.decode("ascii", "replace").strip())
     files = _described_by(folder)

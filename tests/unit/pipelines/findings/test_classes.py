@@ -52,6 +52,11 @@ def test_the_rarest_classes_are_noted() -> None:
     assert rare(manifest({0: 1}, sample="1%")) == []
 
 
+def test_absent_classes_are_only_named_where_others_occur() -> None:
+    kinds = [[f.kind for f in class_sizes(Outcome(manifest(made)))] for made in ({}, {0: 50})]
+    assert kinds == [[], ["absent_classes"]]
+
+
 def test_classes_that_differ_from_the_base_are_noted_with_their_shares() -> None:
     old = Counter({"a": 500, "b": 400, "c": 100, "d": 5, "gone": 7})
     new = Counter({"a": 510, "b": 390, "c": 20, "d": 7, "x": 3, "y": 9, "z": 1, "w": 2})
