@@ -53,7 +53,7 @@ def set_up_logs() -> None:
     sys.excepthook = _report_failure
 
 
-def _leave_logs_to_the_runner() -> None:
+def leave_logs_to_the_runner() -> None:
     """Disables output in a worker process, whose log records are sent to the runner's process."""
     logging.getLogger().addHandler(logging.NullHandler())
     sys.excepthook = _report_worker_failure

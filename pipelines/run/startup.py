@@ -168,7 +168,7 @@ def limit_allocator_caches() -> None:
         os.environ.setdefault(name, value)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Starts a thread that ends this process soon after its parent has ended for any reason."""
     threading.Thread(target=_wait_for_end_of, args=(parent,), daemon=True).start()
 

@@ -264,10 +264,10 @@ class _ForkedVerifier:
             if descriptor > 2 and descriptor not in connections:
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(descriptor)
-        from recordmill.transforms.verification.verifier_process import _serve
+        from recordmill.transforms.verification.verifier_process import serve
 
         try:
-            _serve(list(connections))
+            serve(list(connections))
         finally:
             os._exit(1)
 
