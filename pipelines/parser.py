@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, NoReturn, cast, get_args
@@ -90,7 +91,7 @@ class _Help(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         """Prints the help of the parser."""
-        print(parser.format_help(complete=values is not None), end="")
+        parser._print_message(parser.format_help(complete=values is not None), sys.stdout)
         parser.exit()
 
 

@@ -803,7 +803,6 @@ def _foreign() -> Iterator[Specimen]:
         "one byte": b"\xff",
         "two bytes of a JPEG": b"\xff\xd8",
         "text": b"Lorem ipsum dolor sit amet\n" * 20,
-        "SVG": b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>',
         "web page": b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
         "S3 error": b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
         "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
@@ -817,6 +816,8 @@ def _foreign() -> Iterator[Specimen]:
         "WAV": b"RIFF\x24\0\0\0WAVEfmt " + bytes(60),
     }.items():
         yield Specimen(name, data, "not_an_image")
+    svg = b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>'
+    yield Specimen("SVG", svg, "unsupported_format")
 
 
 def _bombs() -> Iterator[Specimen]:

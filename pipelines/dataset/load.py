@@ -266,7 +266,7 @@ class _Selection:
         return self.schema.image_feature in self.names_in_order
 
     def examples(self, shards: _Shards, decode: bool, resize: Resize | None) -> _Examples:
-        """Returns what parses the records of shards, and decodes their images if asked to."""
+        """Returns the parser of the records of shards, which decodes their images if asked to."""
         if decode and self.has_image:
             # The caller of `load` is two frames above.
             warn_of_lost_bits(shards.manifest.images, self.dtype, "load", stacklevel=4)

@@ -189,7 +189,9 @@ def test_a_failing_report_is_only_a_warning(tmp_path: Path) -> None:
     run_publish(INFO, config(max_rejects=RejectBudget.parse("1")), tmp_path, "published")
     run = json.loads((tmp_path / "run.json").read_bytes())
     assert run["warnings"]
-    assert all("could not be rendered: FileNotFoundError" in warning for warning in run["warnings"])
+    assert all(
+        "could not be rendered: VerificationFailed" in warning for warning in run["warnings"]
+    )
     assert all(ENTRY.file in w or ENTRY.index_file in w for w in run["warnings"])
     assert (tmp_path / "_SUCCESS").exists()
 

@@ -107,7 +107,7 @@ def test_memory_that_ends_is_a_read_error(monkeypatch: pytest.MonkeyPatch) -> No
     def ends(*_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr("recordmill.transforms.storage.local_files.read_regular", ends)
+    monkeypatch.setattr("recordmill.transforms.storage.local_store.read_regular", ends)
     assert why("1.jpg") == "no memory for it"
 
 

@@ -57,7 +57,7 @@ class ColumnPages(NamedTuple):
     def _pages(self, stream: BinaryIO) -> Iterator[tuple[int, int, int]]:
         """Yields (kind, bytes, compressed bytes) of each page before the end, or before damage."""
         at, end = self.start, self.start + self.size
-        while at < end and (found := _page_header(stream, at)):
+        while 0 < at < end and (found := _page_header(stream, at)):
             fields, length = found
             kind, size, stored = (fields.get(i) for i in (_KIND, _PAGE_BYTES, _STORED_BYTES))
             if not (isinstance(kind, int) and isinstance(size, int) and isinstance(stored, int)):
@@ -98,8 +98,8 @@ def _columns(found: list[dict[int, Any]]) -> dict[str, ColumnPages]:
     columns = dict[str, ColumnPages]()
     for column in found:
         path, start = b".".join(column[_PATH]).decode(), column[_DATA_OFFSET]
-        # As Arrow does: some writers state 0 for no dictionary.
-        if 0 < (dictionary := column.get(_DICTIONARY_OFFSET, 0)) < start:
+        # As Arrow does: some writers state 0 for no dictionary. Arrow states 0 for no data.
+        if 0 < (dictionary := column.get(_DICTIONARY_OFFSET, 0)) < (start or dictionary + 1):
             start = dictionary
         columns[path] = ColumnPages(path, column[_NUM_VALUES], column[_COMPRESSED_BYTES], start)
     return columns

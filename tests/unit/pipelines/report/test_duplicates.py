@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines.report import image_issues
 from recordmill.pipelines.report.image_issues import find_duplicates
+from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.statistics import DuplicateStats, Leakage
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
@@ -64,7 +65,7 @@ def test_no_index_is_read_if_there_are_no_duplicates(tmp_path):
     (tmp_path / made.manifest.splits["train"].shards[0].index_file).unlink()
     assert find_duplicates(Dataset(str(tmp_path), plain)) == ()
     leaky = DuplicateStats(leaks=(Leakage(splits=("a", "b"), images=1, records=2),))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(VerificationFailed, match="is missing"):
         find_duplicates(Dataset(str(tmp_path), made.manifest.model_copy(update={"content": leaky})))
 
 

@@ -128,3 +128,10 @@ def test_columns_that_expand_are_not_decoded(kind: str) -> None:
 def test_texts_that_repeat_are_read_if_they_are_small(rows: list[list[str]]) -> None:
     data = written(pa.table({"v": rows}, pa.schema([("v", pa.list_(pa.string()))])))
     assert parquet.read_table(data)["v"].to_pylist() == rows
+
+
+def test_a_table_without_rows_is_read() -> None:
+    """Arrow writes one row group, whose columns state 0 as the place of their data."""
+    data = written(pa.table({"a": pa.array([], pa.string()), "b": pa.array([], pa.binary())}))
+    batches = parquet.read_batches(parquet.open_parquet(io.BytesIO(data)), 9, ["a", "b"])
+    assert sum(batch.num_rows for batch in batches) == 0
