@@ -37,8 +37,20 @@ class ShardFormat:
         return self.unpack(stored) if self.unpack else stored
 
 
+class _Gunzipped(gzip.GzipFile):
+    """The decompressed content of a gzip file, which it closes as well."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__(fileobj=stream)
+        self._stream = stream
+
+    def close(self) -> None:
+        super().close()
+        self._stream.close()
+
+
 def _gunzip(stream: BinaryIO) -> BinaryIO:
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream))
+    return cast("BinaryIO", _Gunzipped(stream))
 
 
 SHARD_FORMATS: dict[str, ShardFormat] = {

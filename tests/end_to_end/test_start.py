@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import ROOT
+from tests.end_to_end.photos import Photo
+from tests.end_to_end.tables import write_table
 
 NAMES = {"ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX"}
 LOADS = [sys.executable, "-X", "importtime", "-m", "recordmill"]
@@ -69,3 +71,18 @@ def test_allocators_give_memory_back(said: dict[str, str], has: str) -> None:
     command = [sys.executable, "-c", RUNS, "schema", "tabular"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert ended.stdout.splitlines()[-1] == has, ended.stderr[-500:]
+
+
+def test_a_conversion_closes_its_tables(folder: Path, images: list[Photo], tmp_path: Path) -> None:
+    suffixes = (".csv", ".csv.gz", ".jsonl.gz")
+    tables = [
+        write_table(folder / f"closed-{i}{suffix}", [{"image": photo.path, "label": photo.label}])
+        for i, (suffix, photo) in enumerate(zip(suffixes, images[:3], strict=True))
+    ]
+    # A ResourceWarning cannot be raised where a file is collected: Python prints it.
+    command = [sys.executable, "-W", "error::ResourceWarning", "-m", "recordmill", "convert"]
+    inputs = [word for table in tables for word in ("--input", str(table))]
+    target = ["--output", str(tmp_path), "--name", "birds", "--no_report"]
+    ended = subprocess.run([*command, *inputs, *target], capture_output=True, text=True, cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr[-500:]
+    assert "ResourceWarning" not in ended.stderr

@@ -13,6 +13,7 @@ import io
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -238,21 +239,21 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     the header is not valid CSV or UTF-8.
     """
     reject_binary(stream, file)
-    lines = _lines(stream)
-    reader = _reader(lines, delimiter_of(file))
-    header = file.options_of(DelimitedOptions).header or _header(reader)
-    if not any(name.strip() for name in header):
-        raise UsageError(f"{file.path}:1: the header is empty; expected column names")
-    if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
-        raise UsageError(
-            f"{file.path}:1: column {repeated[0]!r} occurs twice. Rename one of the two, "
-            "or set --header none if the first row is not a header."
-        )
-    lines.skip_blank()
-    try:
-        return Probe(tuple(header), has_rows=any(fields for fields in reader))
-    except (csv.Error, *UNREADABLE):  # `read` reports the error as a reject
-        return Probe(tuple(header), has_rows=True)
+    with _lines(stream) as lines:
+        reader = _reader(lines, delimiter_of(file))
+        header = file.options_of(DelimitedOptions).header or _header(reader)
+        if not any(name.strip() for name in header):
+            raise UsageError(f"{file.path}:1: the header is empty; expected column names")
+        if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
+            raise UsageError(
+                f"{file.path}:1: column {repeated[0]!r} occurs twice. Rename one of the two, "
+                "or set --header none if the first row is not a header."
+            )
+        lines.skip_blank()
+        try:
+            return Probe(tuple(header), has_rows=any(fields for fields in reader))
+        except (csv.Error, *UNREADABLE):  # `read` reports the error as a reject
+            return Probe(tuple(header), has_rows=True)
 
 
 def read(
@@ -285,9 +286,10 @@ def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
 
     Raises ValueError if it is not valid CSV or UTF-8.
     """
-    return file.options_of(DelimitedOptions).header or tuple(
-        _header(_reader(_lines(stream), delimiter_of(file)))
-    )
+    if header := file.options_of(DelimitedOptions).header:
+        return header
+    with _lines(stream) as lines:
+        return tuple(_header(_reader(lines, delimiter_of(file))))
 
 
 def delimiter_of(file: TableFile) -> str:
@@ -320,28 +322,29 @@ def read_rows(
     path that rows report as their source. `columns` are the columns to keep, or None for all.
     `header` is the columns of the table if the stream begins below its header; None otherwise.
     """
-    try:
-        lines = _lines(stream, first, is_start)
-        header = next(_reader(lines, delimiter), []) if header is None else header
-    except (csv.Error, *UNREADABLE) as error:
-        yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
-        return
-    table = _Table(file, header, _positions(header, columns))
-    while True:
-        lines.skip_blank()
-        if plain := table.plain_batch(lines, delimiter):
-            yield plain
-            continue
-        records, starts, fault = _next_records(lines, delimiter)
-        yield from table.batches(records, starts)
-        if isinstance(fault, csv.Error):
-            yield _reject_of(fault, file, starts[-1], lines.number)
-        elif fault:
-            detail = f"the rest of the table cannot be read: {fault}"
-            yield Reject.of_lost_rows(file, starts[-1], detail)
+    with ExitStack() as opened:
+        try:
+            lines = opened.enter_context(_lines(stream, first, is_start))
+            header = next(_reader(lines, delimiter), []) if header is None else header
+        except (csv.Error, *UNREADABLE) as error:
+            yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
             return
-        elif not records:
-            return
+        table = _Table(file, header, _positions(header, columns))
+        while True:
+            lines.skip_blank()
+            if plain := table.plain_batch(lines, delimiter):
+                yield plain
+                continue
+            records, starts, fault = _next_records(lines, delimiter)
+            yield from table.batches(records, starts)
+            if isinstance(fault, csv.Error):
+                yield _reject_of(fault, file, starts[-1], lines.number)
+            elif fault:
+                detail = f"the rest of the table cannot be read: {fault}"
+                yield Reject.of_lost_rows(file, starts[-1], detail)
+                return
+            elif not records:
+                return
 
 
 def _next_records(
@@ -447,13 +450,15 @@ def _reader(lines: BoundedLines, delimiter: str) -> Iterator[list[str]]:
     return csv.reader(lines, delimiter=delimiter, strict=True)
 
 
-def _lines(stream: BinaryIO, first: int = 1, is_start: bool = True) -> BoundedLines:
+@contextmanager
+def _lines(stream: BinaryIO, first: int = 1, is_start: bool = True) -> Iterator[BoundedLines]:
+    """Yields the lines of a stream, and closes it at the end of the context."""
     # Only the start of a file has a byte order mark; elsewhere, its bytes belong to the text.
     encoding = _encoding(stream) if is_start else "utf-8"
-    text = io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="")
-    lines = BoundedLines(text)
-    lines.number = first - 1
-    return lines
+    with io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="") as text:
+        lines = BoundedLines(text)
+        lines.number = first - 1
+        yield lines
 
 
 def _encoding(stream: BinaryIO) -> str:
