@@ -54,6 +54,11 @@ _HUNG_UP = "Channel closed prematurely"
 
 _AGAIN = "then run the same command again: finished shards are kept."
 
+_MEMORY = (
+    "Memory or threads ran out, or a limit on them was reached (see ulimit -v and ulimit -u). "
+    "Allow more, or use fewer workers (--direct_num_workers)."
+)
+
 # Remedies by the error text of the operating system, or of Beam.
 _REMEDIES = {
     "No space left on device": f"Free some space where --output is, {_AGAIN}",
@@ -61,6 +66,9 @@ _REMEDIES = {
     "File too large": f"Allow larger files where --output is (see ulimit -f), {_AGAIN}",
     "Read-only file system": f"Make --output writable, {_AGAIN}",
     "Permission denied": f"Let this user read and write there, {_AGAIN}",
+    "can't start new thread": _MEMORY,
+    "MemoryError": _MEMORY,
+    "Cannot allocate memory": _MEMORY,
     "Unable to fetch remote job server jar": (
         "Name the version of your engine, as in --flink_version=1.20, or a job server of yours: "
         "--flink_job_server_jar, --spark_job_server_jar or --job_endpoint; see "
@@ -278,8 +286,9 @@ def short_message(error: Exception) -> str:
     text = str(error)
     if _HUNG_UP in text:
         return dead_worker_message("its connection was closed")
-    remedies = [f"\n  {remedy}" for cause, remedy in _REMEDIES.items() if cause in text]
-    return _first_and_last(error) + "".join(remedies)
+    named = f"{type(error).__name__}: {text}"
+    remedies = [f"\n  {remedy}" for cause, remedy in _REMEDIES.items() if cause in named]
+    return _first_and_last(error) + "".join(dict.fromkeys(remedies))
 
 
 def without_step(error: RecordmillError) -> RecordmillError:

@@ -72,6 +72,20 @@ def test_an_error_of_the_operating_system_is_reported_with_a_remedy(code: int, r
     assert message.splitlines()[1:] == [f"  {remedy}, {again}"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+    ],
+)
+def test_exhausted_memory_is_reported_with_a_remedy(error: Exception) -> None:
+    _, remedy = short_message(error).splitlines()
+    assert remedy.startswith("  Memory or threads ran out, or a limit on them was reached")
+    assert remedy.endswith("Allow more, or use fewer workers (--direct_num_workers).")
+
+
 def test_a_job_server_that_is_not_published_is_reported_with_a_remedy() -> None:
     found = "Unable to fetch remote job server jar at https://repo/x.jar: HTTP Error 404: Not Found"
     message, remedy = short_message(RuntimeError(found)).splitlines()
