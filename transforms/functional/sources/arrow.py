@@ -20,16 +20,20 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources import batches
+from recordmill.transforms.functional.sources.arrow_messages import (
+    CONTINUATION,
+    SIGNATURE,
+    first_too_large,
+)
 from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
 from recordmill.transforms.functional.sources.nested_columns import select, selected
 from recordmill.transforms.functional.sources.parquet import probe_of_schema
+from recordmill.transforms.functional.sources.parquet_footer import MAX_BYTES, MAX_BYTES_PER_BYTE
 
-_FILE_SIGNATURE = b"ARROW1"
 _FEATHER_1_SIGNATURE = b"FEA1"
 
 _MAGIC_BYTES = 8  # "ARROW1" and two bytes of padding
-_CONTINUATION = b"\xff" * 4
-_END_OF_STREAM = _CONTINUATION + bytes(4)  # a continuation marker and a metadata size of 0
+_END_OF_STREAM = CONTINUATION + bytes(4)  # a continuation marker and a metadata size of 0
 
 # Errors raised for a damaged file; a damaged length can request any amount of memory.
 _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError)
@@ -37,7 +41,7 @@ _DAMAGE = (pa.ArrowException, EOFError, OSError, UnicodeDecodeError, MemoryError
 
 def recognize(head: bytes) -> bool:
     """Returns whether a file has the format, by its first bytes."""
-    return head.startswith((_FILE_SIGNATURE, _FEATHER_1_SIGNATURE))
+    return head.startswith((SIGNATURE, _FEATHER_1_SIGNATURE))
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -51,7 +55,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         )
     with _opened(stream, file) as table:
         schema = table.reader.schema
-        first = next((batch for batch in _batches(table.reader) if batch.num_rows), None)
+        first = next((batch for batch in _batches(table) if batch.num_rows), None)
         classes = dict(batches.dictionaries(first)) if first is not None else {}
     found = probe_of_schema(schema, file, has_rows=first is not None)
     return replace(found, classes={**classes, **found.classes})
@@ -67,10 +71,9 @@ def read(
     line = 1
     try:
         with _opened(stream, split.file) as table:
-            for batch in _batches(table.reader):
+            for batch in _batches(table):
                 _check_values(batch)
-                for start in range(0, batch.num_rows, BATCH_ROWS):
-                    part = batch.slice(start, BATCH_ROWS)
+                for part in _parts(batch):
                     for found in _rows(part, line, split, projection, table.mapped):
                         yield found
                         line += len(found) if isinstance(found, RowBatch) else 1
@@ -86,13 +89,14 @@ class _Table(NamedTuple):
     reader: pa.RecordBatchReader | pa.RecordBatchFileReader
     source: pa.NativeFile
     mapped: pa.Buffer | None  # the whole file, memory-mapped; None for compressed and remote files
+    too_large: tuple[int, str] | None  # the first batch that is not read, and why
 
 
 @contextmanager
 def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
     """Opens a table for reading and closes it at the end of the context."""
     # IPC files begin with a signature; streams begin with their schema.
-    is_file = stream.peek(6)[:6] == _FILE_SIGNATURE  # type: ignore[attr-defined]
+    is_file = stream.peek(6)[:6] == SIGNATURE  # type: ignore[attr-defined]
     # Only uncompressed local files can be memory-mapped.
     is_local = isinstance(getattr(stream, "raw", None), io.FileIO)
     source = pa.memory_map(file.path) if is_local else pa.PythonFile(stream, "r")
@@ -100,7 +104,9 @@ def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
     with source:
         mapped = source.read_buffer(source.size()) if is_local else None
         source.seek(0)
-        yield _Table(open_reader(source), source, mapped)
+        reader = open_reader(source)
+        too_large = first_too_large(stream, reader.schema) if stream.seekable() else None
+        yield _Table(reader, source, mapped, too_large)
 
 
 def _check_values(batch: pa.RecordBatch) -> None:
@@ -124,7 +130,7 @@ def _check_end(table: _Table) -> None:
         end = source.tell()
         source.seek(0)
         # Streams of Arrow before 0.15 have no continuation markers and end with 4 zero bytes.
-        has_markers = source.read(4) == _CONTINUATION
+        has_markers = source.read(4) == CONTINUATION
         source.seek(max(0, end - len(_END_OF_STREAM)))
         if has_markers and source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
             raise EOFError("the stream ends without its end-of-stream marker")
@@ -146,10 +152,52 @@ def _count_batches(mapped: pa.Buffer) -> int:
     return count
 
 
-def _batches(reader: pa.RecordBatchReader | pa.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
-    if isinstance(reader, pa.RecordBatchFileReader):
-        return (reader.get_batch(i) for i in range(reader.num_record_batches))
-    return iter(reader)
+def _batches(table: _Table) -> Iterator[pa.RecordBatch]:
+    """Yields the batches; raises ArrowInvalid at one that would take too much memory."""
+    reader, (last, why) = table.reader, table.too_large or (None, "")
+    number = 0
+    while number != last:
+        try:
+            if isinstance(reader, pa.RecordBatchFileReader):
+                if number == reader.num_record_batches:
+                    return
+                batch = reader.get_batch(number)
+            else:
+                batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        yield batch
+        number += 1
+    raise pa.ArrowInvalid(why)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a batch in parts whose values take a bounded amount of memory.
+
+    Raises ArrowInvalid if its rows repeat long texts, which dictionaries and views have only once.
+    """
+    _check_texts(batch, max(MAX_BYTES, MAX_BYTES_PER_BYTE * batch.get_total_buffer_size()))
+    waiting = [batch.slice(i, BATCH_ROWS) for i in range(0, batch.num_rows, BATCH_ROWS)][::-1]
+    while waiting:
+        part = waiting.pop()
+        half = part.num_rows // 2
+        if half and _texts(part) > MAX_BYTES:
+            waiting += [part.slice(half), part.slice(0, half)]
+        else:
+            _check_texts(part, MAX_BYTES)
+            yield part
+
+
+def _check_texts(batch: pa.RecordBatch, limit: int) -> None:
+    if (size := _texts(batch)) > limit:
+        what = f"texts of {size:,} bytes in {batch.num_rows:,} rows"
+        raise pa.ArrowInvalid(f"it has {what}; expected at most {limit:,}")
+
+
+def _texts(batch: pa.RecordBatch) -> int:
+    # The values of a dictionary that is not within a list are converted once for all rows.
+    columns = [c for c in batch.columns if not batches.has_dictionary(c.type)]
+    return sum(map(batches.text_bytes, columns))
 
 
 def _rows(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows import batches
@@ -128,6 +129,38 @@ def _size(column: pa.Array) -> int:
         if pa.types.is_dictionary(items.type):
             return len(items) * int(items.dictionary.nbytes)
     return int(column.nbytes)
+
+
+def text_bytes(column: pa.Array) -> int:
+    """Returns the bytes of the texts that a column refers to: those of dictionaries and views."""
+    type_ = column.type
+    if _is_list(type_) or pa.types.is_struct(type_):
+        parts = column.flatten()
+        return sum(map(text_bytes, parts if pa.types.is_struct(type_) else [parts]))
+    if str(type_) in ("string_view", "binary_view"):
+        return int(pc.sum(_view_lengths(column)).as_py() or 0)
+    if not pa.types.is_dictionary(type_):
+        return 0
+    values = column.dictionary
+    is_view = str(values.type) in ("string_view", "binary_view")
+    if not is_view and values.type not in (*_BYTES_OF_TEXT, *_BYTES_OF_TEXT.values()):
+        return 0
+    lengths = _view_lengths(values) if is_view else pc.binary_length(values)
+    return int(pc.sum(pc.take(lengths, column.indices).cast(pa.int64())).as_py() or 0)
+
+
+def _view_lengths(column: pa.Array) -> pa.Array:
+    # Arrow columnar format, "Variable-size Binary View Layout": 16 bytes that begin with a length.
+    views = np.frombuffer(column.buffers()[1], "<i4")[4 * column.offset :: 4][: len(column)]
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(views.astype(np.int64), mask=missing)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    )
 
 
 def plain_values(column: pa.Array) -> list[Any]:

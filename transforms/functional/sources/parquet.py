@@ -18,7 +18,6 @@ from itertools import accumulate
 from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recordmill.schemas.errors import UsageError
@@ -33,6 +32,7 @@ from recordmill.transforms.functional.sources.batches import (
     joined_batches,
     row_batches,
     rows_of,
+    text_bytes,
 )
 from recordmill.transforms.functional.sources.data_files import (
     DataFile,
@@ -111,7 +111,9 @@ class _BoundedParquet(pq.ParquetFile):
             found = [(leaf, pages[leaf.path]) for leaf in self._leaves(columns)]
         except KeyError as error:
             raise ValueError("its footer is damaged") from error
-        check_values([column for leaf, column in found if leaf.max_repetition_level])
+        nested = [column for leaf, column in found if leaf.max_repetition_level]
+        paths = [column.path for column in nested]
+        check_values(paths, sum(c.values for c in nested), sum(c.size for c in nested))
         limit = MAX_BYTES
         for leaf, column in found:
             values = column.values if leaf.max_repetition_level else min(column.values, rows)
@@ -122,7 +124,7 @@ class _BoundedParquet(pq.ParquetFile):
         if repeated and self._reads_texts:
             texts = _BoundedParquet(stored, repeated)
             for batch in texts.iter_batches(rows, [group], repeated):
-                if (size := sum(_text_bytes(column) for column in batch.columns)) > limit:
+                if (size := sum(text_bytes(column) for column in batch.columns)) > limit:
                     what = f"{size:,} bytes in {batch.num_rows:,} rows"
                     raise ValueError(f"columns {repeated} have {what}; expected at most {limit:,}")
 
@@ -172,23 +174,13 @@ def table_batches(
     texts = [column.path for column in paths if column.physical_type == "BYTE_ARRAY"]
     size, limit = 0, max(_TEXT_BYTES, _TEXT_BYTES_PER_BYTE * len(data))
     for batch in read_batches(open_parquet(data, texts), _TABLE_ROWS, columns):
-        size += sum(_text_bytes(column) for column in batch.columns)
+        size += sum(text_bytes(column) for column in batch.columns)
         if size > limit:
             raise ValueError(f"the texts of a table of {len(data):,} bytes exceed {limit:,} bytes")
         table = pa.Table.from_batches([batch]).select(kept.names).cast(kept)
         yield from table.to_batches()
     if not count:
         yield pa.RecordBatch.from_pylist([], kept)
-
-
-def _text_bytes(column: pa.Array) -> int:
-    """Returns the bytes of the texts in a column that was read as a dictionary."""
-    while pa.types.is_list(column.type):
-        column = column.flatten()
-    if not pa.types.is_dictionary(column.type):
-        return 0
-    sizes = pc.take(pc.binary_length(column.dictionary), column.indices)
-    return int(pc.sum(sizes.cast(pa.int64())).as_py() or 0)
 
 
 def read_batches(

@@ -68,11 +68,10 @@ class ColumnPages(NamedTuple):
             at += length + stored
 
 
-def check_values(nested: Sequence[ColumnPages]) -> None:
-    """Raises ValueError if the nested columns of a row group have too many values."""
-    values, size = sum(c.values for c in nested), sum(c.size for c in nested)
+def check_values(columns: Sequence[str], values: int, size: int) -> None:
+    """Raises ValueError if nested columns have too many values for their bytes."""
     if values > max(_VALUES, _VALUES_PER_BYTE * size):
-        paths = ", ".join(repr(column.path) for column in nested[:3])
+        paths = ", ".join(map(repr, columns[:3]))
         what = f"{values:,} values in {size:,} bytes"
         raise ValueError(f"{paths}: {what}; expected at most {_VALUES_PER_BYTE} per byte")
 
