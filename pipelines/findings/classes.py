@@ -36,7 +36,7 @@ def class_sizes(outcome: Outcome) -> Iterator[Finding]:
         present = sorted((count, label) for label, count in total.items() if count)
         names = manifest.classes.get(feature, ())
         absent = [name for label, name in enumerate(names) if not total[label]]
-        if present and absent:  # without any label, nothing is known of classes
+        if absent and any(split.records for split in manifest.splits.values()):
             what = "1 class" if len(absent) == 1 else f"{len(absent):,} classes"
             yield Finding(
                 kind="absent_classes",

@@ -135,7 +135,7 @@ def test_findings_are_logged_and_stay_with_the_dataset(
     run = json.loads((tmp_path / "out/birds/1.0.0/run.json").read_bytes())
     conflict = "1 image has more than one label (0.jpg = 1.jpg). Check which label is right."
     assert run["warnings"] == [conflict]
-    assert [r.message for r in caplog.records if r.name == "recordmill"] == [conflict]
+    assert [r.getMessage() for r in caplog.records if r.name == "recordmill"] == [conflict]
     (found,) = (finding for finding in made.findings if finding.severity == "warning")
     assert found.examples == (("0.jpg", "1.jpg"),)
     assert found.figures == {"images": 1, "records": 2}

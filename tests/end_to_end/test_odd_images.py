@@ -199,6 +199,7 @@ def test_the_manifest_counts_treatments(case: Case, dataset: Path) -> None:
         "jpeg2000 to png": 1,
         "pnm to png": 1,
         "ico to png": 1,
+        "16 bits per sample": 3,
     }
     assert images == expected
 

@@ -65,8 +65,9 @@ USAGE_ERRORS = {
     ),
     f"{CONVERT} --labels good.csv": "--labels and --join_on: each requires the other. Set both.",
     f"{CONVERT} --image max_size=512": "--image max_size: unknown setting (did you mean "
-    "'max_side'?); available: column, orientation, color, alpha, bit_depth, format, quality, "
-    "max_side, resize, animated, max_pixels, min_side, strip_metadata, unsupported, timeout",
+    "'max_side'?); available: column, orientation, color, alpha, bit_depth, "
+    "window, rescale, format, quality, max_side, resize, animated, max_pixels, min_side, "
+    "strip_metadata, unsupported, timeout",
     f"{CONVERT} --image resize=224": "--image resize=224: expected WIDTHxHEIGHT "
     "[fit|pad|crop|exact] [filter], as in 224x224",
     f"{CONVERT} --image format=jpg": "--image format=jpg: expected 'keep', 'jpeg', 'png' or 'raw', "

@@ -52,8 +52,11 @@ def test_the_rarest_classes_are_noted() -> None:
     assert rare(manifest({0: 1}, sample="1%")) == []
 
 
-def test_absent_classes_are_only_named_where_others_occur() -> None:
-    kinds = [[f.kind for f in class_sizes(Outcome(manifest(made)))] for made in ({}, {0: 50})]
+def test_absent_classes_are_only_named_if_there_are_records() -> None:
+    made = manifest({0: 50})
+    none = made.splits["train"].model_copy(update={"records": 0})
+    failed = made.model_copy(update={"splits": {"train": none}})
+    kinds = [[f.kind for f in class_sizes(Outcome(each))] for each in (failed, made)]
     assert kinds == [[], ["absent_classes"]]
 
 

@@ -48,8 +48,8 @@ def checked(asked: ConvertConfig) -> Base:
     return base
 
 
-def shard_entry(file: str, index_file: str, index_sha256: str) -> ShardEntry:
-    counts = dict.fromkeys(("records", "bytes", "payload", "crc32c"), 0)
+def shard_entry(file: str, index_file: str, index_sha256: str, records: int) -> ShardEntry:
+    counts = {"records": records, **dict.fromkeys(("bytes", "payload", "crc32c"), 0)}
     names = {"file": file, "index_file": index_file, "index_sha256": index_sha256, "sha256": ""}
     return ShardEntry.model_validate({**names, **counts, "classes": {}, "images": {}})
 
@@ -64,9 +64,8 @@ def published(folder: Path, **options: object) -> Path:
         name = layout.records_name(split, index, 2)
         pq.write_table(pa.table({"key": pa.array(keys, pa.string())}), dataset / name)
         digest = hashlib.sha256((dataset / name).read_bytes()).hexdigest()
-        shards.append(
-            ShardVerification(split, index, shard_entry(f"{split}-{index}", name, digest), 0)
-        )
+        entry = shard_entry(f"{split}-{index}", name, digest, len(keys))
+        shards.append(ShardVerification(split, index, entry, 0))
     plan = Plan(ResolvedSchema(SCHEMA), {"test": 1, "train": 2}, 0)
     none = SplitCounts(rows=0, records=0, rejected=0, duplicates=0)
     splits = dict.fromkeys(plan.shards, none)

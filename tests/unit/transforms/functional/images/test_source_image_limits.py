@@ -11,6 +11,7 @@ from PIL import ImageFile
 from recordmill.pipelines.report import samples
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images import jpeg as jpeg_parser
 from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.masks import examine_mask_in_process
@@ -133,6 +134,9 @@ def test_expensive_images_are_examined_and_drawn_in_a_separate_process(name, mon
         assert examine_in_subprocess(data) == "separate"
 
 
+SCHEMA = preset("image_classification")
+
+
 def test_the_report_draws_expensive_images_in_a_separate_process(monkeypatch):
     drawn = []
 
@@ -142,10 +146,10 @@ def test_the_report_draws_expensive_images_in_a_separate_process(monkeypatch):
 
     monkeypatch.setattr(samples, "run_in_subprocess", run_separately)
     monkeypatch.setattr(samples, "read_first_frame", lambda record: {"image": [record]})
-    assert samples._draw(png(20, 10), ()).width == 20
+    assert samples._draw(png(20, 10), SCHEMA, ()).width == 20
     assert drawn == []
     odd = SEPARATE["JPEG with EXIF of 5,000 tags"]
-    assert samples._draw(odd, ()).width == 9
+    assert samples._draw(odd, SCHEMA, ()).width == 9
     assert drawn == [{"image": [odd]}]
 
 
