@@ -60,6 +60,9 @@ _INFO_LINES = re.compile(
     rb"|I\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] ).*\n"
 )
 
+# What the loader says if no memory is left for the library.
+_NO_MEMORY = ("failed to map segment", "annot allocate memory")
+
 _LOADING = threading.Lock()
 _loaded: dict[str, ctypes.CDLL] = {}
 
@@ -98,8 +101,10 @@ def load() -> ctypes.CDLL:
                     function.restype, *function.argtypes = (_LETTERS[letter] for letter in letters)
                 _check_views(library)
             except (OSError, AttributeError) as error:
-                expected = "expected that of TensorFlow 2.20 or later. Reinstall TensorFlow."
-                raise ImportError(f"{path}: cannot be used: {error}; {expected}") from error
+                remedy = "expected that of TensorFlow 2.20 or later. Reinstall TensorFlow."
+                if any(what in str(error) for what in _NO_MEMORY):
+                    remedy = "raise the limit of memory (ulimit -v), or free some."
+                raise ImportError(f"{path}: cannot be used: {error}; {remedy}") from error
             _loaded["library"] = library
     return _loaded["library"]
 

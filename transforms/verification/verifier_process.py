@@ -214,6 +214,9 @@ def serve(descriptors: Sequence[int]) -> None:
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}
-    load()
+    try:
+        load()
+    except ImportError as error:  # in one line: the run reports that this process has died
+        sys.exit(f"recordmill: {error}")
     collect_garbage()
     answer_in_threads(connections, services)

@@ -175,3 +175,13 @@ def test_another_layout_of_strings_is_a_message(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tensorflow_ops, "_VIEW", 2)
     with pytest.raises(ImportError, match="its strings have another layout"):
         tensorflow_ops.load()
+
+
+def test_a_limit_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> None:
+        raise OSError(f"{name}: failed to map segment from shared object")
+
+    monkeypatch.setattr(tensorflow_ops, "_loaded", {})
+    monkeypatch.setattr(ctypes, "CDLL", fails)
+    with pytest.raises(ImportError, match="raise the limit of memory"):
+        tensorflow_ops.load()

@@ -5,6 +5,7 @@ Commands start one: tests/end_to_end/test_tables.py.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -170,3 +171,15 @@ def test_no_process_is_started_after_an_import_of_tensorflow() -> None:
     before = psutil.Process().children()
     with verifier_process_started():
         assert psutil.Process().children() == before
+
+
+def test_a_library_that_cannot_be_loaded_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ImportError("libtensorflow_cc.so.2: cannot be used")
+
+    ours, theirs = multiprocessing.Pipe()
+    ours.send({})
+    monkeypatch.setattr(verifier_process, "end_with_parent", lambda: None)
+    monkeypatch.setattr("recordmill.transforms.verification.tensorflow_ops.load", fails)
+    with pytest.raises(SystemExit, match=r"^recordmill: libtensorflow_cc\.so\.2: cannot be used$"):
+        verifier_process.serve([os.dup(theirs.fileno())])
