@@ -15,9 +15,10 @@ FeatureValue: TypeAlias = int | float | bytes | list[int] | list[float] | list[b
 # The gray pixels of an image's thumbnail, by which it is measured; b"" if it was not decoded.
 Thumbnail: TypeAlias = bytes
 
-# Kinds of skipped inputs that are listed in a file of the dataset.
+# Kinds of skipped inputs that findings and lists of the dataset name.
 UNMATCHED_LABELS = "label rows without an image"
 UNUSED_IMAGES = "images that no row names"
+OUTSIDE_SAMPLE = "rows outside of --sample"
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A
 # small table may have a text of millions of characters in every row.

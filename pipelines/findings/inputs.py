@@ -8,8 +8,7 @@ from types import MappingProxyType
 from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas import layout
 from recordmill.schemas.findings import Finding, Severity, counted, some
-from recordmill.schemas.records import UNMATCHED_LABELS, UNUSED_IMAGES
-from recordmill.transforms.functional.rows.placement import OUTSIDE
+from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.voc import UNANNOTATED
 
@@ -65,18 +64,18 @@ def skipped(
 
     `rows` were read, or are in the sample; `lists` has the folders with lists of some kinds.
 
-    >>> found = skipped({OUTSIDE: 993, "files": 2}, {"files": ["a", "b"]}, 7, "1%")
+    >>> found = skipped({OUTSIDE_SAMPLE: 993, "files": 2}, {"files": ["a", "b"]}, 7, "1%")
     >>> [finding.text for finding in found]
     ['sample 1%: 7 of 1,000 rows', 'skipped: files (2: a, b)']
     """
     if sample is not None:
-        total = rows + numbers.get(OUTSIDE, 0)
+        total = rows + numbers.get(OUTSIDE_SAMPLE, 0)
         text = f"sample {sample}: {rows:,} of {counted(total, 'row')}"
         yield Finding(
             kind="sample", severity="info", text=text, figures={"rows": rows, "of": total}
         )
     for what, number in numbers.items():
-        if what == OUTSIDE:
+        if what == OUTSIDE_SAMPLE:
             continue
         named, severity = tuple(names.get(what, ())), SEVERITIES.get(what, "info")
         shown = some(named, number, len(named)) if named else ""

@@ -14,12 +14,12 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas import layout
-from recordmill.schemas.records import Row, SkippedInput, sum_skipped
+from recordmill.schemas.records import OUTSIDE_SAMPLE, Row, SkippedInput, sum_skipped
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.placement import OUTSIDE, Sampler
+from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
 from recordmill.transforms.sample_rows import FindSample, FirstPositionsFn, SampleRows
 from tests.beam.direct import SCHEMA, TABLE, config, direct_pipeline, flat
@@ -53,7 +53,11 @@ def test_a_number_of_rows_is_met_with_those_that_cannot_be_read(rows: int, expec
         found = read | SampleRows(sample)
         both = (flat(found.good), found.rejects) | beam.Flatten()
         assert_that(both, only(expected), label="Rows in the sample")
-        outside = [(OUTSIDE, SkippedInput(OUTSIDE, 320 - expected))] if expected < 320 else []
+        outside = (
+            [(OUTSIDE_SAMPLE, SkippedInput(OUTSIDE_SAMPLE, 320 - expected))]
+            if expected < 320
+            else []
+        )
         sums = found.skipped | beam.CombinePerKey(sum_skipped)
         files = ("files", SkippedInput("files", 2, ("a", "b")))
         assert_that(sums, equal_to([files, *outside]), label="Skipped")

@@ -22,7 +22,15 @@ import numpy.typing as npt
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import SplitRanges
-from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SkippedInput, source_of
+from recordmill.schemas.records import (
+    OUTSIDE_SAMPLE,
+    Embedded,
+    ImageRef,
+    Location,
+    Row,
+    SkippedInput,
+    source_of,
+)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.binding import Binding
@@ -249,9 +257,6 @@ def _duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
     return Reject.of(ref, Reason.DUPLICATE_KEY, detail)
 
 
-# The kind of skipped input that rows outside of the sample are counted as.
-OUTSIDE = "rows outside of --sample"
-
 _POSITIONS = 2**64
 
 # An element of a source.
@@ -305,7 +310,7 @@ class Sampler:
             else:
                 outside += 1
         if outside:
-            yield SkippedInput(OUTSIDE, outside)
+            yield SkippedInput(OUTSIDE_SAMPLE, outside)
 
     def ending_after(self, first: Positions, rows: int) -> Sampler:
         """Returns the sampler of a number of rows.
