@@ -145,7 +145,7 @@ def test_class_counts_match_the_manifest_and_missing_classes_are_marked(
         [name, *(f"{value:.4f}" for value in channels[key])]
         for name, key in (("mean", "mean"), ("standard deviation", "std"))
     ]
-    assert "1 class of label without any record: never seen" in page.inner_text("#verdict")
+    assert "1 class of 'label' without any record (never seen)" in page.inner_text("#verdict")
 
 
 def test_leakage_matches_the_manifest_and_images_are_shown_side_by_side(
