@@ -372,3 +372,9 @@ def test_datasets_that_are_not_published_are_not_read(tmp_path: Path) -> None:
     for source in (dataset, dataset.parent, dataset / "*.tfrecord*"):
         ended = convert(source, tmp_path / "out", name="again")
         assert (ended.code, f"{dataset}: is not published" in ended.err) == (2, True), ended.err
+
+
+def test_an_image_folder_may_have_a_manifest(tmp_path: Path) -> None:
+    source = folder(tmp_path, "in", ["a", "b"], [], 3)
+    (source / "manifest.json").write_text("{}")
+    assert {*labels_of(published(source, tmp_path / "out")).values()} == {"a", "b"}

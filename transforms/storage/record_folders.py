@@ -85,14 +85,20 @@ def record_files(folder: str) -> list[str]:
         for version in versions:
             below = layout.join(folder, version)
             _check_published(below, entries(below)[1])
-    names = sorted(name for name in files if _RECORDS.search(name.lower()))
+    names = sorted(filter(_is_records, files))
     is_mixed = folders or any(map(has_image_suffix, files))
     return [] if is_mixed and _FEATURES not in files else [layout.join(folder, n) for n in names]
 
 
+def _is_records(name: str) -> bool:
+    return _RECORDS.search(name.lower()) is not None
+
+
 def _check_published(folder: str, files: Collection[str]) -> None:
     """Rejects the folder of a run that was not published: its shards are not verified."""
-    if layout.SUCCESS not in files and not {*_OF_RUN}.isdisjoint(files):
+    # A folder without shards may have files of these names for other reasons.
+    is_run = not {*_OF_RUN}.isdisjoint(files) and any(map(_is_records, files))
+    if is_run and layout.SUCCESS not in files:
         raise UsageError(
             f"{folder}: is not published: it has no {layout.SUCCESS}, so its records are "
             "not verified. Run its conversion again, or name another version."
@@ -104,10 +110,8 @@ def metadata_of(folder: str) -> Metadata | None:
     if layout.is_web(folder):
         return None  # most hosts answer requests of files that they do not have in their own ways
     marker = read_file(layout.join(folder, layout.SUCCESS))
-    of_run = (
-        n for n in _OF_RUN if marker is None and read_file(layout.join(folder, n)) is not None
-    )
-    _check_published(folder, tuple(of_run))
+    if marker is None:
+        _check_published(folder, entries(folder)[1])
     if marker is not None and read_file(layout.join(folder, layout.MANIFEST)) is not None:
         return Metadata(folder, marker.decode("ascii", "replace").strip())
     files = _described_by(folder)
