@@ -55,7 +55,7 @@ def failing(error: BaseException) -> Stages:
     ("error", "code", "message"),
     [
         (VerificationFailed("train-0: differs"), 3, "train-0: differs"),
-        (MemoryError("no more"), 1, "the engine failed: MemoryError: no more"),
+        (ValueError("no more"), 1, "the engine failed: ValueError: no more"),
     ],
 )
 def test_failures_are_recorded(

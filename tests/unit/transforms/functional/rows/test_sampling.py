@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import OUTSIDE_SAMPLE, Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import TableFile
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import (
-    OUTSIDE,
     Sampler,
     _sample_position,
     first_positions,
@@ -89,7 +88,7 @@ def test_lost_rows_are_in_every_sample_and_the_others_are_counted() -> None:
     lost, other = Reject.of_lost_rows("/d/t.csv", 4, "why"), SkippedInput("files", 2)
     malformed = Reject.of_malformed_row("/d/t.csv", 9, "why")
     found = list(none.select([ROWS[0], other, lost, malformed, ROWS[1]]))
-    assert found == [other, lost, SkippedInput(OUTSIDE, 3)]
+    assert found == [other, lost, SkippedInput(OUTSIDE_SAMPLE, 3)]
     assert list(sampler().select([ROWS[0]])) == [ROWS[0]]
 
 
