@@ -167,5 +167,5 @@ def test_warnings_of_pillow_are_not_reported(monkeypatch: pytest.MonkeyPatch) ->
         warnings.simplefilter("always")
         set_up_logs()
         warnings.warn_explicit("odd", UserWarning, "p.py", 1, module="PIL.TiffImagePlugin")
-        warnings.warn_explicit("old", UserWarning, "q.py", 1, module="recordmill.pipelines.x")
+        warnings.warn_explicit("old", UserWarning, "q.py", 1, module="recordmill.pipelines.api")
     assert [str(each.message) for each in logged] == ["old"]
