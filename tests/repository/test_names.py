@@ -1,6 +1,6 @@
 """Names of modules in code, strings and pages exist.
 
-Some imports run in other processes (a worker's command line), in fences of pages or by
+Some imports run in other processes (a worker's command line), in code blocks of pages or by
 `monkeypatch`; neither mypy nor import-linter sees those, and a renamed module breaks them silently.
 """
 
