@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.masking import masked_json, masked_source
@@ -56,6 +56,29 @@ class Conflicts(BaseModel):
     examples: tuple[Pair, ...] = ()  # for some of the images, the smallest keys of two labels
 
 
+class RecordExample(BaseModel):
+    """A record that is shown as an example."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    split: str
+    shard: int
+    index: int
+
+
+class ImageGroup(BaseModel):
+    """Records with the same image, or with similar ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records: int
+    spans_splits: bool  # whether they are in more than one split
+    conflicting: bool  # whether they have different labels
+    # Some of the records, from different splits and with different labels if possible.
+    examples: tuple[RecordExample, ...]
+
+
 class DuplicateStats(BaseModel):
     """Statistics of duplicate images, which are detected by the digests of the stored images."""
 
@@ -68,29 +91,8 @@ class DuplicateStats(BaseModel):
     conflicts: Conflicts = Conflicts()  # images whose records have different labels
     # Images with dropped rows (`--deduplicate`) whose label differs from that of the kept row.
     dropped_conflicts: Conflicts = Conflicts()
-
-
-class RecordExample(BaseModel):
-    """A record that is shown as an example."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    key: str
-    split: str
-    shard: int
-    index: int
-
-
-class SimilarImages(BaseModel):
-    """A group of similar images."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    records: int
-    spans_splits: bool  # whether they are in more than one split
-    conflicting: bool  # whether they have different labels
-    # Some of the records, from different splits and with different labels if possible.
-    examples: tuple[RecordExample, ...]
+    # Some of the duplicate images, worst first: only for the report.
+    groups: tuple[ImageGroup, ...] = Field(default=(), exclude=True)
 
 
 class NearDuplicates(BaseModel):
@@ -111,7 +113,7 @@ class NearDuplicates(BaseModel):
     # Groups whose records have different labels; `images` is the number of groups.
     conflicts: Conflicts = Conflicts()
     # Some of the groups: first those in several splits, then those with different labels.
-    examples: tuple[SimilarImages, ...] = ()
+    examples: tuple[ImageGroup, ...] = ()
     # Number of buckets in which not all images were compared, because too many share some bits of
     # the hash.
     full_buckets: int = 0

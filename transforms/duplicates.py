@@ -70,24 +70,18 @@ class FindDuplicateImages(beam.PTransform):
         )
 
 
-def shard_tally(path: str, split: str) -> Tally:
+def shard_tally(path: str, split: str, shard: int) -> Tally:
     """Returns the tally of a shard's images, read from the index of its records."""
     table = read_index(path, ["key", "sha256", "class"])
     keys, digests, labels = (table[name].to_pylist() for name in ("key", "sha256", "class"))
-    return tally_shard(
-        split,
-        (
-            (key, digest, label_text(label))
-            for key, digest, label in zip(keys, digests, labels, strict=True)
-            if digest
-        ),
-    )
+    return tally_shard(split, shard, zip(keys, digests, map(label_text, labels), strict=True))
 
 
 def _read(shard: ShardVerification, directory: str, plan: Plan) -> Iterator[tuple[int, Tally]]:
     # With problems, the index may be unreadable, and the dataset is not published.
     if plan.resolved.schema.has_image and not shard.problems:
-        tally = shard_tally(layout.join(directory, shard.entry.index_file), shard.split)
+        index = layout.join(directory, shard.entry.index_file)
+        tally = shard_tally(index, shard.split, shard.index)
         yield from split_by_bucket(tally, num_buckets(plan.most_records)).items()
 
 

@@ -218,13 +218,13 @@ def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
     contents = []
     for number in range(passes):
         total: Tally = {}
-        for (split, _), shard in shards.items():
-            tally = shard_tally(dataset.path(shard.index_file), split)
+        for (split, index), shard in shards.items():
+            tally = shard_tally(dataset.path(shard.index_file), split, index)
             merge(total, split_by_bucket(tally, passes).get(number, {}))
         contents.append(duplicate_stats(total))
     found = merge_duplicate_stats(contents)
     expected = dataset.manifest.content.model_copy(
-        update={"dropped_conflicts": found.dropped_conflicts}
+        update={"dropped_conflicts": found.dropped_conflicts, "groups": found.groups}
     )
     if found != expected:
         yield Problem(layout.MANIFEST, "duplicate statistics do not match the records")

@@ -21,6 +21,7 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.statistics import RecordExample
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
@@ -119,6 +120,24 @@ def thumbnails(
         results = map_ahead(lambda read: _draw(read(), schema, names), reads, executor, _THREADS)
         drawn = dict(zip(firsts, results, strict=True))
     return {at: budget.admit(drawn[image]) for at, image in images.items()}
+
+
+def example_images(
+    dataset: Dataset, budget: ThumbnailBudget
+) -> dict[RecordExample, tuple[RecordLocation, Thumbnail]]:
+    """Returns the examples of duplicate, similar and low-quality images of a dataset."""
+    manifest, shards = dataset.manifest, dataset.shards()
+    near, quality = manifest.near_duplicates, manifest.quality
+    examples = [
+        example
+        for group in (*manifest.content.groups, *(near.examples if near else ()))
+        for example in group.examples
+    ]
+    issues = quality.issues.values() if quality else ()
+    examples += [example for issue in issues for _, example in issue.examples]
+    located = {at: dataset.location(shards[at.split, at.shard], at.index) for at in examples}
+    drawn = thumbnails(dataset, located.values(), budget)
+    return {at: (found, drawn.get(found, NO_THUMBNAIL)) for at, found in located.items()}
 
 
 def _draw(record: bytes | str, schema: Schema, class_names: tuple[str, ...]) -> Thumbnail:

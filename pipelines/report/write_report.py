@@ -10,9 +10,9 @@ import base64
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,24 +24,18 @@ from recordmill.pipelines.report.histograms import (
     number_text,
     size_text,
 )
-from recordmill.pipelines.report.image_issues import (
-    SHOWN_GROUPS,
-    DuplicateGroup,
-    ShownIssue,
-    find_duplicates,
-    quality_issues,
-    similar_groups,
-)
 from recordmill.pipelines.report.rejects import reject_groups
-from recordmill.pipelines.report.samples import ThumbnailBudget, samples, thumbnails
+from recordmill.pipelines.report.samples import ThumbnailBudget, example_images, samples
 from recordmill.pipelines.report.statistics import GRID, class_tables, feature_statistics
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.statistics import RATIO_STEPS, SIDE_STEPS, ImageTally
-from recordmill.transforms.storage.dataset import Dataset, RecordLocation
+from recordmill.transforms.functional.duplicates import EXAMPLE_GROUPS
+from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
@@ -212,11 +206,8 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     dataset, manifest = source.dataset, source.manifest
     # Rejects come first: their images matter most if the budget is too small for all.
     budget = ThumbnailBudget(IMAGE_BYTES)
-    origin = (_image_root_guard(manifest), manifest.config.get("input_format", "auto"))
-    rejects = sections.collect("rejects", reject_groups, dataset, budget, *origin)
-    groups = sections.collect("duplicates", find_duplicates, dataset)
-    similar = sections.collect("similar images", similar_groups, dataset)
-    issues = sections.collect("image quality", quality_issues, dataset)
+    guard = _image_root_guard(manifest)
+    rejects = sections.collect("rejects", reject_groups, dataset, budget, guard)
     tables = class_tables(manifest)
     problems = tuple(str(problem) for problem in source.problems)
     return {
@@ -232,21 +223,12 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,
         "samples": sections.collect("samples", samples, dataset, tables, budget),
-        "groups": groups,
-        "similar": similar,
-        "issues": issues,
-        "group_thumbnails": sections.collect(
-            "duplicate images",
-            thumbnails,
-            dataset,
-            chain(_locations([*(groups or ()), *(similar or ())]), _worst(issues or ())),
-            budget,
-        )
-        or {},
+        "examples": sections.collect("example images", example_images, dataset, budget),
+        "rules": {name: issue.rule for name, issue in ISSUES.items()},
         "throughput": _throughput(source.record),
         "grid": GRID,
         "max_rows": MAX_TABLE_ROWS,
-        "max_groups": SHOWN_GROUPS,
+        "max_groups": EXAMPLE_GROUPS,
         "omitted": budget.omitted,
         "warnings": sections.warnings,
     }
@@ -260,16 +242,6 @@ def _transcoded_images(manifest: Manifest) -> int:
 def _image_root_guard(manifest: Manifest) -> ImageRootGuard:
     options = manifest.config
     return ImageRootGuard(None if options.get("allow_outside_root") else options.get("image_root"))
-
-
-def _locations(groups: Sequence[DuplicateGroup]) -> Iterator[RecordLocation]:
-    """Yields the records of duplicate and similar images."""
-    return (location for group in groups for location in group.locations)
-
-
-def _worst(issues: Sequence[ShownIssue]) -> Iterator[RecordLocation]:
-    """Yields the records with images of low quality."""
-    return (location for issue in issues for _, location in issue.examples)
 
 
 def _image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:

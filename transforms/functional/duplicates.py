@@ -1,11 +1,12 @@
 """Counts duplicate images within and across splits by digest, and groups that span splits.
 
 Tallies are dicts of tuples, cheap to shuffle. They can be merged in any order, and hold a bounded
-number of keys for each image, however often it occurs.
+number of records for each image, however often it occurs.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
@@ -18,8 +19,10 @@ from recordmill.schemas.statistics import (
     Duplicate,
     DuplicateStats,
     GroupLeakage,
+    ImageGroup,
     Leakage,
     Pair,
+    RecordExample,
 )
 
 # Leading bytes of a sha256 that identify an image: 128 bits make collisions negligible.
@@ -27,11 +30,21 @@ DIGEST_BYTES = 16
 
 _BUCKET_IMAGES = 2**16
 
-# (split, label, number of records with both, smallest key among them).
-Seen: TypeAlias = tuple[str, str, int, str]
+# Groups of records with the same image that are kept as examples, and records of each.
+EXAMPLE_GROUPS, EXAMPLE_RECORDS = 16, 4
+
+# A record: its key, the number of its shard, and its own number within the shard.
+Located: TypeAlias = tuple[str, int, int]
+
+# (split, label, number of records with both, the first of them by key).
+Seen: TypeAlias = tuple[str, str, int, tuple[Located, ...]]
 
 # The occurrences of each image, by digest: at most one `Seen` for each split and label.
 Tally: TypeAlias = dict[bytes, tuple[Seen, ...]]
+
+# The order of groups: first those in several splits, then those with different labels; the split
+# and the key of the first record break ties.
+_Rank: TypeAlias = tuple[bool, bool, str, str]
 
 
 def num_buckets(rows: int) -> int:
@@ -54,15 +67,18 @@ def label_text(label: str | list[str] | None) -> str:
     return "|".join(sorted(label)) if isinstance(label, list) else label or ""
 
 
-def tally_shard(split: str, rows: Iterable[tuple[str, str, str]]) -> Tally:
+def tally_shard(split: str, shard: int, rows: Iterable[tuple[str, str | None, str]]) -> Tally:
     """Returns the tally of one shard.
 
-    `rows`: key, hex digest of the image and label of each record.
+    `rows`: key, hex digest of the image and label of each record; those without an image are left
+    out.
     """
     tally: Tally = {}
-    for key, sha256, label in rows:
+    for number, (key, sha256, label) in enumerate(rows):
+        if not sha256:
+            continue
         digest = bytes.fromhex(sha256)[:DIGEST_BYTES]
-        seen: tuple[Seen, ...] = ((split, label, 1, key),)
+        seen: tuple[Seen, ...] = ((split, label, 1, ((key, shard, number),)),)
         present = tally.get(digest)
         tally[digest] = seen if present is None else _merged(present, seen)
     return tally
@@ -90,15 +106,14 @@ def merge(tally: Tally, other: Tally) -> Tally:
 
 
 def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
-    # {(split, label): (count, smallest key)}: sums and minima do not depend on the merge order.
-    merged = {(split, label): (count, key) for split, label, count, key in one}
-    for split, label, count, key in other:
-        present = merged.get((split, label))
-        merged[split, label] = (
-            (count, key) if present is None else (present[0] + count, min(present[1], key))
-        )
+    # {(split, label): (count, first records)}: sums and minima do not depend on the merge order.
+    merged = {(split, label): (count, firsts) for split, label, count, firsts in one}
+    for split, label, count, firsts in other:
+        others, known = merged.get((split, label), (0, ()))
+        smallest = tuple(sorted((*known, *firsts))[:EXAMPLE_RECORDS])
+        merged[split, label] = others + count, smallest
     return tuple(
-        (split, label, count, key) for (split, label), (count, key) in sorted(merged.items())
+        (split, label, count, firsts) for (split, label), (count, firsts) in sorted(merged.items())
     )
 
 
@@ -107,6 +122,7 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
     duplicates: Counter[str] = Counter()
     leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
     conflicts: list[tuple[int, Pair]] = []
+    groups: list[tuple[_Rank, tuple[Seen, ...]]] = []
     for seen in tally.values():
         if len(seen) == 1 and seen[0][2] == 1:  # most images occur in a single record
             continue
@@ -116,13 +132,39 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
             (count, key), (other_count, other_key) = splits[one], splits[two]
             found = count + other_count, (key, other_key)
             leaks.setdefault((one, two), []).append(found)
-        conflicts += _conflict(seen)
+        conflict = list(_conflict(seen))
+        conflicts += conflict
+        first = seen[0]
+        groups.append(((len(splits) == 1, not conflict, first[0], first[3][0][0]), seen))
     return DuplicateStats(
         images=len(tally),
         duplicates=dict(sorted(duplicates.items())),
         leaks=tuple(_leak(splits, found) for splits, found in sorted(leaks.items())),
         conflicts=_conflicts(conflicts),
+        groups=tuple(_group(*found) for found in heapq.nsmallest(EXAMPLE_GROUPS, groups)),
     )
+
+
+def _group(rank: _Rank, seen: Sequence[Seen]) -> ImageGroup:
+    """Returns an image with the first record of each split and label, then the second ones."""
+    in_one_split, is_consistent, _, _ = rank
+    ranked = [
+        (i, split, label, *one) for split, label, _, firsts in seen for i, one in enumerate(firsts)
+    ]
+    return ImageGroup(
+        records=sum(count for _, _, count, _ in seen),
+        spans_splits=not in_one_split,
+        conflicting=not is_consistent,
+        examples=tuple(
+            RecordExample(key=key, split=split, shard=shard, index=number)
+            for _, split, _, key, shard, number in sorted(ranked)[:EXAMPLE_RECORDS]
+        ),
+    )
+
+
+def _rank_of(group: ImageGroup) -> _Rank:
+    first = group.examples[0]
+    return not group.spans_splits, not group.conflicting, first.split, first.key
 
 
 def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -136,7 +178,8 @@ def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
 def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
     """Returns (number of an image's records, smallest key) by split."""
     splits: dict[str, tuple[int, str]] = {}
-    for split, _, count, key in seen:
+    for split, _, count, firsts in seen:
+        key = firsts[0][0]
         others, smallest = splits.get(split, (0, key))
         splits[split] = others + count, min(smallest, key)
     return splits
@@ -144,14 +187,15 @@ def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
 
 def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, Pair]]:
     """Yields (records of an image, smallest keys of two labels), if its labels conflict."""
-    firsts: dict[str, str] = {}
+    smallest: dict[str, str] = {}
     records = 0
-    for _, label, count, key in seen:
+    for _, label, count, firsts in seen:
         records += count
         if label:
-            firsts[label] = min(firsts.get(label, key), key)
-    if len(firsts) > 1:
-        one, two, *_ = sorted(firsts.values())
+            key = firsts[0][0]
+            smallest[label] = min(smallest.get(label, key), key)
+    if len(smallest) > 1:
+        one, two, *_ = sorted(smallest.values())
         yield records, (one, two)
 
 
@@ -186,6 +230,11 @@ def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
         leaks=tuple(_merge_leaks(splits, found) for splits, found in sorted(leaks.items())),
         conflicts=_merge_conflicts([part.conflicts for part in parts]),
         dropped_conflicts=_merge_conflicts([part.dropped_conflicts for part in parts]),
+        groups=tuple(
+            heapq.nsmallest(
+                EXAMPLE_GROUPS, (group for part in parts for group in part.groups), key=_rank_of
+            )
+        ),
     )
 
 

@@ -17,13 +17,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.statistics import (
-    DuplicateStats,
-    NearDuplicates,
-    RecordExample,
-    SimilarImages,
-)
+from recordmill.schemas.statistics import DuplicateStats, NearDuplicates
 from recordmill.transforms.functional.duplicates import (
+    EXAMPLE_RECORDS,
     duplicate_stats,
     merge_duplicate_stats,
 )
@@ -317,10 +313,6 @@ class Member(NamedTuple):
     record: int
 
 
-# Groups that are kept as examples, and records that are shown of each.
-EXAMPLE_GROUPS, EXAMPLE_RECORDS = 16, 4
-
-
 def statistics_of_group(members: Iterable[Member]) -> NearDuplicates:
     """Returns the statistics of one group; empty if all of its images are identical."""
     counts: Counter[tuple[str, str]] = Counter()
@@ -337,38 +329,21 @@ def statistics_of_group(members: Iterable[Member]) -> NearDuplicates:
     if len({sha256 for images in firsts.values() for sha256 in images}) < 2:
         return NearDuplicates()
     seen = tuple(
-        (*at, counts[at], min(member.key for member in images.values()))
+        (
+            *at,
+            counts[at],
+            tuple((one.key, one.shard, one.record) for one in sorted(images.values())),
+        )
         for at, images in sorted(firsts.items())
     )
-    return _of_duplicates(duplicate_stats({b"": seen}), counts.total(), _examples(firsts.values()))
-
-
-def _examples(firsts: Iterable[dict[str, Member]]) -> tuple[RecordExample, ...]:
-    """Returns the first member of each split and label, then the second ones, and so on."""
-    ranked = [(i, one) for images in firsts for i, one in enumerate(sorted(images.values()))]
-    return tuple(
-        RecordExample(key=one.key, split=one.split, shard=one.shard, index=one.record)
-        for _, one in sorted(ranked)[:EXAMPLE_RECORDS]
-    )
-
-
-def _of_duplicates(
-    found: DuplicateStats, records: int, examples: tuple[RecordExample, ...]
-) -> NearDuplicates:
-    """Returns the statistics of one group, of which each image stands for the group."""
-    group = SimilarImages(
-        records=records,
-        spans_splits=bool(found.leaks),
-        conflicting=bool(found.conflicts.images),
-        examples=examples,
-    )
+    found = duplicate_stats({b"": seen})  # as if all images were the same
     return NearDuplicates(
         groups=1,
-        records=records,
+        records=counts.total(),
         duplicates=found.duplicates,
         leaks=found.leaks,
         conflicts=found.conflicts,
-        examples=(group,),
+        examples=found.groups,
     )
 
 
@@ -376,10 +351,14 @@ def merge_near_duplicates(parts: Iterable[NearDuplicates]) -> NearDuplicates:
     """Returns the sum of the statistics of different groups."""
     found = list(parts)
     total = merge_duplicate_stats(
-        DuplicateStats(duplicates=part.duplicates, leaks=part.leaks, conflicts=part.conflicts)
+        DuplicateStats(
+            duplicates=part.duplicates,
+            leaks=part.leaks,
+            conflicts=part.conflicts,
+            groups=part.examples,
+        )
         for part in found
     )
-    examples = sorted((group for part in found for group in part.examples), key=_by_severity)
     return NearDuplicates(
         compared=sum(part.compared for part in found),
         groups=sum(part.groups for part in found),
@@ -387,12 +366,7 @@ def merge_near_duplicates(parts: Iterable[NearDuplicates]) -> NearDuplicates:
         duplicates=total.duplicates,
         leaks=total.leaks,
         conflicts=total.conflicts,
-        examples=tuple(examples[:EXAMPLE_GROUPS]),
+        examples=total.groups,
         full_buckets=sum(part.full_buckets for part in found),
         overflow=any(part.overflow for part in found),
     )
-
-
-def _by_severity(group: SimilarImages) -> tuple[bool, bool, str, str]:
-    first = group.examples[0]
-    return not group.spans_splits, not group.conflicting, first.split, first.key

@@ -19,7 +19,11 @@ from recordmill.pipelines.report.samples import (
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
-from tests.unit.pipelines.report.test_duplicates import SPLITS
+
+RECORDS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), max_size=12)
+SPLITS = st.fixed_dictionaries(
+    {"test": st.lists(RECORDS, max_size=2), "train": st.lists(RECORDS, min_size=1, max_size=3)}
+)
 
 
 @settings(max_examples=40)

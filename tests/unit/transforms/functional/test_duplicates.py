@@ -15,7 +15,9 @@ from recordmill.schemas.statistics import (
     Conflicts,
     Duplicate,
     DuplicateStats,
+    ImageGroup,
     Leakage,
+    RecordExample,
 )
 from recordmill.transforms.functional.duplicates import (
     duplicate_stats,
@@ -41,7 +43,23 @@ def sha256(image: int) -> str:
     return hashlib.sha256(bytes([image])).hexdigest()
 
 
-def expected(records: list[tuple[str, str, int]]) -> DuplicateStats:
+def examples_of(rows, shards: int) -> list[RecordExample]:
+    """Returns one record of each split and label, then another one, up to four records."""
+    found = []
+    left = sorted(rows, key=lambda row: (row[1], row[2], row[0]))
+    while left and len(found) < 4:
+        firsts = {}
+        for row in left:
+            firsts.setdefault(row[1:3], row)
+        found += firsts.values()
+        left = [row for row in left if row not in firsts.values()]
+    return [
+        RecordExample(key=key, split=split, shard=int(key) % shards, index=int(key) // shards)
+        for key, split, _, _ in found[:4]
+    ]
+
+
+def expected(records: list[tuple[str, str, int]], shards: int) -> DuplicateStats:
     """Computes the statistics from all records; the key of a record is its zero-padded number."""
     rows = [(f"{i:04d}", *record) for i, record in enumerate(records)]
     images = sorted({image for *_, image in rows})
@@ -66,7 +84,26 @@ def expected(records: list[tuple[str, str, int]]) -> DuplicateStats:
         for i in torn
         for labels in [{label for _, _, label, _ in of[i]} - {""}]
     ]
+    groups = [
+        ImageGroup(
+            records=len(of[i]),
+            spans_splits=len({split for _, split, _, _ in of[i]}) > 1,
+            conflicting=i in torn,
+            examples=examples_of(of[i], shards),
+        )
+        for i in images
+        if len(of[i]) > 1
+    ]
+    groups.sort(
+        key=lambda group: (
+            not group.spans_splits,
+            not group.conflicting,
+            group.examples[0].split,
+            group.examples[0].key,
+        )
+    )
     return DuplicateStats(
+        groups=groups,
         images=len(images),
         duplicates={split: count for split, count in repeated.items() if count},
         leaks=tuple(leaks),
@@ -84,24 +121,26 @@ def test_merged_statistics_equal_those_of_all_records(records, shards, buckets, 
     parts = []
     for split in ("test", "train", "validation"):
         for shard in range(shards):
+            # The records of other splits, which have no image here, keep the numbers of the rows.
             rows = [
-                (key, sha256(image), label)
+                (key, sha256(image) if of == split else None, label)
                 for key, of, label, image in keyed
-                if of == split and int(key) % shards == shard
+                if int(key) % shards == shard
             ]
-            parts += split_by_bucket(tally_shard(split, rows), buckets).items()
+            parts += split_by_bucket(tally_shard(split, shard, rows), buckets).items()
     chance.shuffle(parts)
     totals: dict[int, dict] = {}
     for bucket, tally in parts:
         merge(totals.setdefault(bucket, {}), tally)
-    assert merge_duplicate_stats(map(duplicate_stats, totals.values())) == expected(records)
+    assert merge_duplicate_stats(map(duplicate_stats, totals.values())) == expected(records, shards)
 
 
 def test_the_size_of_a_tally_does_not_depend_on_the_number_of_records():
     def tally(count):
-        return tally_shard("train", ((f"{i:07d}", sha256(1), "") for i in range(count)))
+        return tally_shard("train", 5, ((f"{i:07d}", sha256(1), "") for i in range(count)))
 
-    assert tally(100_000) == {bytes.fromhex(sha256(1))[:16]: (("train", "", 100_000, "0000000"),)}
+    firsts = tuple((f"{i:07d}", 5, i) for i in range(4))
+    assert tally(100_000) == {bytes.fromhex(sha256(1))[:16]: (("train", "", 100_000, firsts),)}
     assert len(tally(10)) == 1
 
 
@@ -125,9 +164,9 @@ def test_a_dropped_row_counts_as_a_conflict_only_if_its_label_differs():
 
 def leaks_of_one_image(splits: int) -> tuple[Leakage, ...]:
     names = [f"s{number:03d}" for number in range(splits)]
-    tally = tally_shard(names[0], [("0", sha256(0), "")])
+    tally = tally_shard(names[0], 0, [("0", sha256(0), "")])
     for number, name in enumerate(names[1:], 1):
-        merge(tally, tally_shard(name, [(str(number), sha256(0), "")]))
+        merge(tally, tally_shard(name, 0, [(str(number), sha256(0), "")]))
     return duplicate_stats(tally).leaks
 
 
@@ -136,3 +175,14 @@ def test_pairs_of_splits_are_limited() -> None:
     leaks = leaks_of_one_image(300)
     assert [leak.splits for leak in leaks] == [("s000", f"s{n:03d}") for n in range(1, 300)]
     assert {(leak.images, leak.records) for leak in leaks} == {(1, 2)}
+
+
+def test_only_the_worst_groups_are_kept() -> None:
+    images = [(f"{i:03d}", hashlib.sha256(str(i).encode()).hexdigest(), "cat") for i in range(100)]
+    twice = [(f"{key}b", digest, label) for key, digest, label in images]
+    tally = tally_shard("train", 0, [*images, *twice])
+    merge(tally, tally_shard("test", 0, [(f"{k}c", d, "dog") for k, d, _ in images[90:]]))
+    groups = duplicate_stats(tally).groups
+    firsts = [group.examples[0].key for group in groups]
+    assert firsts == [f"{i:03d}c" for i in range(90, 100)] + [f"{i:03d}" for i in range(6)]
+    assert [group.spans_splits for group in groups] == [True] * 10 + [False] * 6
