@@ -20,9 +20,13 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
-from recordmill.pipelines.findings.classes import class_ids
-from recordmill.pipelines.findings.inputs import no_rows, recognized, skipped
-from recordmill.pipelines.findings.splits import empty_shards
+from recordmill.pipelines.findings import (
+    class_ids,
+    empty_shards,
+    no_rows,
+    skipped,
+    source_findings,
+)
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
@@ -293,8 +297,7 @@ def _findings(
 ) -> Iterator[Finding]:
     """Yields the findings that are known before a run."""
     plan = forecast.plan
-    yield from recognized(plan.source.recognized)
-    yield from plan.source.findings
+    yield from source_findings(plan.source)
     names = document["skipped_names"]
     yield from skipped(document["skipped"], names, forecast.rows, config.sample)
     for feature, classes in plan.resolved.classes.items():

@@ -14,8 +14,7 @@ from typing import Any
 
 from recordmill.pipelines.dataset.channels import channel_statistics
 from recordmill.pipelines.dataset.verify import raise_problems
-from recordmill.pipelines.findings.compute import findings_of
-from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished_record

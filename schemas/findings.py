@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from recordmill.schemas.statistics import EXAMPLES
 
 Severity = Literal["warning", "note", "info"]
 
@@ -45,6 +48,30 @@ class Finding(BaseModel):
         return self.text if self.severity == "info" else f"{self.severity}: {self.text}"
 
 
+def finding(
+    severity: Severity,
+    kind: str,
+    text: str,
+    hint: str = "",
+    *,
+    splits: tuple[str, ...] = (),
+    feature: str = "",
+    examples: Sequence[str | tuple[str, ...]] = (),
+    figures: Mapping[str, int | float] = MappingProxyType({}),
+) -> Finding:
+    """Returns a finding with the first of its examples."""
+    return Finding(
+        kind=kind,
+        severity=severity,
+        text=text,
+        hint=hint,
+        splits=splits,
+        feature=feature,
+        figures=dict(figures),
+        examples=tuple(examples[:EXAMPLES]),
+    )
+
+
 def lines(findings: Iterable[Finding]) -> Iterator[str]:
     """Yields the line of each finding, and a hint that several in a row share after the last."""
     hint = ""
@@ -64,6 +91,16 @@ def counted(number: int, noun: str) -> str:
     ('1 image', '2,000 images')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def has(number: int) -> str:
+    """Returns the verb of a number of things."""
+    return "has" if number == 1 else "have"
+
+
+def images_are(number: int) -> str:
+    """Returns the beginning of a sentence on a number of images."""
+    return f"{counted(number, 'image')} {'is' if number == 1 else 'are'}"
 
 
 def some(names: Sequence[str], total: int | None = None, shown: int = _SHOWN) -> str:

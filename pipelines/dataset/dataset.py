@@ -16,8 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from recordmill.pipelines.dataset.records import Records, class_weights
-from recordmill.pipelines.findings.compute import findings_of
-from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem

@@ -12,8 +12,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recordmill.pipelines.findings.compute import findings_of
-from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.pipelines.report.statistics import shape_text
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig

@@ -30,8 +30,7 @@ from recordmill.pipelines.console.terminal import (
     printable_line,
     say,
 )
-from recordmill.pipelines.findings.compute import findings_of
-from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.pipelines.inspect.display import print_features, print_record, print_records
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.run import summary

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recordmill.pipelines.findings.images import rescaled_annotations, tiny_boxes
+from recordmill.pipelines.findings import Outcome, _rescaled_annotations, _tiny_boxes
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import RESCALED, TINY
 
@@ -19,18 +19,18 @@ def outcome(images, boxes):
     manifest = SimpleNamespace(
         images=images, splits=splits, dataset_schema=preset("object_detection")
     )
-    return SimpleNamespace(manifest=manifest)
+    return Outcome(manifest)
 
 
 def test_images_of_another_size_than_annotated_are_counted():
-    assert not [*rescaled_annotations(outcome({"jpeg kept": 3}, 3))]
-    (found,) = rescaled_annotations(outcome({"jpeg kept": 3, RESCALED: 2}, 3))
+    assert not [*_rescaled_annotations(outcome({"jpeg kept": 3}, 3))]
+    (found,) = _rescaled_annotations(outcome({"jpeg kept": 3, RESCALED: 2}, 3))
     assert found.line.startswith("note: 2 images have another size than annotated")
 
 
 @pytest.mark.parametrize(("tiny", "is_found"), [(0, False), (2, False), (3, True)])
 def test_a_tiny_median_box_is_a_warning(tiny, is_found):
-    found = [*tiny_boxes(outcome({"jpeg kept": 3, TINY: tiny}, 4))]
+    found = [*_tiny_boxes(outcome({"jpeg kept": 3, TINY: tiny}, 4))]
     assert [f.text for f in found] == is_found * [
         "3 of 4 boxes cover less than 0.01 % of their image"
     ]

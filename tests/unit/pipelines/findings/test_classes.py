@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.findings.classes import (
+from recordmill.pipelines.findings import (
+    Outcome,
+    _class_drift,
+    _class_names,
+    _class_sizes,
+    _doubtful_labels,
     _numeric_names,
-    class_drift,
     class_ids,
-    class_names,
-    class_sizes,
-    doubtful_labels,
 )
-from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas import dataset_info
 from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, SplitEntry
@@ -38,7 +38,7 @@ def manifest(classes: dict[int, int], **options: Any) -> Manifest:
 
 def rare(made: Manifest) -> list[str]:
     """Returns the lines on rare classes."""
-    return list(lines(f for f in class_sizes(Outcome(made)) if f.kind == "rare_classes"))
+    return list(lines(f for f in _class_sizes(Outcome(made)) if f.kind == "rare_classes"))
 
 
 def test_the_rarest_classes_are_noted() -> None:
@@ -56,7 +56,7 @@ def test_absent_classes_are_only_named_if_there_are_records() -> None:
     made = manifest({0: 50})
     none = made.splits["train"].model_copy(update={"records": 0})
     failed = made.model_copy(update={"splits": {"train": none}})
-    kinds = [[f.kind for f in class_sizes(Outcome(each))] for each in (failed, made)]
+    kinds = [[f.kind for f in _class_sizes(Outcome(each))] for each in (failed, made)]
     assert kinds == [[], ["absent_classes"]]
 
 
@@ -85,7 +85,7 @@ def test_classes_that_differ_from_the_base_are_noted_with_their_shares() -> None
             )
         }
     )
-    assert list(lines(class_drift(Outcome(made)))) == [
+    assert list(lines(_class_drift(Outcome(made)))) == [
         "note: classes of 'label' since base 1.0.0: 4 new (y, x, w, …); 1 gone (gone); "
         "1 with another share (c 9.9% → 2.1%)"
     ]
@@ -100,7 +100,7 @@ def test_a_difference_by_chance_or_of_all_classes_alike_is_none() -> None:
 
 def test_without_a_base_there_is_no_drift() -> None:
     made = manifest({0: 1}).model_copy(update={"base": None})
-    assert list(lines(class_drift(Outcome(made)))) == []
+    assert list(lines(_class_drift(Outcome(made)))) == []
 
 
 TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 or text), or set"
@@ -140,7 +140,7 @@ def test_numeric_class_names_that_options_set_are_not_noted(
     config: dict[str, object], notes: int
 ) -> None:
     manifest = Manifest.model_construct(config=config, classes={"x": ("0", "1")}, splits={})
-    assert len(list(class_names(Outcome(manifest)))) == notes
+    assert len(list(_class_names(Outcome(manifest)))) == notes
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_ids_of_one_input_among_names_of_another_are_noted(ids: dict[str, int], 
     manifest = Manifest.model_construct(
         config={}, classes={"x": ("a", "1")}, splits={}, source=source
     )
-    found = [finding.kind for finding in class_names(Outcome(manifest))]
+    found = [finding.kind for finding in _class_names(Outcome(manifest))]
     assert found == ["numeric_class_names"] * notes
 
 
@@ -206,7 +206,7 @@ def test_labels_that_may_not_be_meant_are_noted(
     outcome = Outcome(
         made.model_copy(update={"dataset_schema": schema, "classes": {"label": names}})
     )
-    assert [finding.kind for finding in doubtful_labels(outcome)] == kinds
+    assert [finding.kind for finding in _doubtful_labels(outcome)] == kinds
 
 
 def test_contradicting_class_ids_are_noted() -> None:

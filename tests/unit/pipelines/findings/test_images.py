@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.findings.images import (
-    _near_duplicates,
-    _quality_issues,
-    duplicates,
-    image_quality,
-    similar_images,
+from recordmill.pipelines.findings import (
+    Outcome,
+    _identical_images,
+    _image_quality,
+    _similar_images,
 )
-from recordmill.pipelines.findings.outcome import Outcome
 from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.statistics import (
@@ -23,6 +21,11 @@ from recordmill.schemas.statistics import (
 )
 
 
+def of(**statistics):
+    """Returns the outcome of a run with some statistics."""
+    return Outcome(Manifest.model_construct(config={}, **statistics))
+
+
 def test_similar_images_are_noted():
     examples = (("a", "b"), ("c", "d"), ("e", "f"))
     leak = Leakage(splits=("test", "train"), images=3, records=7, examples=examples)
@@ -33,7 +36,7 @@ def test_similar_images_are_noted():
         conflicts=Conflicts(images=1, records=2, examples=(("a", "b"),)),
         full_buckets=2,
     )
-    found = list(lines(_near_duplicates(near)))
+    found = list(lines(_similar_images(of(near_duplicates=near))))
     assert found[0] == (
         "warning: test and train share 3 groups of similar images (a ~ b, c ~ d, …)"
     )
@@ -47,7 +50,7 @@ def test_similar_images_are_noted():
 
 
 def test_an_overflow_is_noted():
-    (line,) = lines(_near_duplicates(NearDuplicates(overflow=True)))
+    (line,) = lines(_similar_images(of(near_duplicates=NearDuplicates(overflow=True))))
     assert line == "note: too many images are similar to be grouped; none of them is listed"
 
 
@@ -59,19 +62,19 @@ def test_low_quality_is_noted():
         "dark": QualityIssue(images={"train": 1, "test": 2}, examples=examples),
         "tiny": QualityIssue(images={"train": 1}, examples=examples[:1]),
     }
-    assert list(lines(_quality_issues(ImageQuality(measured=9, issues=issues)))) == [
+    assert list(lines(_image_quality(of(quality=ImageQuality(measured=9, issues=issues))))) == [
         "note: 3 images are dark (a, b, …)",
         "note: 1 image is tiny (a)",
     ]
 
 
 def test_a_dataset_without_measures_has_no_notes():
-    outcome = Outcome(Manifest.model_construct(config={}))
-    assert [*similar_images(outcome), *image_quality(outcome)] == []
+    outcome = of()
+    assert [*_similar_images(outcome), *_image_quality(outcome)] == []
 
 
 def test_of_many_pairs_of_leaking_splits_some_are_listed_and_the_others_counted() -> None:
     leak = Leakage(splits=("a", "b"), images=1, records=2)
-    found = list(lines(duplicates(DuplicateStats(leaks=(leak,) * 44_850))))
+    found = list(lines(_identical_images(of(content=DuplicateStats(leaks=(leak,) * 44_850)))))
     assert len(found) == 12
     assert found[10] == "warning: 44,840 more pairs of splits share images"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.findings import inputs
-from recordmill.pipelines.findings.inputs import changed_values, encoded_images, skipped
-from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines import findings
+from recordmill.pipelines.findings import Outcome, _changed_values, _encoded_images, skipped
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.settings import ImageSettings
@@ -37,7 +36,7 @@ def test_images_encoded_with_loss_are_noted(
     features = {"image": Feature.model_validate({"kind": "bytes", "from": "image:bytes"})}
     schema = Schema(features=features, image=ImageSettings.model_validate(settings))
     manifest = Manifest.model_construct(dataset_schema=schema, images=images)
-    assert [finding.line for finding in encoded_images(Outcome(manifest))] == notes
+    assert [finding.line for finding in _encoded_images(Outcome(manifest))] == notes
 
 
 def test_changes_to_the_meaning_of_samples_are_noted() -> None:
@@ -51,7 +50,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
         "jpeg kept": 7,
     }
     manifest = Manifest.model_construct(dataset_schema=schema, images=images)
-    assert [finding.line for finding in changed_values(Outcome(manifest))] == [
+    assert [finding.line for finding in _changed_values(Outcome(manifest))] == [
         "3 images are mapped by the window -1000:3000",
         "note: 1 image is rescaled per image, so that equal values differ",
         "1 image is reduced to 8 bits per sample",
@@ -59,7 +58,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
 
 
 def test_a_counted_kind_with_a_severity_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(inputs.SEVERITIES, "images with swapped sides", "warning")
+    monkeypatch.setitem(findings.SEVERITIES, "images with swapped sides", "warning")
     (found,) = skipped(
         {"images with swapped sides": 3}, {"images with swapped sides": ["a"]}, 9, None
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.findings.outcome import Outcome
-from recordmill.pipelines.findings.splits import (
+from recordmill.pipelines.findings import (
+    Outcome,
+    _missed_shares,
+    _missing_classes,
+    _stratification,
     empty_shards,
-    missed_shares,
-    missing_classes,
-    stratification,
 )
 from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import Manifest, Share, SplitEntry
@@ -43,7 +43,7 @@ def test_a_split_that_misses_its_share_by_a_fifth_of_it_is_a_warning(
         splits={"test": entry()},
     )
     expected = [f"warning: test has {actual:.1%} of the records; expected 10.0%{remedy}"]
-    assert list(lines(missed_shares(Outcome(manifest)))) == (expected if warned else [])
+    assert list(lines(_missed_shares(Outcome(manifest)))) == (expected if warned else [])
 
 
 def test_a_split_without_rows_is_noted_once() -> None:
@@ -52,7 +52,7 @@ def test_a_split_without_rows_is_noted_once() -> None:
         shares={"test": Share(asked=0.1, actual=0)},
         splits={},
     )
-    assert list(lines(missed_shares(Outcome(manifest)))) == [
+    assert list(lines(_missed_shares(Outcome(manifest)))) == [
         "note: no row was assigned to split 'test'; it was not written"
     ]
 
@@ -69,7 +69,7 @@ def test_a_split_lacks_a_class_only_if_each_split_could_have_it() -> None:
             "validation": entry(records=0),
         },
     )
-    assert list(lines(missing_classes(Outcome(manifest)))) == [
+    assert list(lines(_missing_classes(Outcome(manifest)))) == [
         "warning: train lacks 1 of the 5 classes of 'label' (e)",
         "warning: test lacks 2 of the 5 classes of 'label' (b, c)",
     ]
@@ -87,15 +87,15 @@ def test_the_largest_difference_from_the_share_of_a_class_is_noted() -> None:
         },
         splits={"test": entry(classes={0: 4, 1: 5}), "train": entry(classes={0: 5, 1: 15})},
     )
-    assert list(lines(stratification(Outcome(manifest)))) == [
+    assert list(lines(_stratification(Outcome(manifest)))) == [
         "note: the classes of 'label' miss their shares by up to 1.8 records "
         "(a in train: 5, share 6.8)"
     ]
     splits = {"test": entry(classes={0: 2, 1: 5}), "train": entry(classes={0: 7, 1: 15})}
     rounded = manifest.model_copy(update={"splits": splits})
-    assert list(lines(stratification(Outcome(rounded)))) == []
+    assert list(lines(_stratification(Outcome(rounded)))) == []
     other = manifest.model_copy(update={"config": {"split_method": "exact"}})
-    assert list(lines(stratification(Outcome(other)))) == []
+    assert list(lines(_stratification(Outcome(other)))) == []
 
 
 def test_the_splits_of_a_sample_are_those_of_all_rows_as_they_happen() -> None:
@@ -108,7 +108,7 @@ def test_the_splits_of_a_sample_are_those_of_all_rows_as_they_happen() -> None:
         splits={"train": entry(9, {0: 4, 1: 5}), "test": entry(1, {0: 1})},
     )
     outcome = Outcome(manifest)
-    for finder in (missed_shares, stratification, missing_classes):
+    for finder in (_missed_shares, _stratification, _missing_classes):
         assert list(finder(outcome)) == []
 
 

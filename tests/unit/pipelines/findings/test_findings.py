@@ -1,14 +1,10 @@
-"""All findings of a run.
-
-Covers `recordmill.pipelines.findings.compute`.
-"""
+"""All findings of a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from recordmill.pipelines.findings.compute import findings_of
-from recordmill.pipelines.findings.outcome import Outcome
+from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.plan import SourceEntry
 from tests.unit.pipelines.report.index_only import dataset

@@ -1,0 +1,624 @@
+"""The findings of a run, which every view shows: terminal, run.json, log, report, dataset card.
+
+To add a finding, write a function from `Outcome` to `Finding`s, and add it to `_FINDERS`; nothing
+else changes. What it needs reaches the manifest in one of these ways:
+
+- noticed on the driver, before rows are read: `SourceEntry.findings` has it as a `Finding`;
+- counted by readers: they yield `SkippedInput.named(KIND, names)`; `SEVERITIES[KIND]` makes it a
+  note or a warning;
+- anything else: a statistic of its own in the manifest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from recordmill.schemas import layout
+from recordmill.schemas.findings import (
+    Finding,
+    Severity,
+    counted,
+    finding,
+    has,
+    images_are,
+    some,
+)
+from recordmill.schemas.image_quality import ISSUES
+from recordmill.schemas.manifest import ClassDrift, Manifest
+from recordmill.schemas.masking import masked_values
+from recordmill.schemas.plan import SourceEntry
+from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
+from recordmill.schemas.statistics import Conflicts, Leakage, Pair
+from recordmill.transforms.functional.images.geometry import RESCALED, TINY
+from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
+from recordmill.transforms.functional.sources.voc import UNANNOTATED
+
+# Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
+# so that its number can precede it: "images whose boxes …".
+SEVERITIES: dict[str, Severity] = {
+    NO_SPLIT: "warning",
+    UNANNOTATED: "warning",
+    SEVERAL_SPLITS: "warning",
+}
+
+# The folders with lists of some kinds of skipped inputs.
+_LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
+
+_SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
+_SHOWN_PAIRS = 2
+_TOLERANCE = 0.2  # the part of its asked share by which a split may differ
+_FEW_SHARDS = 10  # empty shards that a small dataset may have by chance
+_FEW = 10  # the fewest images per label that Vertex AI accepts for training
+_UNEVEN_RATIO = 10  # of the largest to the smallest class
+
+# What programs write as text for a missing value.
+_NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
+_NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
+
+_DEDUPLICATE = "--deduplicate content keeps one row of each image"
+_OWN_SPLIT = (
+    "a row's own split, and that of its key in --base, override --near_duplicates keep_together; "
+    "images that were not compared can be in any split"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a run; for a dataset that is opened later, the manifest alone."""
+
+    manifest: Manifest
+    skipped_names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # first ones, by kind
+    linked: int = 0  # shards taken from the base version without reading them
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether rows are a sample, whose splits and classes are those of all rows, by chance."""
+        return self.manifest.config.get("sample") is not None
+
+    @property
+    def class_features(self) -> tuple[str, ...]:
+        """The features with class labels."""
+        return self.manifest.dataset_schema.class_features
+
+    def labels(self, feature: str) -> Counter[int]:
+        """Returns the number of labels of a feature by class id, in all splits."""
+        total = Counter[int]()
+        for split in self.manifest.splits.values():
+            total.update(split.classes.get(feature, {}))
+        return total
+
+
+def _source_findings(outcome: Outcome) -> Iterator[Finding]:
+    return source_findings(outcome.manifest.source or SourceEntry())
+
+
+def source_findings(source: SourceEntry) -> Iterator[Finding]:
+    """Yields the descriptions of recognized inputs, and the findings of their probes."""
+    yield from (finding("info", "recognized", text) for text in source.recognized)
+    yield from source.findings
+
+
+def _dropped_rows(outcome: Outcome) -> Iterator[Finding]:
+    if number := outcome.manifest.input.duplicates:
+        is_similar = outcome.manifest.config.get("near_duplicates") == "drop"
+        what = f"{number:,} rows with the image of another row"
+        text = f"dropped: {what}{', or a similar one' if is_similar else ''}"
+        yield finding("info", "dropped_rows", text, figures={"rows": number})
+
+
+def _skipped_inputs(outcome: Outcome) -> Iterator[Finding]:
+    counts, sample = outcome.manifest.input, outcome.manifest.config.get("sample")
+    return skipped(counts.asides, outcome.skipped_names, counts.rows, sample, _LISTS)
+
+
+def skipped(
+    numbers: Mapping[str, int],
+    names: Mapping[str, Sequence[str]],
+    rows: int,
+    sample: str | int | None,
+    lists: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Finding]:
+    """Yields each kind of skipped input, by number and first names, and the size of a sample.
+
+    `rows` were read, or are in the sample; `lists` has the folders with lists of some kinds.
+
+    >>> found = skipped({OUTSIDE_SAMPLE: 993, "files": 2}, {"files": ["a", "b"]}, 7, "1%")
+    >>> [one.text for one in found]
+    ['sample 1%: 7 of 1,000 rows', 'skipped: files (2: a, b)']
+    """
+    if sample is not None:
+        total = rows + numbers.get(OUTSIDE_SAMPLE, 0)
+        text = f"sample {sample}: {rows:,} of {counted(total, 'row')}"
+        yield finding("info", "sample", text, figures={"rows": rows, "of": total})
+    for what, number in numbers.items():
+        if what == OUTSIDE_SAMPLE:
+            continue
+        named = tuple(names.get(what, ()))
+        shown = some(named, number, len(named)) if named else ""
+        if what in SEVERITIES:
+            text = f"{number:,} {what}{f' ({shown})' if shown else ''}"
+            yield finding(
+                SEVERITIES[what], "counted", text, examples=named, figures={"number": number}
+            )
+        else:
+            listed = f", listed in {lists[what]}/" if what in lists else ""
+            text = f"skipped: {what} ({number:,}{f': {shown}' if shown else listed})"
+            yield finding("info", "skipped", text, examples=named, figures={"number": number})
+
+
+def _encoded_images(outcome: Outcome) -> Iterator[Finding]:
+    settings = outcome.manifest.dataset_schema.image
+    number = sum(n for how, n in outcome.manifest.images.items() if " to jpeg" in how)
+    if number:
+        text = f"encoded: {counted(number, 'image')} as JPEG with quality {settings.quality}"
+        if settings.format != "jpeg":
+            text += "; --image format=png resizes without further loss"
+        yield finding("info", "encoded", text, figures={"images": number})
+
+
+def _changed_values(outcome: Outcome) -> Iterator[Finding]:
+    manifest, window = outcome.manifest, outcome.manifest.dataset_schema.image.window or (0, 0)
+    texts: dict[str, tuple[str, Severity]] = {
+        "window": ("mapped by the window {:g}:{:g}", "info"),
+        "rescaled per image": ("rescaled per image, so that equal values differ", "note"),
+        "8 bits": ("reduced to 8 bits per sample", "info"),
+    }
+    for change, (text, severity) in texts.items():
+        number = sum(n for how, n in manifest.images.items() if change in how.split(", "))
+        if number:
+            what = f"{images_are(number)} {text.format(*window)}"
+            yield finding(severity, "values", what, figures={"images": number})
+
+
+def _base_version(outcome: Outcome) -> Iterator[Finding]:
+    manifest, base = outcome.manifest, outcome.manifest.base
+    if base is None:
+        return
+    kept, new, gone = (sum(counts.values()) for counts in (base.kept, base.new, base.gone))
+    is_same = not new + gone and manifest.config["append"]
+    # A row that is neither rejected nor dropped nor unchanged is one of a record that was kept.
+    if is_same and manifest.input.rows == manifest.input.converted:
+        yield no_rows(base.version)
+    shards = sum(len(split.shards) for split in manifest.splits.values())
+    text = (
+        f"base {base.version}: {kept:,} records kept, {new:,} new, {gone:,} gone; "
+        f"{base.shards_unchanged:,} of {shards:,} shards are unchanged "
+        f"({outcome.linked:,} not even read)"
+    )
+    linked = outcome.linked
+    yield finding(
+        "info",
+        "base_version",
+        text,
+        figures={"kept": kept, "new": new, "gone": gone, "linked": linked},
+    )
+
+
+def no_rows(base: str) -> Finding:
+    """Returns the finding of an increment without rows."""
+    text = f"the input has no rows, so the records are those of {base}"
+    return finding("note", "no_rows", text)
+
+
+class _Alike(NamedTuple):
+    """How findings name images that are alike."""
+
+    noun: str  # what is counted, in the singular
+    of: str  # what follows it
+    plural: str
+    sign: str  # between two keys
+
+    def counted(self, number: int) -> str:
+        return counted(number, self.noun) + self.of
+
+    def pairs(self, examples: Sequence[Pair]) -> str:
+        return some([f"{one} {self.sign} {two}" for one, two in examples], shown=_SHOWN_PAIRS)
+
+
+_IDENTICAL = _Alike("image", "", "images", "=")
+_SIMILAR = _Alike("group", " of similar images", "similar images", "~")
+
+
+def _identical_images(outcome: Outcome) -> Iterator[Finding]:
+    content = outcome.manifest.content
+    yield from _leakage("leakage", content.leaks, _IDENTICAL, _DEDUPLICATE)
+    check = ". Check which label is right."
+    yield from _conflicts("label_conflicts", content.conflicts, _IDENTICAL, check)
+    check = "; one record of each was kept. Check its label."
+    yield from _conflicts("dropped_label_conflicts", content.dropped_conflicts, _IDENTICAL, check)
+    same = "the same image as another record"
+    yield from _duplicates("duplicates", content.duplicates, same, _DEDUPLICATE)
+
+
+def _similar_images(outcome: Outcome) -> Iterator[Finding]:
+    near = outcome.manifest.near_duplicates
+    if near is None:
+        return
+    is_kept_together = outcome.manifest.config.get("near_duplicates") == "keep_together"
+    hint = _OWN_SPLIT if is_kept_together else ""
+    yield from _leakage("similar_leakage", near.leaks, _SIMILAR, hint)
+    yield from _conflicts("similar_label_conflicts", near.conflicts, _SIMILAR)
+    alike = "an image similar to that of another record"
+    yield from _duplicates("similar", near.duplicates, alike)
+    if near.full_buckets:
+        what = f"{near.full_buckets:,} sets of images with equal low frequencies are too large"
+        text = f"{what} to compare all pairs; some similar images may be missing"
+        yield finding(
+            "note", "similar_not_compared", text, hint, figures={"sets": near.full_buckets}
+        )
+    if near.overflow:
+        text = "too many images are similar to be grouped; none of them is listed"
+        yield finding("note", "similar_not_grouped", text)
+
+
+def _leakage(
+    kind: str, leaks: Sequence[Leakage], alike: _Alike, hint: str = ""
+) -> Iterator[Finding]:
+    """Yields the first pairs of splits that share images, and the number of the others."""
+    for leak in leaks[:_SHOWN_LEAKS]:
+        one, two = leak.splits
+        yield finding(
+            "warning",
+            kind,
+            f"{one} and {two} share {alike.counted(leak.images)} ({alike.pairs(leak.examples)})",
+            hint,
+            splits=leak.splits,
+            examples=leak.examples,
+            figures={"images": leak.images, "records": leak.records},
+        )
+    if (hidden := len(leaks) - _SHOWN_LEAKS) > 0:
+        text = f"{counted(hidden, 'more pair')} of splits share {alike.plural}"
+        yield finding("warning", kind, text, hint, figures={"pairs": hidden})
+
+
+def _conflicts(kind: str, found: Conflicts, alike: _Alike, check: str = "") -> Iterator[Finding]:
+    if number := found.images:
+        what = f"{alike.counted(number)} {has(number)} more than one label"
+        text = f"{what} ({alike.pairs(found.examples)}){check}"
+        figures = {"images": number, "records": found.records}
+        yield finding("warning", kind, text, examples=found.examples, figures=figures)
+
+
+def _duplicates(
+    kind: str, records: Mapping[str, int], what: str, hint: str = ""
+) -> Iterator[Finding]:
+    for split, number in records.items():
+        text = f"{counted(number, 'record')} of {split} {has(number)} {what} of {split}"
+        yield finding("note", kind, text, hint, splits=(split,), figures={"records": number})
+
+
+def _image_quality(outcome: Outcome) -> Iterator[Finding]:
+    quality = outcome.manifest.quality
+    for name, issue in quality.issues.items() if quality else ():
+        keys = tuple(example.key for _, example in issue.examples)
+        number, splits = sum(issue.images.values()), tuple(issue.images)
+        text = f"{images_are(number)} {ISSUES[name].text} ({some(keys, shown=_SHOWN_PAIRS)})"
+        yield finding(
+            "note",
+            f"quality_{name}",
+            text,
+            splits=splits,
+            examples=keys,
+            figures={"images": number},
+        )
+
+
+def _rescaled_annotations(outcome: Outcome) -> Iterator[Finding]:
+    if number := outcome.manifest.images.get(RESCALED, 0):
+        what = f"{counted(number, 'image')} {has(number)} another size than annotated"
+        text = f"{what}; annotations are scaled to it"
+        yield finding("note", "rescaled_annotations", text, figures={"images": number})
+
+
+def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
+    """Yields a warning if the median box covers less than 0.01 % of its image."""
+    features = outcome.manifest.dataset_schema.features
+    # The number of boxes is that of their labels.
+    label = next((name for name, f in features.items() if f.per_box and f.classes), "")
+    boxes, tiny = outcome.labels(label).total(), outcome.manifest.images.get(TINY, 0)
+    if 2 * tiny > boxes > 0:
+        text = f"{tiny:,} of {boxes:,} boxes cover less than 0.01 % of their image"
+        hint = "check their units and order: --boxes units=normalized,order=xywh"
+        yield finding(
+            "warning",
+            "tiny_boxes",
+            text,
+            hint,
+            feature=label,
+            figures={"tiny": tiny, "boxes": boxes},
+        )
+
+
+def _shards_of_splits(outcome: Outcome) -> Iterator[Finding]:
+    splits = outcome.manifest.splits
+    return empty_shards({n: [shard.records for shard in s.shards] for n, s in splits.items()})
+
+
+def empty_shards(records: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
+    """Yields each split most of whose shards are empty, by the records of each shard."""
+    for name, shards in records.items():
+        empty = sum(count == 0 for count in shards)
+        if empty > _FEW_SHARDS and 2 * empty > len(shards):
+            text = (
+                f"{empty:,} of the {len(shards):,} shards of {name!r} are empty. "
+                "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
+            )
+            figures = {"empty": empty, "shards": len(shards)}
+            yield finding("warning", "empty_shards", text, splits=(name,), figures=figures)
+
+
+def _group_leakage(outcome: Outcome) -> Iterator[Finding]:
+    leaks = outcome.manifest.group_leaks
+    if leaks is None:
+        return
+    column = outcome.manifest.config["group_column"]
+    shown = [f"{group} in {' and '.join(splits)}" for group, splits in leaks.examples]
+    verb = "is" if leaks.groups == 1 else "are"
+    what = f"{counted(leaks.groups, 'group')} of {column!r} {verb} in more than one split"
+    yield finding(
+        "warning",
+        "group_leakage",
+        f"{what} ({some(shown, leaks.groups, len(shown))})",
+        "a row's own split, and that of its key in --base, override that of its group: set "
+        "the same split in all rows of a group",
+        examples=[(group, *splits) for group, splits in leaks.examples],
+        figures={"groups": leaks.groups},
+    )
+
+
+def _missed_shares(outcome: Outcome) -> Iterator[Finding]:
+    manifest = outcome.manifest
+    weights, shares = manifest.config.get("splits") or {}, manifest.shares or {}
+    empty = [name for name in weights if float(weights[name]) > 0 and name not in manifest.splits]
+    for name in empty:
+        text = f"no row was assigned to split {name!r}; it was not written"
+        yield finding("note", "empty_split", text, splits=(name,))
+    if outcome.is_sample:
+        return
+    by_hash = manifest.config.get("split_method") == "hash"
+    remedy = ". For exact shares, set --split_method exact." if by_hash else ""
+    for name, share in shares.items():
+        if name not in empty and abs(share.actual - share.asked) > _TOLERANCE * share.asked:
+            what = f"{name} has {share.actual:.1%} of the records; expected {share.asked:.1%}"
+            figures = {"actual": share.actual, "asked": share.asked}
+            yield finding("warning", "missed_share", what + remedy, splits=(name,), figures=figures)
+
+
+def _stratification(outcome: Outcome) -> Iterator[Finding]:
+    """Yields the largest difference of stratified splits from the share of a class."""
+    manifest, shares = outcome.manifest, outcome.manifest.shares
+    is_stratified = manifest.config.get("split_method") == "stratified"
+    if not is_stratified or not shares or outcome.is_sample:
+        return
+    for feature in outcome.class_features:
+        total, splits = outcome.labels(feature), manifest.splits
+        counts = {
+            name: splits[name].classes.get(feature, {}) if name in splits else {} for name in shares
+        }
+        differences = [
+            (abs(counts[name].get(label, 0) - share.asked * total[label]), label, name)
+            for name, share in shares.items()
+            for label in total
+        ]
+        most, label, name = max(differences, default=(0, 0, ""))
+        if most >= 1:  # rounding alone stays below one record
+            expected = shares[name].asked * total[label]
+            class_name = manifest.resolved.class_name(feature, label)
+            yield finding(
+                "note",
+                "stratification",
+                f"the classes of {feature!r} miss their shares by up to {most:.1f} records "
+                f"({class_name} in {name}: {counts[name].get(label, 0):,}, share {expected:,.1f})",
+                splits=(name,),
+                feature=feature,
+                examples=(class_name,),
+                figures={"difference": most},
+            )
+
+
+def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
+    """Yields each split that lacks classes, although each split could have them.
+
+    A class with fewer records than there are splits cannot be in each of them.
+    """
+    manifest = outcome.manifest
+    splits = {name: split for name, split in manifest.ordered_splits.items() if split.records}
+    for feature in () if outcome.is_sample else outcome.class_features:
+        total = outcome.labels(feature)
+        possible = sorted(label for label in total if total[label] >= len(splits))
+        for name, split in splits.items():
+            counts = split.classes.get(feature, {})
+            missing = [label for label in possible if not counts.get(label)]
+            if total and not counts:
+                text = f"no record of {name} has a label in {feature!r}"
+                yield finding(
+                    "note",
+                    "unlabeled_split",
+                    text,
+                    splits=(name,),
+                    feature=feature,
+                    figures={"records": split.records},
+                )
+            elif missing:
+                names = [manifest.resolved.class_name(feature, label) for label in missing]
+                what = f"{len(names):,} of the {len(total):,} classes of {feature!r}"
+                text = f"{name} lacks {what} ({some(names)})"
+                figures = {"missing": len(names), "classes": len(total)}
+                yield finding(
+                    "warning",
+                    "missing_classes",
+                    text,
+                    splits=(name,),
+                    feature=feature,
+                    examples=names,
+                    figures=figures,
+                )
+
+
+def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
+    manifest = outcome.manifest
+    for feature in () if outcome.is_sample else outcome.class_features:
+        total, names = outcome.labels(feature), manifest.classes.get(feature, ())
+        present = sorted((count, label) for label, count in total.items() if count)
+        absent = [name for label, name in enumerate(names) if not total[label]]
+        if absent and any(split.records for split in manifest.splits.values()):
+            what = "1 class" if len(absent) == 1 else f"{len(absent):,} classes"
+            text = f"{what} of {feature!r} without any record ({some(absent)})"
+            figures = {"absent": len(absent), "classes": len(names)}
+            yield finding(
+                "warning", "absent_classes", text, feature=feature, examples=absent, figures=figures
+            )
+        name_of = partial(manifest.resolved.class_name, feature)
+        if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:
+            what = f"{len(rare):,} of the {len(total):,} classes of {feature!r}"
+            verb, shown = "occurs" if len(rare) == 1 else "occur", some([*map(" ".join, rare)])
+            text = f"{what} {verb} fewer than {_FEW} times ({shown})"
+            figures = {"rare": len(rare), "classes": len(total)}
+            yield finding(
+                "note", "rare_classes", text, feature=feature, examples=rare, figures=figures
+            )
+        if present and (largest := present[-1][0]) >= _UNEVEN_RATIO * (smallest := present[0][0]):
+            sizes = f"the largest has {counted(largest, 'label')}, the smallest {smallest:,}"
+            text = f"class sizes of {feature!r} are uneven: {sizes}"
+            figures = {"largest": largest, "smallest": smallest}
+            yield finding("note", "uneven_classes", text, feature=feature, figures=figures)
+
+
+def _class_drift(outcome: Outcome) -> Iterator[Finding]:
+    base = outcome.manifest.base
+    if base is None:
+        return
+    for feature, drift in base.classes.items():
+        text = f"classes of {feature!r} since base {base.version}: {'; '.join(_parts(drift))}"
+        figures = {"added": drift.added, "gone": drift.gone, "changed": drift.changed}
+        yield finding("note", "class_drift", text, feature=feature, figures=figures)
+
+
+def _parts(drift: ClassDrift) -> list[str]:
+    shares = [f"{name} {old:.1%} → {new:.1%}" for name, old, new in drift.changed_examples]
+    lists = (
+        ("new", drift.added, drift.added_examples),
+        ("gone", drift.gone, drift.gone_examples),
+        ("with another share", drift.changed, shares),
+    )
+    return [f"{n:,} {what} ({some(names, n)})" for what, n, names in lists if n]
+
+
+def _class_names(outcome: Outcome) -> Iterator[Finding]:
+    manifest = outcome.manifest
+    for feature, names in manifest.classes.items():
+        if manifest.source and feature in manifest.source.class_ids:
+            yield from class_ids(feature, names, manifest.source)
+            # One input has ids with names, and another may have ids without names.
+            yield from _numeric_names(feature, names, manifest.source.class_ids[feature])
+        elif not (manifest.config.get("classes") or manifest.config.get("num_classes")):
+            yield from _numeric_names(feature, names)
+
+
+def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterator[Finding]:
+    """Yields the class ids of a feature that are not those of the source; names are in id order."""
+    declared = source.class_ids.get(feature, {})
+    if conflict := source.conflicts.get(feature):
+        text = f"{conflict}. The classes of {feature!r} are in the order of the files."
+        yield finding("note", "class_id_conflict", text, feature=feature)
+    changed = [(name, id_) for id_, name in enumerate(names) if declared.get(name, id_) != id_]
+    if changed:
+        shown = some([f"{name} {declared[name]} → {id_}" for name, id_ in changed])
+        verb = "differs" if len(changed) == 1 else "differ"
+        # COCO counts its categories from 1.
+        is_offset = all(declared[name] == id_ + 1 for name, id_ in changed)
+        is_all = len(changed) == len(names)
+        yield finding(
+            "note",
+            "class_ids",
+            f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
+            f"({shown}), because ids count from 0 without gaps",
+            "--label_offset 1 keeps the ids of the source" if is_offset and is_all else "",
+            feature=feature,
+            examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],
+            figures={"changed": len(changed), "classes": len(names)},
+        )
+
+
+def _numeric_names(
+    feature: str, names: Sequence[str], declared: Collection[str] = ()
+) -> Iterator[Finding]:
+    numbers = [name for name in names if _NUMBER.fullmatch(name) and name not in declared]
+    if numbers:
+        chosen = set(numbers)
+        other = [(n, id_) for id_, n in enumerate(names) if n in chosen and n != str(id_)]
+        ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
+        share = f"{len(numbers):,} of the {len(names):,}"
+        yield finding(
+            "note",
+            "numeric_class_names",
+            f"{share} class names of {feature!r} are numbers{ids}. If the labels are ids, "
+            "write all of them as plain integers (7, not 07 or text), or set --classes.",
+            feature=feature,
+            examples=numbers,
+            figures={"numbers": len(numbers), "classes": len(names)},
+        )
+
+
+def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
+    manifest = outcome.manifest
+    for feature in outcome.class_features:
+        names = manifest.classes.get(feature, ())
+        folded = Counter(name.casefold() for name in names)
+        has_default = manifest.dataset_schema.features[feature].default is not None
+        ids = () if has_default else sorted(outcome.labels(feature))
+        alike = [name for name in names if folded[name.casefold()] > 1]
+        missing = [name for name in names if name.casefold() in _NO_VALUES]
+        negative = [str(label) for label in ids if label < 0]
+        kinds: tuple[tuple[Severity, str, str, list[str]], ...] = (
+            ("note", "alike_classes", "class names that differ only in case", alike),
+            (
+                "note",
+                "missing_value_classes",
+                "class names that look like a missing value",
+                missing,
+            ),
+            ("warning", "negative_classes", _NEGATIVE, negative),
+        )
+        for severity, kind, what, examples in kinds:
+            if examples:
+                text = f"{feature!r} has {what} ({some(examples)})"
+                yield finding(severity, kind, text, feature=feature, examples=examples)
+
+
+# In the order in which the terminal prints their findings.
+_FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
+    _source_findings,
+    _dropped_rows,
+    _skipped_inputs,
+    _shards_of_splits,
+    _encoded_images,
+    _changed_values,
+    _group_leakage,
+    _identical_images,
+    _similar_images,
+    _image_quality,
+    _rescaled_annotations,
+    _tiny_boxes,
+    _missed_shares,
+    _stratification,
+    _missing_classes,
+    _class_sizes,
+    _class_drift,
+    _class_names,
+    _doubtful_labels,
+    _base_version,
+)
+
+
+def findings_of(outcome: Outcome) -> tuple[Finding, ...]:
+    """Returns the findings of a run, with secrets masked."""
+    found = (each for finder in _FINDERS for each in finder(outcome))
+    return tuple(Finding.model_validate(masked_values(f.model_dump())) for f in found)
