@@ -207,8 +207,9 @@ torch)
     "$bin/python" examples/draw_sample.py sample
     "$bin/recordmill" convert --input sample/labels.csv --output out --name torch --no_report \
         --splits train=0.7,validation=0.15,test=0.15 --max_rejects 10 --if_exists replace
-    exec tests/torch/run out/torch/1.0.0 "${RECORDMILL_CACHE:-$HOME/.cache/recordmill}/torch" \
-        "${@:2}"
+    "$bin/recordmill" schema out/torch/1.0.0 --json >out/torch/schema.json
+    exec tests/torch/run out/torch/1.0.0 out/torch/schema.json \
+        "${RECORDMILL_CACHE:-$HOME/.cache/recordmill}/torch" "${@:2}"
     ;;
 exports)
     run_pytest "[test]" tests/exports "${@:2}"
