@@ -35,7 +35,7 @@ from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
-from recordmill.transforms.functional.images.geometry import RESCALED, TINY
+from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.voc import UNANNOTATED
 
@@ -49,6 +49,8 @@ SEVERITIES: dict[str, Severity] = {
 
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
+
+_CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh"
 
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
 _SHOWN_PAIRS = 2
@@ -310,11 +312,14 @@ def _image_quality(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
-def _rescaled_annotations(outcome: Outcome) -> Iterator[Finding]:
-    if number := outcome.manifest.images.get(RESCALED, 0):
-        what = f"{counted(number, 'image')} {has(number)} another size than annotated"
-        text = f"{what}; annotations are scaled to it"
-        yield finding("note", "rescaled_annotations", text, figures={"images": number})
+def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
+    for change, text in CHANGES.items():
+        if number := outcome.manifest.images.get(change, 0):
+            is_common = change == CLIPPED and 2 * number > outcome.manifest.input.records
+            severity: Severity = "warning" if is_common else "note"
+            hint, figures = _CHECK_BOXES if is_common else "", {"images": number}
+            what = f"{counted(number, 'image')} {text}"
+            yield finding(severity, change.replace(" ", "_"), what, hint, figures=figures)
 
 
 def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
@@ -324,16 +329,12 @@ def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
     label = next((name for name, f in features.items() if f.per_box and f.classes), "")
     boxes, tiny = outcome.labels(label).total(), outcome.manifest.images.get(TINY, 0)
     if 2 * tiny > boxes > 0:
-        text = f"{tiny:,} of {boxes:,} boxes cover less than 0.01 % of their image"
-        hint = "check their units and order: --boxes units=normalized,order=xywh"
-        yield finding(
-            "warning",
-            "tiny_boxes",
-            text,
-            hint,
-            feature=label,
-            figures={"tiny": tiny, "boxes": boxes},
+        text, figures = (
+            "boxes cover less than 0.01 % of their image",
+            {"tiny": tiny, "boxes": boxes},
         )
+        text = f"{tiny:,} of {boxes:,} {text}"
+        yield finding("warning", "tiny_boxes", text, _CHECK_BOXES, feature=label, figures=figures)
 
 
 def _shards_of_splits(outcome: Outcome) -> Iterator[Finding]:
@@ -605,7 +606,7 @@ _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     _identical_images,
     _similar_images,
     _image_quality,
-    _rescaled_annotations,
+    _changed_annotations,
     _tiny_boxes,
     _missed_shares,
     _stratification,

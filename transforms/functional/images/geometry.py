@@ -32,6 +32,14 @@ CROPPED_OFF = "boxes cropped off"
 RESCALED = "annotations rescaled"
 TINY = "boxes below 0.01 % of the image"
 
+# What was done to the annotations of images, as text after their number.
+CHANGES = {
+    RESCALED: "with another size than annotated; annotations are scaled to it",
+    CLIPPED: "with boxes beyond the edges, which are clipped to the image",
+    DROPPED: "without some boxes, which are dropped as --boxes says",
+    CROPPED_OFF: "without the boxes in the part that is cropped off",
+}
+
 # The part of the image below which a box is `TINY`.
 TINY_AREA = 1e-4
 

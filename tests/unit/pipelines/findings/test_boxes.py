@@ -6,9 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from recordmill.pipelines.findings import Outcome, _rescaled_annotations, _tiny_boxes
+from recordmill.pipelines.findings import Outcome, _changed_annotations, _tiny_boxes
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.images.geometry import RESCALED, TINY
+from recordmill.transforms.functional.images.geometry import (
+    CLIPPED,
+    CROPPED_OFF,
+    DROPPED,
+    RESCALED,
+    TINY,
+)
 
 LABEL = "image/object/class/label"
 
@@ -17,15 +23,33 @@ def outcome(images, boxes):
     """Returns an outcome with some counts of images, and a number of boxes in two classes."""
     splits = {"train": SimpleNamespace(classes={LABEL: {0: 1, 1: boxes - 1}})}
     manifest = SimpleNamespace(
-        images=images, splits=splits, dataset_schema=preset("object_detection")
+        images=images,
+        splits=splits,
+        input=SimpleNamespace(records=9),
+        dataset_schema=preset("object_detection"),
     )
     return Outcome(manifest)
 
 
-def test_images_of_another_size_than_annotated_are_counted():
-    assert not [*_rescaled_annotations(outcome({"jpeg kept": 3}, 3))]
-    (found,) = _rescaled_annotations(outcome({"jpeg kept": 3, RESCALED: 2}, 3))
-    assert found.line.startswith("note: 2 images have another size than annotated")
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (RESCALED, "note: 2 images with another size than annotated; annotations are scaled to it"),
+        (CLIPPED, "note: 2 images with boxes beyond the edges, which are clipped to the image"),
+        (DROPPED, "note: 2 images without some boxes, which are dropped as --boxes says"),
+        (CROPPED_OFF, "note: 2 images without the boxes in the part that is cropped off"),
+    ],
+)
+def test_images_whose_annotations_were_changed_are_counted(change, line):
+    assert not [*_changed_annotations(outcome({"jpeg kept": 9}, 9))]
+    (found,) = _changed_annotations(outcome({"jpeg kept": 9, change: 2}, 9))
+    assert (found.line, found.figures) == (line, {"images": 2})
+
+
+def test_boxes_beyond_the_edges_of_most_images_are_a_warning():
+    (found,) = _changed_annotations(outcome({"jpeg kept": 9, CLIPPED: 5}, 9))
+    assert (found.kind, found.severity) == ("boxes_clipped", "warning")
+    assert found.hint.startswith("check their units and order")
 
 
 @pytest.mark.parametrize(("tiny", "is_found"), [(0, False), (2, False), (3, True)])
