@@ -9,6 +9,7 @@ import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
@@ -30,7 +31,6 @@ from recordmill.transforms.functional.images.sniffing import (
     is_image,
 )
 from recordmill.transforms.functional.sources.tree import (
-    MAX_FOLDERS,
     NO_IMAGE,
     NO_SPLIT,
     Tree,
@@ -40,6 +40,9 @@ from recordmill.transforms.functional.sources.tree import (
 from recordmill.transforms.functional.sources.tree import split as split  # re-export
 
 COLUMNS = ("image", "label", "id")
+
+# Class folders that are searched for the same folders in them: one request each in a store.
+_MAX_NESTED = 100
 
 
 @dataclass(frozen=True)
@@ -100,37 +103,39 @@ def split_folders(tree: Tree) -> tuple[str, ...]:
 
 def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, str, tuple[str, ...]] | None:
     """Returns the only class, a folder in it with other folders, and their names; or None."""
-    found = _with_images(tree, splits)
-    labels = {posixpath.basename(name) for name in found}
-    if len(labels) != 1:
-        return None
-    below = _folders_in(tree, found)
+    found = list[str]()
+    for name in _with_images(tree, splits):
+        if found and posixpath.basename(name) != posixpath.basename(found[0]):
+            return None
+        found.append(name)
+    label, below = posixpath.basename(found[0]) if found else "", _folders_in(tree, found)
     while len(below) == 1:  # data/images/cat, data/images/dog
         found = [posixpath.join(name, below[0]) for name in found]
         below = _folders_in(tree, found)
-    return (labels.pop(), found[0], below) if below else None
+    return (label, found[0], below) if below else None
 
 
 def repeated_folders(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
-    """Returns a folder in a class, and the names of folders in it that every class has; or None.
+    """Returns a folder in a class, and the names of folders in it that the others have; or None.
 
-    Returns None if images are beside these folders.
+    Returns None if images are beside these folders, which ends the search at the first class of
+    most datasets.
     """
-    found = _with_images(tree, splits)
-    if len({posixpath.basename(name) for name in found}) < 2:
-        return None
-    inner = [_innermost(tree, name) for name in found]
-    if any(any(map(has_image_suffix, tree.entries(name).files)) for name in inner):
-        return None
-    below = sorted(set.intersection(*({*tree.entries(name).folders} for name in inner)))
-    return (inner[0], tuple(below)) if len(below) > 1 else None
+    first, common, labels = "", set[str](), set[str]()
+    for name in islice(_with_images(tree, splits), _MAX_NESTED):
+        folders, files = tree.entries(inner := _innermost(tree, name))
+        common = common & {*folders} if first else {*folders}
+        if len(common) < 2 or any(map(has_image_suffix, files)):
+            return None
+        first = first or inner
+        labels.add(posixpath.basename(name))
+    return (first, tuple(sorted(common))) if len(labels) > 1 else None
 
 
-def _with_images(tree: Tree, splits: Sequence[str]) -> list[str]:
-    """Returns the class folders with images; none if there are too many to list."""
+def _with_images(tree: Tree, splits: Sequence[str]) -> Iterator[str]:
+    """Yields the class folders with images."""
     classes = _class_folders(tree, splits)
-    few = classes if len(classes) <= MAX_FOLDERS else ()
-    return [name for name in few if has_file(tree, name, has_image_suffix)]
+    return (name for name in classes if has_file(tree, name, has_image_suffix))
 
 
 def _folders_in(tree: Tree, names: Sequence[str]) -> tuple[str, ...]:

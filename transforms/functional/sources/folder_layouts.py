@@ -91,8 +91,18 @@ def class_folders(tree: Tree) -> Layout:
     others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
     what = "classes, not splits" if len(named) > 1 else "a class, not a split"
-    text = f"class folders; {', '.join(named)}: {what}, because {why}"
-    return Layout((file,), text, findings=findings)
+    text = f"{', '.join(named)}: {what}, because {why}"
+    if len(named) < 2:
+        return Layout((file,), f"class folders; {text}", findings=findings)
+    doubtful = Finding(
+        kind="splits_as_classes",
+        severity="warning",
+        text=f"{tree.root}: {text}",
+        hint="for labels in a table: --input TABLE --image_root DIR; for images without labels: "
+        "--split_column label, and a schema without classes",
+        examples=tuple(named[:EXAMPLES]),
+    )
+    return Layout((file,), "class folders", findings=(*findings, doubtful))
 
 
 def _doubtful_classes(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
@@ -113,7 +123,7 @@ def _doubtful_classes(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             kind="repeated_folders",
             severity="warning",
-            text=f"{tree.root}: the folders of all classes contain the same folders "
+            text=f"{tree.root}: the folders of different classes contain the same folders "
             f"({some(below)}). If these are the classes, convert each as in --input "
             f"{shlex.quote(tree.path(folder))}, or name the upper folders like splits: train, test",
             examples=below[:EXAMPLES],

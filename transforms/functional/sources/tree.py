@@ -20,8 +20,8 @@ SEVERAL_SPLITS = "images that several splits of the source name, and which are i
 SPLIT_FILES = 1000
 
 
-# Folders of which each is searched; most class folders are more.
-MAX_FOLDERS = 8
+# Folders of which each is searched for folders that are named like splits.
+_MAX_FOLDERS = 8
 
 # Files of a folder that are searched for an image or annotation.
 _MAX_SEARCHED = 10_000
@@ -109,7 +109,7 @@ def split_named(name: str) -> str | None:
 def split_folders(tree: Tree, accepts: Callable[[str], bool]) -> tuple[str, ...]:
     """Returns the folders named like splits, at the top or one level below, with accepted files."""
     top = tree.entries().folders
-    few = top if len(top) <= MAX_FOLDERS else ()
+    few = top if len(top) <= _MAX_FOLDERS else ()
     found = [*top, *(f"{one}/{name}" for one in few for name in tree.entries(one).folders)]
     named = (name for name in found if posixpath.basename(name).lower() in SPLIT_NAMES)
     return tuple(

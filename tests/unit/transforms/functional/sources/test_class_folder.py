@@ -123,12 +123,22 @@ def test_images_beside_split_folders_are_skipped_and_counted(tmp_path: Path) -> 
             tuple(
                 f"{one}_set/{name}/1.jpg" for one in ("test", "train") for name in ("cat", "dog")
             ),
-            "all classes contain the same folders (cat, dog).*/test_set",
+            "different classes contain the same folders (cat, dog).*/test_set",
         ),
         (
             ("a/a/cat/1.jpg", "a/a/dog/2.jpg", "b/b/cat/3.jpg", "b/b/dog/4.jpg"),
-            "all classes contain the same folders (cat, dog).*/a/a",
+            "different classes contain the same folders (cat, dog).*/a/a",
         ),
+        (
+            tuple(f"site{n}/{name}/1.jpg" for n in range(12) for name in ("cat", "dog")),
+            "different classes contain the same folders (cat, dog).*/site0",
+        ),
+        (
+            (*(f"site{n}/{name}/1.jpg" for n in range(12) for name in "ab"), "site99/a/1.jpg"),
+            "",
+        ),
+        (("images/cat/1.jpg", "images/dog/2.jpg", *(f"docs{n}/" for n in range(9))), "'images'"),
+        (("test/1.jpg", "train/1.jpg"), "test, train: classes, not splits.*they contain no"),
         (("cat/1.jpg", "cat/x/1.jpg", "cat/y/1.jpg", "dog/x/1.jpg", "dog/y/2.jpg"), ""),
         (("cat/siam/1.jpg", "cat/manx/1.jpg", "dog/pug/1.jpg"), ""),
         (("images/cat/1.jpg", "more/dog/2.jpg"), ""),
