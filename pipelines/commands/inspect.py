@@ -44,9 +44,10 @@ def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     schema = load_schema(flags.schema) if flags.schema else None
     source = RecordSource.of(flags.paths)
     names = source.dataset.classes if source.dataset else {}
+    declared = source.dataset.manifest.dataset_schema if source.dataset else None
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
-        write_contact_sheet(flags.sheet, records, names)
+        write_contact_sheet(flags.sheet, records, names, schema or declared)
     if flags.json and not damage:
         say_json(_document(source, records, schema))
         return

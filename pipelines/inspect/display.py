@@ -13,15 +13,18 @@ from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.inspect.record_files import FoundRecord
 from recordmill.pipelines.report.histograms import size_text
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_LABEL_KEY,
     TILE_SIDE,
     Tile,
+    box_label_of,
     contact_sheet,
     draw_record,
     error_detail,
+    with_drawn_keys,
 )
 from recordmill.transforms.functional.rendering.infer_features import (
     bytes_kind,
@@ -179,29 +182,33 @@ _SHOWN_LABELS = 4
 _SECONDS = 10.0
 
 
-def write_contact_sheet(path: str, records: Sequence[FoundRecord], names: ClassNames) -> None:
-    """Writes a contact sheet as PNG.
+def write_contact_sheet(
+    path: str, records: Sequence[FoundRecord], names: ClassNames, schema: Schema | None = None
+) -> None:
+    """Writes a contact sheet as PNG, with the boxes and masks that the schema declares.
 
-    Raises UsageError if no record holds an image, or the file cannot be written.
+    Without a schema, those in the keys of well-known datasets are drawn. Raises UsageError if no
+    record holds an image, or the file cannot be written.
     """
     # Checked before anything is drawn or written.
     if not any(image_key(_shown(record)) for record in records):
         raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
-    contact_sheet([_make_tile(record, names) for record in records]).save(png, "PNG")
+    contact_sheet([_make_tile(record, names, schema) for record in records]).save(png, "PNG")
     try:
         write_bytes(path, png.getvalue())
     except OSError as error:
         raise UsageError(f"--sheet {path}: cannot be written: {error.strerror or error}") from error
 
 
-def _make_tile(record: FoundRecord, names: ClassNames) -> Tile:
+def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) -> Tile:
     """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
     features = _shown(record)
     title, key = _label_text(features, names), record.key or _key_of(features, record.number)
     try:
-        classes = tuple(names.get(BOX_LABEL_KEY, ()))
-        image = run_in_subprocess(draw_record, features, TILE_SIDE, classes, timeout=_SECONDS)
+        classes = tuple(names.get((schema and box_label_of(schema)) or BOX_LABEL_KEY, ()))
+        drawn = with_drawn_keys(schema, features) if schema else features
+        image = run_in_subprocess(draw_record, drawn, TILE_SIDE, classes, timeout=_SECONDS)
     except (RecordError, ValueError) as error:
         return Tile(None, title, key, error_detail(error))
     return Tile(image, title, key)

@@ -13,9 +13,7 @@ from recordmill.pipelines.report.statistics import (
     SAMPLED_CLASSES,
     ClassRow,
     ClassTable,
-    box_label_of,
     most_and_least_frequent,
-    with_drawn_keys,
 )
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import Schema
@@ -25,10 +23,12 @@ from recordmill.schemas.statistics import RecordExample
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
+    box_label_of,
     draw_record,
     error_detail,
     is_cheap_to_draw,
     to_jpeg,
+    with_drawn_keys,
 )
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.shard_files import uncompressed

@@ -10,21 +10,17 @@ from itertools import islice
 from typing import Any
 
 from recordmill.pipelines.report.histograms import Histogram, histogram_of_values, number_text
-from recordmill.schemas.features import BOX_SIDES, Feature, Kind, Origin, Schema
+from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
-from recordmill.transforms.functional.rendering.drawing import BOX_KEYS, BOX_LABEL_KEY
-from recordmill.transforms.functional.rendering.infer_features import MASK_KEY
-from recordmill.transforms.functional.values.boxes import TO_CORNERS
+from recordmill.transforms.functional.rendering.drawing import boxes_of
+from recordmill.transforms.functional.values.boxes import Box
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
 
 # Cells per side of the map of centers.
 GRID = 12
-
-# (xmin, ymin, xmax, ymax) as fractions of the image.
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def _box_statistics(
     schema: Schema, records: Sequence[Mapping[str, Sequence[Any]]]
 ) -> BoxStatistics | None:
     """Returns the statistics of boxes, or None without any."""
-    found = [list(_boxes(schema, record)) for record in records]
+    found = [list(boxes_of(schema, record)) for record in records]
     boxes = [box for of_record in found for box in of_record]
     if not boxes:
         return None
@@ -70,40 +66,6 @@ def _box_statistics(
 
 def _percent(share: float) -> str:
     return f"{share:.0%}"
-
-
-def _boxes(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Box]:
-    sides: dict[str, Sequence[float]] = {}
-    for name, feature in schema.features.items():
-        if feature.source.origin is Origin.BOX:
-            values, order = record.get(name, ()), feature.source.name
-            if order in TO_CORNERS:
-                # The concatenated boxes: the values i, i + 4, i + 8, … are the same side of each.
-                parts = zip(*(values[side::4] for side in range(4)), strict=True)
-                yield from (TO_CORNERS[order](*part) for part in parts)
-                return
-            sides[order] = values
-    if len(sides) == len(BOX_SIDES):
-        yield from zip(*(sides[side] for side in BOX_SIDES), strict=True)
-
-
-def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Adds the boxes, labels and mask of a record under the keys by which they are drawn."""
-    found: dict[str, list[Any]] = {}
-    if schema.has_boxes:
-        boxes = list(_boxes(schema, features))
-        found = {key: [box[side] for box in boxes] for side, key in enumerate(BOX_KEYS)}
-    if (label := box_label_of(schema)) is not None:
-        found[BOX_LABEL_KEY] = features.get(label, [])
-    if schema.mask_feature is not None:
-        found[MASK_KEY] = features.get(schema.mask_feature, [])
-    others = {name: values for name, values in features.items() if name != schema.mask_feature}
-    return {**others, **found}
-
-
-def box_label_of(schema: Schema) -> str | None:
-    """Returns the Example key of the classes of boxes, or None."""
-    return next((name for name, f in schema.features.items() if f.per_box and f.classes), None)
 
 
 def _centers(boxes: Sequence[Box]) -> Iterator[Cell]:

@@ -171,6 +171,40 @@ def test_the_sheet_shows_each_image_with_its_boxes(tmp_path: Path) -> None:
     assert empty > 1.8 * TILE_SIDE**2
 
 
+def test_the_sheet_shows_the_boxes_and_masks_that_the_schema_declares(tmp_path: Path) -> None:
+    """Boxes with y first, and a mask named depth, of a dataset without the usual keys."""
+    Image.new("RGB", (200, 100), (90, 90, 90)).save(tmp_path / "0.png")
+    mask = np.zeros((100, 200), np.uint8)
+    mask[:20, :50] = 1
+    Image.fromarray(mask).save(tmp_path / "m.png")
+    (tmp_path / "s.yaml").write_text(
+        """
+        features:
+          image: {kind: bytes, from: "image:bytes"}
+          box: {kind: float, from: "box:yxyx", shape: [null, 4]}
+          depth: {kind: bytes, from: "mask:depth"}
+        boxes: {column: bbox, order: yxyx, units: pixel}
+        """
+    )
+    rows = [{"image": "0.png", "bbox": [[40, 50, 90, 150]], "depth": "m.png"}]
+    table = write_table(tmp_path / "t.jsonl", rows)
+    flags = ("--schema", tmp_path / "s.yaml", "--num_shards", "1")
+    dataset = published(table, tmp_path / "out", *flags)
+    shard = next(dataset.glob("*.tfrecord*"))
+    for arguments in ((dataset,), (shard, "--schema", tmp_path / "s.yaml")):
+        ended = recordmill("inspect", *arguments, "--sheet", tmp_path / "sheet.png")
+        assert (ended.code, ended.err) == (0, "")
+        sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+        left = np.nonzero((sheet == 90).all(axis=2))[1].min()
+        top = np.nonzero((sheet == 90).all(axis=2))[0].min()
+        shown = sheet[top : top + 100, left : left + 200]
+        is_gray = (shown == 90).all(axis=2)
+        assert not is_gray[:20, :50].any()  # the mask
+        assert is_gray[60, 60:140].all()
+        for y, x in ((40, 100), (90, 100), (65, 50), (65, 150)):  # the edges of the box
+            assert not is_gray[y - 2 : y + 3, x - 2 : x + 3].all()
+
+
 DAMAGE = {
     "cut within a record": (lambda data: data[:-20], "record 1 at byte {second}: the file ends"),
     "a flipped bit": (

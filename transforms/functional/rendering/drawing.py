@@ -7,13 +7,14 @@ import io
 import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFile, ImageFont
 
+from recordmill.schemas.features import BOX_SIDES, Origin, Schema
 from recordmill.schemas.masking import escaped
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
@@ -36,6 +37,8 @@ from recordmill.transforms.functional.rendering.infer_features import (
     is_image,
     raw_shape,
 )
+from recordmill.transforms.functional.values.boxes import TO_CORNERS
+from recordmill.transforms.functional.values.boxes import Box as Corners
 
 BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 BOX_TEXT_KEY, BOX_LABEL_KEY = "image/object/class/text", "image/object/class/label"
@@ -85,6 +88,42 @@ class Box(NamedTuple):
     bottom: float
     name: str
     number: int
+
+
+def boxes_of(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Corners]:
+    """Yields the boxes of a record as fractions of its image."""
+    sides: dict[str, Sequence[float]] = {}
+    for name, feature in schema.features.items():
+        if feature.source.origin is Origin.BOX:
+            values = [v for v in record.get(name, ()) if not isinstance(v, bytes)]
+            order = feature.source.name
+            if order in TO_CORNERS:
+                # The concatenated boxes: the values i, i + 4, i + 8, … are the same side of each.
+                parts = zip(*(values[side::4] for side in range(4)), strict=False)
+                yield from (TO_CORNERS[order](*part) for part in parts)
+                return
+            sides[order] = values
+    if len(sides) == len(BOX_SIDES):
+        yield from zip(*(sides[side] for side in BOX_SIDES), strict=False)
+
+
+def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Adds the boxes, labels and mask of a record under the keys by which they are drawn."""
+    found: dict[str, list[Any]] = {}
+    if schema.has_boxes:
+        boxes = list(boxes_of(schema, features))
+        found = {key: [box[side] for box in boxes] for side, key in enumerate(BOX_KEYS)}
+    if (label := box_label_of(schema)) is not None:
+        found[BOX_LABEL_KEY] = features.get(label, [])
+    if schema.mask_feature is not None:
+        found[MASK_KEY] = features.get(schema.mask_feature, [])
+    others = {name: values for name, values in features.items() if name != schema.mask_feature}
+    return {**others, **found}
+
+
+def box_label_of(schema: Schema) -> str | None:
+    """Returns the Example key of the classes of boxes, or None."""
+    return next((name for name, f in schema.features.items() if f.per_box and f.classes), None)
 
 
 def _read_boxes(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.report.statistics import GRID, Cell, _box_statistics, with_drawn_keys
+from recordmill.pipelines.report.statistics import GRID, Cell, _box_statistics
 from recordmill.schemas.features import Schema
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.rendering.drawing import with_drawn_keys
 
 SIDES = ("xmin", "xmax", "ymin", "ymax")
 
