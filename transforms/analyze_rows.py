@@ -92,6 +92,7 @@ class AnalysisTask:
 
 def _add_rows(analysis: Analysis, rows: RowBatch, analyzer: Analyzer) -> None:
     analysis.add(rows, analyzer, base_shard_lookup(analyzer.base))
+    analysis.check_strata(analyzer)
     advance("analyzed", len(rows))
 
 
@@ -210,6 +211,7 @@ class AnalyzeFn(beam.CombineFn):
         """
         if isinstance(rows, Analysis):
             analysis.merge(rows)
+            analysis.check_strata(self.analyzer)
         else:
             _add_rows(analysis, rows, self.analyzer)
         _prepare_writers(analysis, self.analyzer)
@@ -220,6 +222,7 @@ class AnalyzeFn(beam.CombineFn):
         total = Analysis()
         for analysis in analyses:
             total.merge(analysis)
+        total.check_strata(self.analyzer)
         return total
 
     def extract_output(self, analysis: Analysis) -> Analysis:

@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeAlias
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
 
-from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import SplitRanges
 from recordmill.transforms.functional.rows.analysis import Analyzer, unassigned_rows
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -32,6 +31,7 @@ from recordmill.transforms.functional.rows.stratification import (
     LabelSet,
     allocate_groups,
     allocate_rows,
+    check_strata,
     cuts_in_buckets,
     group_bits,
 )
@@ -42,9 +42,6 @@ _BASE = "base"
 # Buckets of hash positions: with 10^8 rows, each holds 1.6 million of them, 13 MB.
 _BUCKET_BITS = 6
 _BUCKETS = 1 << _BUCKET_BITS
-
-# Limit for the strata, whose counts one worker holds, and whose bounds all do.
-MAX_STRATA = 2**18
 
 # The number of rows in each bucket of a stratum.
 BucketCounts: TypeAlias = Sequence[int]
@@ -162,12 +159,7 @@ def allocate(
 
     Raises UsageError if there are too many strata.
     """
-    if len(counts) > MAX_STRATA:
-        raise UsageError(
-            f"--split_method stratified: expected at most {MAX_STRATA:,} different combinations of "
-            f"labels, got {len(counts):,}. Choose --split_method exact, or a schema in which only "
-            "labels with many rows are classes."
-        )
+    check_strata(len(counts))
     names, weights = _whole_weights(analyzer)
     fixed: dict[str, list[int]] = {}
     for (stratum, split), number in in_base.items():

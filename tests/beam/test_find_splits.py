@@ -15,7 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import Row
 from recordmill.transforms import find_splits
-from recordmill.transforms.analyze_rows import AnalyzeRows
+from recordmill.transforms.analyze_rows import AnalyzeFn, AnalyzeRows
 from recordmill.transforms.find_splits import (
     GroupSizesFn,
     _bounds_of_counts,
@@ -26,7 +26,8 @@ from recordmill.transforms.find_splits import (
     _whole_weights,
     allocate,
 )
-from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows import stratification
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import split_of
@@ -182,10 +183,36 @@ def test_weights_become_whole_numbers(weights: dict[str, str], expected: list[in
 
 
 def test_too_many_combinations_of_labels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_splits, "MAX_STRATA", 1)
+    monkeypatch.setattr(stratification, "MAX_STRATA", 1)
     asked = analyzer(config(split_method="stratified"))
     with pytest.raises(UsageError, match="at most 1 different combinations of labels, got 2"):
         allocate({"[]": (1,), '[[0, "a"]]': (1,)}, {}, asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [({}, {}), ({"group_column": "group"}, None), ({"split_column": "split"}, None)],
+    ids=["stratified", "groups", "stated splits"],
+)
+def test_too_many_classes_are_an_error_before_the_rows_are_counted(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], columns: dict[str, str] | None
+) -> None:
+    monkeypatch.setattr(stratification, "MAX_STRATA", 2)
+    rows = [
+        Row({"image": str(n), "label": f"class {n}", "group": "a", "split": "train"}, "t", n)
+        for n in range(3)
+    ]
+    asked = analyzer(config(split_method="stratified", **options))
+    combine = AnalyzeFn(asked)
+    parts = [combine.add_input(Analysis(), RowBatch.of(rows[:2]))]
+    parts.append(combine.add_input(Analysis(), RowBatch.of(rows[2:])))
+    if columns is None:  # strata are of groups, or of the rows without a split
+        assert combine.merge_accumulators(parts).rows == 3
+        return
+    with pytest.raises(UsageError, match="at most 2 different combinations of labels, got 3"):
+        combine.merge_accumulators(parts)
+    with pytest.raises(UsageError, match="at most 2 different combinations of labels, got 3"):
+        combine.add_input(Analysis(), RowBatch.of(rows))
 
 
 def test_labels_of_different_types_are_different() -> None:

@@ -47,6 +47,7 @@ from recordmill.transforms.functional.rows.placement import (
     stays_in_base,
 )
 from recordmill.transforms.functional.rows.references import by_halves
+from recordmill.transforms.functional.rows.stratification import check_strata
 from recordmill.transforms.functional.values.typed import (
     distinct,
     is_missing,
@@ -93,6 +94,16 @@ class Analyzer:
         """The feature with the labels of each feature with class names."""
         found = {name: self.schema.labels_of(name) for name in self.schema.named_features}
         return {name: feature for name, feature in found.items() if feature is not None}
+
+    @cached_property
+    def stratified_features(self) -> tuple[str, ...]:
+        """The features of which each label of the table is a stratum of rows, at least."""
+        config, single = self.config, (n for n, f in self.label_features.items() if f.shape is None)
+        is_grouped = config.group_column is not None or config.near_duplicates == "keep_together"
+        are_others = self.base is not None or self.binding.split_column is not None
+        if config.split_method != "stratified" or is_grouped or self.schema.sequence or are_others:
+            return ()
+        return tuple(single)
 
     def with_source(
         self,
@@ -182,6 +193,11 @@ class Analysis:
         """Returns this analysis of a sample with the classes, columns and units of all rows."""
         labels, columns, coordinates = whole.labels, whole.columns, whole.coordinates
         return replace(self, labels=labels, columns=columns, coordinates=coordinates)
+
+    def check_strata(self, analyzer: Analyzer) -> None:
+        """Rejects more labels than splits can be stratified by, before the rows are counted."""
+        for name in analyzer.stratified_features:
+            check_strata(len(self.labels[name].found if name in self.labels else ()))
 
     def _check_limits(self) -> None:
         """Rejects tables with too many splits or columns."""

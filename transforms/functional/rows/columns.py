@@ -54,11 +54,11 @@ def resolve_sources(
     }
     for flag, column in named.items():
         if column is not None and column not in present:
-            raise UsageError(f"{flag} {column}: {_missing_column(column, present, where)}")
+            raise UsageError(f"{flag} {column}: {missing_column(column, present, where)}")
     image_column = config.column(schema.image.column)
     if schema.has_image and image_column not in present:
         hint = f". Name it with --columns {schema.image.column}=COLUMN."
-        raise UsageError(f"the image path: {_missing_column(image_column, present, where)}{hint}")
+        raise UsageError(f"the image path: {missing_column(image_column, present, where)}{hint}")
     # The order of these checks is that of the messages: a missing column before a useless mapping.
     _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
@@ -178,7 +178,7 @@ def _resolved_feature(
         return feature.model_copy(update={"sources": (first,)})
     column = config.column(first.name)
     hint = f". Name it with --columns {first.name}=COLUMN."
-    raise UsageError(f"feature {name!r}: {_missing_column(column, present, where)}{hint}")
+    raise UsageError(f"feature {name!r}: {missing_column(column, present, where)}{hint}")
 
 
 def _resolved_boxes(
@@ -198,7 +198,7 @@ def _resolved_boxes(
         f" add a column {config.column(boxes.column)!r}," if boxes.columns and boxes.column else ""
     )
     hint = f". Name it with --columns {first}=COLUMN,{column} or set --boxes."
-    raise UsageError(f"the boxes: {_missing_column(config.column(first), present, where)}{hint}")
+    raise UsageError(f"the boxes: {missing_column(config.column(first), present, where)}{hint}")
 
 
 def _with_optional(
@@ -207,7 +207,7 @@ def _with_optional(
     """Returns settings with those columns of units and of the annotated size that exist."""
     for name in settings.optional_columns:
         if name in config.columns and config.columns[name] not in present:
-            raise UsageError(_missing_column(config.columns[name], present, "the table"))
+            raise UsageError(missing_column(config.columns[name], present, "the table"))
     units, sizes = settings.units_column, settings.size_columns
     if units is not None and config.column(units) not in present:
         units = None
@@ -231,7 +231,7 @@ def _check_mask_labels(
     if labels not in present:
         hint = f". Name it with --columns {schema.masks.labels}=COLUMN."
         what = "the labels of outlines"
-        raise UsageError(f"{what}: {_missing_column(labels, present, where)}{hint}")
+        raise UsageError(f"{what}: {missing_column(labels, present, where)}{hint}")
 
 
 def _check_sequence(
@@ -242,7 +242,7 @@ def _check_sequence(
         column = config.column(name)
         if column not in present:
             hint = f". Name it with --columns {name}=COLUMN."
-            raise UsageError(f"the sequences: {_missing_column(column, present, where)}{hint}")
+            raise UsageError(f"the sequences: {missing_column(column, present, where)}{hint}")
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
             f"--deduplicate {config.deduplicate}: would drop single frames from the sequences of "
@@ -268,7 +268,8 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
     return (*boxes, schema.masks.labels, *schema.masks.optional_columns)
 
 
-def _missing_column(column: str, present: Collection[str], where: str) -> str:
+def missing_column(column: str, present: Collection[str], where: str) -> str:
+    """Returns the message for a column that a table lacks, with those that it has."""
     guess = did_you_mean(column, present)
     listed = f"it has: {', '.join(present) or 'none'}{_hint_at_header(present)}"
     return f"{where} has no column {column!r}{guess}; {listed}"

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from recordmill.schemas.features import Feature, Kind, Missing
@@ -64,6 +65,8 @@ class InferredSchema:
     key: str | None
     # The count of each value, or of each item of lists, by column.
     values: Mapping[str, Counter[Any]]
+    # The table's column of some columns of presets, as the user states them.
+    stated: Mapping[str, str] = field(default_factory=dict)
     # A description of the values of each column that no feature supports.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,11 +75,16 @@ class InferredSchema:
         """The table column of each column of the presets."""
         label = self.label and ("labels" if self.features[self.label].shape == () else "label")
         named = {"image": self.image, label or "": self.label}
-        return {role: column for role, column in named.items() if role and column}
+        return {role: column for role, column in named.items() if role and column} | {**self.stated}
 
 
-def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSchema:
-    """Infers a schema from the first rows of a table."""
+def infer_from_rows(
+    columns: Sequence[str], rows: Sequence[Row], stated: Mapping[str, str] = MappingProxyType({})
+) -> InferredSchema:
+    """Infers a schema from the first rows of a table.
+
+    `stated` is the table's column of some columns of presets, such as `image` and `label`.
+    """
     # The shapes of nested lists come first: they determine which columns are left out.
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
@@ -98,18 +106,24 @@ def infer_from_rows(columns: Sequence[str], rows: Sequence[Row]) -> InferredSche
         else _sized(feature, [row.values.get(name) for row in rows])
         for name, feature in kinds.features().items()
     }
-    # A column has at most one role. Roles are assigned in this order: image, split, key, label.
+    # A column has at most one role. Roles are assigned in this order: those that are stated, image,
+    # split, key, label.
+    free = [c for c in columns if c not in stated.values()]
     # Images rather than the names of their files.
-    images = [c for c in columns if any(isinstance(value, bytes) for value in values[c])]
+    images = [c for c in free if any(isinstance(value, bytes) for value in values[c])]
     score = functools.partial(_image_share, values)
-    image = _best(images, score) or _best(columns, score)
-    splits = [c for c in columns if c != image and _is_split(values[c])]
+    image = stated.get("image") or _best(images, score) or _best(free, score)
+    splits = [c for c in free if c != image and _is_split(values[c])]
     split = splits[0] if splits and len(columns) > 1 else None  # a single column is a feature
-    others = [c for c in columns if c not in (image, split)]
+    others = [c for c in free if c not in (image, split)]
     key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
-    label = _label_of([c for c in others if c != key], values, features, len(rows))
+    label = stated.get("label") or stated.get("labels")
+    label = label or _label_of([c for c in others if c != key], values, features, len(rows))
+    known = {role: column for role, column in stated.items() if column in values}
+    image, label = (column if column in values else None for column in (image, label))
+    names = tuple(columns)
     return InferredSchema(
-        tuple(columns), len(rows), features, image, label, split, key, values, left_out
+        names, len(rows), features, image, label, split, key, values, known, left_out
     )
 
 

@@ -16,6 +16,8 @@ from itertools import accumulate
 from math import isqrt
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from recordmill.schemas.errors import UsageError
+
 # The labels of a row, sorted; () for rows without labels.
 LabelSet: TypeAlias = tuple[int, ...]
 
@@ -35,6 +37,19 @@ MAX_GROUP_LABELS = 2**21
 _MIN_GROUP_BITS = 8
 
 GROUP_BITS = 64
+
+# Limit for the strata, whose counts one worker holds, and whose bounds all do.
+MAX_STRATA = 2**18
+
+
+def check_strata(number: int) -> None:
+    """Raises UsageError for more label sets than can be counted."""
+    if number > MAX_STRATA:
+        raise UsageError(
+            f"--split_method stratified: expected at most {MAX_STRATA:,} different combinations of "
+            f"labels, got {number:,} or more. Choose --split_method exact, or a schema in which "
+            "only labels with many rows are classes."
+        )
 
 
 def allocate_rows(
