@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from recordmill.pipelines.input_tables import InputTables, probe_tables
+from recordmill.pipelines.options import config_of
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Origin, Schema
@@ -17,7 +18,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_me
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.schemas.yaml_files import preset, preset_names
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.functional.rows.columns import resolve_sources
+from recordmill.transforms.functional.rows.columns import missing_column, resolve_sources
 from recordmill.transforms.functional.rows.image_paths import resolve_path
 from recordmill.transforms.functional.rows.infer_schema import (
     InferredSchema,
@@ -37,25 +38,42 @@ _SAMPLED_BYTES = 64 * 2**20
 _SAMPLED_IMAGES = 20
 
 
-def infer_schema(table: str, image_root: str | None = None, input_format: str = "auto") -> str:
+def infer_schema(
+    table: str,
+    image_root: str | None = None,
+    input_format: str = "auto",
+    columns: str | None = None,
+) -> str:
     """Returns a schema file for a table, with comments that explain it.
 
     `table` is a table, or a file pattern. `image_root`: base of relative image paths; None for the
-    table's folder. `input_format`: as in `recordmill convert`. Raises UsageError if it is not a
-    table, has no rows, or has no column with a supported type.
+    table's folder. `input_format` and `columns`: as in `recordmill convert`. Raises UsageError if
+    it is not a table, has no rows, no such columns, or no column with a supported type.
     """
-    config = _config(table, image_root, input_format)
+    config = config_of(
+        {
+            "input": [table],
+            "input_format": input_format,
+            "image_root": image_root,
+            "columns": columns or {},
+            # Placeholders: only what probes the table is used.
+            **{"output": ".", "name": "unnamed", "schema": "tabular"},
+        }
+    )
     tables = probe_tables(config)
+    for name in config.columns.values():
+        if name not in tables.columns:
+            raise UsageError(f"--columns: {missing_column(name, tables.columns, table)}")
     rows = list(islice(_up_to_bytes(_rows(tables), _SAMPLED_BYTES), _SAMPLED_ROWS))
     if not rows:
         raise UsageError(f"--infer {table}: has no rows. Add some.")
-    columns = [
+    names = [
         name
         for name in tables.columns
         if name not in tables.derived
         and (name not in tables.unsupported or name in tables.embedded)
     ]
-    guess = infer_from_rows(columns, rows)
+    guess = infer_from_rows(names, rows, config.columns)
     if not guess.columns:
         contents = [f"{name} holds {what}" for name, what in guess.left_out.items()]
         why = (
@@ -66,20 +84,6 @@ def infer_schema(table: str, image_root: str | None = None, input_format: str = 
         raise UsageError(f"--infer {table}: {why}")
     images = _images(guess, rows, image_root)
     return schema_yaml(guess, schema_name(table), _heading(table, guess, config, tables), images)
-
-
-def _config(table: str, image_root: str | None, input_format: str) -> ConvertConfig:
-    """Returns a config to probe the table with; name, output and schema are placeholders."""
-    return ConvertConfig.model_validate(
-        {
-            "inputs": (table,),
-            "input_format": input_format,
-            "image_root": image_root,
-            "output": ".",
-            "name": "unnamed",
-            "schema": preset("tabular"),
-        }
-    )
 
 
 def _rows(tables: InputTables) -> Iterator[Row]:

@@ -254,6 +254,9 @@ def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input_format", default="auto", choices=get_args(InputFormat), help="for --infer"
     )
+    parser.add_argument(
+        "--columns", metavar="S=T,…", help="for --infer: image=COLUMN, label=COLUMN"
+    )
 
 
 def _add_versions_flags(parser: argparse.ArgumentParser) -> None:

@@ -149,7 +149,7 @@ _SHOWN_CLASSES = 24
 def run(flags: argparse.Namespace) -> int:
     """Prints a schema or that of a dataset, or infers one; returns the exit code."""
     if flags.infer is not None:
-        text = infer_schema(flags.infer, flags.image_root, flags.input_format)
+        text = infer_schema(flags.infer, flags.image_root, flags.input_format, flags.columns)
         say(text, end="") if not flags.json else say_json({**SHOWN, "yaml": text})
         return 0
     dataset = _dataset(flags.schema)

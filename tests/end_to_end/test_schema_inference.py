@@ -99,3 +99,26 @@ def test_images_that_hugging_face_embeds_are_inferred(
     assert "image: {column: photo}" in printed
     assert "recordmill convert --schema image_classification" in printed
     assert "Left out" not in printed
+
+
+def test_columns_state_what_is_the_image_and_the_label(
+    images: list[Photo], folder: Path, tmp_path: Path
+) -> None:
+    rows = [{"image": "x", "label": "y", "kind": p.label, "file": p.path} for p in images]
+    table = write_table(folder / "stated.csv", rows)
+    ended = recordmill("schema", "--infer", table, "--columns", "image=file,label=kind")
+    assert (ended.code, ended.err) == (0, "")
+    assert 'kind: {kind: int64, from: "column:kind", classes: true}' in ended.out
+    assert "image: {column: file}" in ended.out
+    command = next(line for line in ended.out.splitlines() if "--schema image_classif" in line)
+    assert command.endswith("--columns image=file,label=kind")
+    (tmp_path / "s.yaml").write_text(ended.out)
+    dataset = published(table, tmp_path, "--schema", tmp_path / "s.yaml")
+    assert len(readers.examples(dataset, "train")) == 12
+
+
+def test_a_stated_column_that_does_not_exist_is_an_error(folder: Path) -> None:
+    table = write_table(folder / "none.csv", [{"image": "x", "kind": "y"}])
+    ended = recordmill("schema", "--infer", table, "--columns", "label=kin")
+    assert ended.code == 2
+    assert ended.err.endswith("has no column 'kin' (did you mean 'kind'?); it has: image, kind\n")
