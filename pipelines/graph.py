@@ -36,7 +36,7 @@ from recordmill.transforms.duplicates import (
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.columns import needed_columns
+from recordmill.transforms.functional.rows.columns import needed_columns, required_columns
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.image_findings import FindImageIssues
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
@@ -338,6 +338,7 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
     """Returns the projection of the columns that a conversion needs."""
     return Projection(
         columns=needed_columns(schema, config),
+        required=required_columns(schema, config),
         image=config.column(schema.image.column) if schema.has_image else "",
         image_root=config.image_root,
         labels=frozenset(config.column(name) for name in schema.label_columns),

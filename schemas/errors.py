@@ -32,9 +32,18 @@ class RecordmillError(Exception):
 
     exit_code = 1
     state = "failed"
-    reject_reasons: Mapping[str, int] = MappingProxyType({})
-    first_rejects: Sequence[Mapping[str, Any]] = ()
-    directory = ""
+
+    def __init__(
+        self,
+        message: str = "",
+        reject_reasons: Mapping[str, int] = MappingProxyType({}),
+        first_rejects: Sequence[Mapping[str, Any]] = (),
+        directory: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.reject_reasons = reject_reasons
+        self.first_rejects = first_rejects
+        self.directory = directory
 
     def of_run(
         self,
@@ -45,7 +54,12 @@ class RecordmillError(Exception):
         """Returns the error with the rejects and the folder of its run."""
         self.reject_reasons, self.first_rejects = dict(reject_reasons), tuple(first_rejects)
         self.directory = directory
+        # Beam raises an error of a step again, made of these arguments.
+        self.args = (str(self), self.reject_reasons, self.first_rejects, directory)
         return self
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class UsageError(RecordmillError):

@@ -72,6 +72,7 @@ class Projection:
     """The columns, and the images, that a reader returns."""
 
     columns: tuple[str, ...] | None = None  # the columns to keep, or None for all
+    required: tuple[str, ...] = ()  # those that a row without columns of a table must have
     image: str = ""  # the image column, or "" to read no images
     # Whether to read the bytes of embedded images; the analyze pass needs only their sizes, and an
     # estimate will do.

@@ -104,6 +104,33 @@ def test_each_row_becomes_an_example_or_a_reject(rows: list[dict[str, Any]]) -> 
         assert_that(built.rejects, equal_to(rejects), label="Rejects")
 
 
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (
+            ("img", "label"),
+            "has no column 'image' (did you mean 'img'?); it has: img, label. "
+            "Name it with columns.",
+        ),
+        (("image", "lable"), "has no column 'label' (did you mean 'lable'?); it has: image, lable"),
+    ],
+)
+def test_an_error_has_the_rejects_and_the_folder_of_its_run(
+    names: tuple[str, str], why: str, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    others = [dict(zip(names, row.values(), strict=True)) for row in rows]
+    with pytest.raises(RejectBudgetExceeded, match="missing_value") as caught:
+        write(others, tmp_path)
+    assert why in str(caught.value)
+    assert str(caught.value).count("it has: ") == 1
+    assert caught.value.reject_reasons == {"missing_value": ROWS}
+    (first,) = caught.value.first_rejects
+    assert first["reason"] == "missing_value"
+    assert why in first["detail"]
+    assert caught.value.directory == str(tmp_path / "birds/1.0.0")
+    assert (Path(caught.value.directory) / "run.json").exists()
+
+
 def test_examples_equal_the_records_of_convert(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     folder = str(tmp_path)
     relative = [{"file": Path(r["image"]).name, "class": r["label"]} for r in rows]

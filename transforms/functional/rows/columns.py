@@ -104,6 +104,17 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
     return tuple(sorted({*names, *(config.join_columns or ())}))
 
 
+def required_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
+    """Returns the columns without which no row can become a record."""
+    images = [schema.image.column] if schema.has_image else []
+    features = (f for f in schema.features.values() if f.column is not None)
+    values = [
+        f.source.name for f in features if f.missing is Missing.REQUIRED and f.default is None
+    ]
+    keys = [config.key_column] if config.key_column is not None else []
+    return tuple(dict.fromkeys((*keys, *map(config.column, (*images, *values)))))
+
+
 def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | None:
     """Returns the columns to read that must have a supported type: all except for outlines."""
     columns = needed_columns(schema, config)

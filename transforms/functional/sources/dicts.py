@@ -15,6 +15,7 @@ import numpy as np
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
+from recordmill.transforms.functional.rows.columns import missing_column
 from recordmill.transforms.functional.sources.batches import BYTES, PATH
 from recordmill.transforms.functional.values.typed import short_repr
 
@@ -32,9 +33,12 @@ def row_of_dict(
     the key; None for the image path.
     """
     try:
-        values = {
-            name: _plain(value) for name, value in projection.apply(_dict_of(element)).items()
-        }
+        columns = _dict_of(element)
+        values = {name: _plain(value) for name, value in projection.apply(columns).items()}
+        for name in projection.required:
+            if name not in values:
+                detail = f"{missing_column(name, columns, 'the row')}. Name it with columns."
+                raise RecordError(Reason.MISSING_VALUE, detail)
         image, path = _image_of(values.get(projection.image)) if projection.image else (None, None)
     except RecordError as error:
         return Reject("", "", f"row {short_repr(element)}", error.reason, error.detail)

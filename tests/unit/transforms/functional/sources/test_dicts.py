@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,9 +88,24 @@ def test_an_image_is_a_path_bytes_or_both() -> None:
             Reason.MISSING_VALUE,
             "the image has no path to use as the key. Set key_column.",
         ),
+        (
+            {"img": "a.jpg", "label": 3},
+            "row {'img': 'a.jpg', 'label': 3}",
+            Reason.MISSING_VALUE,
+            "the row has no column 'image' (did you mean 'img'?); it has: img, label. "
+            "Name it with columns.",
+        ),
+        (
+            {"image": "a.jpg", "lable": 3},
+            "row {'image': 'a.jpg', 'lable': 3}",
+            Reason.MISSING_VALUE,
+            "the row has no column 'label' (did you mean 'lable'?); it has: image, lable. "
+            "Name it with columns.",
+        ),
     ],
 )
 def test_values_that_are_not_rows_are_rejected(
     element: Any, source: str, reason: Reason, detail: str
 ) -> None:
-    assert row_of_dict(element, PROJECTION, None) == Reject("", "", source, reason, detail)
+    asked = replace(PROJECTION, required=("image", "label"))
+    assert row_of_dict(element, asked, None) == Reject("", "", source, reason, detail)
