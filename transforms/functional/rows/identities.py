@@ -162,6 +162,13 @@ def broken_identity(row: Row, binding: Binding) -> Identity | None:
     return Identity("", "", split, group, sequence=sequence, cluster=cluster)
 
 
+# The remedy for a value that a row of a folder of images lacks: nothing can be filled in there.
+_OF_FOLDERS = (
+    ". Move the image to the folder of its class; or, if it has no class, declare default: -1 for "
+    "the label in a schema."
+)
+
+
 def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
     """Returns the reject of a row that cannot be bound, with its key and image if valid."""
     key, image = "", Location("")
@@ -173,7 +180,10 @@ def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
         (key,) = _keys(RowBatch.of([row]), binding, [path])
     except RecordError:
         pass  # `error` already reports the invalid path or key
-    why = (error.reason, error.detail)
+    detail = error.detail
+    if error.reason is Reason.MISSING_VALUE and row.line == 0 and row.own_uri == row.file:
+        detail += _OF_FOLDERS
+    why = (error.reason, detail)
     return Reject(key, image.uri, row.source, *why, start=image.start, stop=image.stop)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
@@ -177,6 +177,23 @@ def test_rejects_have_the_valid_key_and_image(row, options, key, uri):
     error = RecordError(Reason.UNKNOWN_LABEL, "so and so")
     expected = Reject(key, uri, row.source, Reason.UNKNOWN_LABEL, "so and so")
     assert reject_row(row, bound, error) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "remedy"),
+    [
+        (Row({"image": "1.jpg"}, "/d/1.jpg", 0, True, Location("/d/1.jpg")), "the folder of its"),
+        (Row({"image": "1.jpg"}, "/d/1.xml", 0, True, Location("/d/1.jpg")), ""),
+        (text_row(image="1.jpg"), ""),
+    ],
+    ids=["a folder of images", "annotations", "a table"],
+)
+def test_an_image_without_a_class_folder_has_a_remedy_for_folders(row, remedy):
+    error = RecordError(Reason.MISSING_VALUE, "column 'label': empty")
+    detail = reject_row(row, binding(preset("image_classification")), error).detail
+    assert detail.startswith("column 'label': empty")
+    assert ("Move the image to the folder of its class;" in detail) == bool(remedy)
+    assert detail.endswith(".") == bool(remedy)  # in place of that of the reason
 
 
 def test_split_names_that_are_invalid_in_file_names_are_rejected():
