@@ -38,6 +38,7 @@ from recordmill.transforms.functional.images.source_image import (
     opened,
     sniffed_format,
 )
+from recordmill.transforms.functional.values.boxes import Box
 from recordmill.transforms.functional.values.typed import short_repr, to_number
 
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # digits of compressed run lengths
@@ -83,6 +84,30 @@ def _checked(value: Any) -> Outline:
     if not isinstance(value, list | tuple):
         raise _invalid_outline(value)
     return [_polygon(polygon) for polygon in value]
+
+
+def box_of_outline(value: Any) -> Box:
+    """Returns the smallest box around an outline, in its units.
+
+    Raises RecordError (wrong_type) if the value is not an outline, or outlines nothing.
+    """
+    outline = _checked(value)
+    if not isinstance(outline, dict):
+        xs, ys = ([n for polygon in outline for n in polygon[side::2]] for side in (0, 1))
+        return min(xs), min(ys), max(xs), max(ys)
+    if len(outline["size"]) != 2:
+        raise _invalid_outline(value)
+    height, width = outline["size"]
+    boxes = list[Box]()
+    for start, stop in _of_runs(_run_lengths(outline, (width, height)), (width, height)):
+        if start < stop:
+            left, right = start // height, (stop - 1) // height + 1
+            rows = (start % height, (stop - 1) % height + 1) if right - left == 1 else (0, height)
+            boxes.append((left, rows[0], right, rows[1]))
+    if not boxes:
+        raise _invalid_outline(value)
+    lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+    return min(lefts), min(tops), max(rights), max(bottoms)
 
 
 def _polygon(value: Any) -> list[float]:

@@ -20,6 +20,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
@@ -30,6 +31,7 @@ from recordmill.schemas.tables import (
     SourceSplit,
     TableFile,
 )
+from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     check_depth,
@@ -114,15 +116,28 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             f"{file.path}: expected instances or captions, got panoptic annotations, whose masks "
             "are in separate PNG files"
         )
+    has_objects = "bbox" in keys or "segmentation" in keys
     columns = [*_OF_IMAGES]
-    columns += [*_OF_OBJECTS] if "bbox" in keys else []
+    columns += [*_OF_OBJECTS] if has_objects else []
     columns += ["caption"] if "caption" in keys else []
     return Probe(
         tuple(columns),
         has_rows=True,
-        classes={"labels": classes} if classes and "bbox" in keys else {},
-        preset="object_detection" if "bbox" in keys else "captioning" if "caption" in keys else "",
+        classes={"labels": classes} if classes and has_objects else {},
+        preset="object_detection" if has_objects else "captioning" if "caption" in keys else "",
+        findings=tuple(_boxes_of_outlines(file.path, first)),
     )
+
+
+def _boxes_of_outlines(path: str, annotations: list[Any]) -> Iterator[Finding]:
+    lacking = sum(_lacks_box(a) for a in annotations if isinstance(a, dict))
+    if lacking:
+        text = f"{path}: annotations without bbox; their boxes are those around the segmentation"
+        yield Finding(kind="boxes_of_outlines", severity="note", text=text)
+
+
+def _lacks_box(annotation: dict[str, Any]) -> bool:
+    return "bbox" not in annotation and "segmentation" in annotation
 
 
 def _declared(path: str, categories: Iterator[tuple[str, Any]]) -> DeclaredClasses | None:
@@ -234,6 +249,8 @@ def _spool(
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
         fault = _fault_of(entry)
+        if not fault and _lacks_box(entry) and projection.has(BOX_COLUMNS[0]):
+            _add_box(entry)
         if projection.columns is not None and "segmentation" not in projection.columns:
             # Outlines make up most of a COCO file.
             entry.pop("segmentation", None)
@@ -243,6 +260,15 @@ def _spool(
         values = {} if fault else entry
         # One line per entry: GROUP \t KIND \t [number, id, fault, values]. JSON escapes tabs.
         spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
+
+
+def _add_box(annotation: dict[str, Any]) -> None:
+    """Adds the box around the outline of an annotation; a box that is missing is rejected later."""
+    try:
+        xmin, ymin, xmax, ymax = box_of_outline(annotation["segmentation"])
+    except RecordError:
+        return
+    annotation["bbox"] = [xmin, ymin, xmax - xmin, ymax - ymin]
 
 
 def _add_category(categories: _Categories, entry: Any) -> None:

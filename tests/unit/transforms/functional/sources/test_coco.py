@@ -9,9 +9,11 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pycocotools import mask as pycocotools
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row, SkippedInput
@@ -62,6 +64,47 @@ def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
     odd = document([image_bytes(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
     assert probe(odd) == probe(whole)
     assert [f for f in read(odd) if isinstance(f, Row)] == read(whole)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 39), st.integers(0, 29)), min_size=3, max_size=9),
+    st.lists(st.booleans(), min_size=1, max_size=200),
+)
+def test_annotations_without_a_box_have_that_of_their_outline(points, pixels):
+    """The boxes are those of pycocotools for run lengths, and the extremes of polygons."""
+    polygon = [float(n) for point in points for n in point]
+    mask = np.zeros((30, 40), np.uint8, order="F")
+    mask.T.reshape(-1)[: len(pixels)] = pixels
+    packed = pycocotools.encode(mask)
+    compressed = {"size": [30, 40], "counts": packed["counts"].decode()}
+    annotations = [annotation(1, 5, segmentation=[polygon]), annotation(2, 5)]
+    expected = [(min(polygon[::2]), min(polygon[1::2]), max(polygon[::2]), max(polygon[1::2]))]
+    expected.append((1.5, 2, 6.5, 8.25))
+    if any(pixels):
+        annotations.append(annotation(3, 5, segmentation=compressed))
+        x, y, width, height = pycocotools.toBbox(packed)
+        expected.append((x, y, x + width, y + height))
+    whole = document([image_bytes(5)], annotations)
+    for one in (annotations[0], *annotations[2:]):
+        del one["bbox"]
+    found = probe(whole)
+    assert (found.preset, "xmin" in found.columns) == ("object_detection", True)
+    assert [f.kind for f in found.findings] == ["boxes_of_outlines"]
+    (row,) = read(whole, Projection(("image", "xmin", "ymin", "xmax", "ymax", "labels")))
+    corners = zip(*(row.values[side] for side in ("xmin", "ymin", "xmax", "ymax")), strict=True)
+    assert list(corners) == expected
+
+
+@pytest.mark.parametrize("outline", [[], [[1, 2]], {"size": [30, 40], "counts": [1200]}, None])
+def test_an_annotation_with_neither_box_nor_outline_is_rejected(outline):
+    broken = annotation(1, 5, segmentation=outline)
+    del broken["bbox"]
+    (reject,) = read(document([image_bytes(5)], [broken]))
+    assert (reject.reason, reject.detail) == (
+        Reason.BAD_BOX,
+        "5.jpg: annotation 1: bbox: expected four numbers, got None",
+    )
 
 
 def test_a_byte_order_mark_is_no_part_of_the_document():
