@@ -2,7 +2,8 @@
 
 A box in pixels does not fit into the first pixel of its image. If most boxes or outlines do, they
 are fractions of the image, and taking them for pixels would publish boxes without extent: the run
-stops, and asks for the units.
+stops, and asks for the units. Coordinates up to 100 in larger images may be percentages, or not:
+they are a finding.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from dataclasses import dataclass
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, Severity
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.settings import AnnotationSettings, Units
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.references import coordinates_of, units_of
+from recordmill.transforms.functional.rows.references import (
+    coordinates_of,
+    stated_size,
+    units_of,
+)
 from recordmill.transforms.functional.values.boxes import NORMALIZED, PIXEL
 
 # Columns with this prefix contain fractions, by the convention of the Object Detection API.
@@ -31,23 +36,50 @@ _MIN_FRACTION, _MAX_FRACTION = -0.5, 1.5
 _OBJECTS = {"boxes": "boxes", "masks": "outlines"}
 
 
+# The sides of images, in pixels, above which coordinates up to 100 may be percentages.
+_LARGE = 150
+
+# The largest coordinate that percentages have at least, and the fewest boxes or outlines from which
+# this follows if no image size is stated.
+_PERCENT, _MIN_PERCENTS = 80, 10
+
+
 @dataclass
 class CoordinateCounts:
     """The boxes or outlines whose units no row states; parts can be merged in any order."""
 
     total: int = 0
     fractions: int = 0  # those whose coordinates are all within the first pixel
+    largest: float = 0.0  # the largest coordinate of all
+    large: int = 0  # those in images that are stated to be larger than percentages
+    small: int = 0  # those in images that are stated to be smaller
 
-    def add(self, coordinates: list[float]) -> None:
-        """Adds a box or an outline, unless it is at the origin or invalid in all units."""
+    def add(self, coordinates: list[float], size: tuple[float, float] | None = None) -> None:
+        """Adds a box or an outline, unless it is at the origin or invalid in all units.
+
+        `size` is the width and height of the image, if they are stated.
+        """
         if all(map(math.isfinite, coordinates)) and any(c > 0 for c in coordinates):
             self.total += 1
             self.fractions += all(_MIN_FRACTION <= c <= _MAX_FRACTION for c in coordinates)
+            self.largest = max(self.largest, *coordinates)
+            if size is not None:
+                self.large += min(size) > _LARGE
+                self.small += min(size) <= _LARGE
 
     def merge(self, other: CoordinateCounts) -> None:
         """Adds the counts of another part of the rows."""
         self.total += other.total
         self.fractions += other.fractions
+        self.largest = max(self.largest, other.largest)
+        self.large += other.large
+        self.small += other.small
+
+    @property
+    def may_be_percent(self) -> bool:
+        """Whether all coordinates are up to 100, and those of pixels would have larger ones."""
+        enough = self.large or self.total >= _MIN_PERCENTS
+        return bool(enough and _PERCENT <= self.largest <= 100 and not self.small)
 
 
 def count_coordinates(
@@ -58,8 +90,9 @@ def count_coordinates(
         if settings.units is None and not _state_units(rows, settings, binding):
             found = counts.setdefault(block, CoordinateCounts())
             for row in rows:
+                size = stated_size(row, settings, binding.columns)
                 for coordinates in _unstated(row, block, settings, binding):
-                    found.add(coordinates)
+                    found.add(coordinates, size)
 
 
 def _state_units(rows: RowBatch, settings: AnnotationSettings, binding: Binding) -> bool:
@@ -130,18 +163,23 @@ def _decided(
         )
     units: Units = NORMALIZED if by_convention else PIXEL
     unlike = total - fractions if by_convention else fractions
+    hint = f"set {choice}; or a column box_units for each row"
+    is_warning = True
     if unlike:
         which = f"the coordinates of {unlike:,} of {total:,} {objects}"
         text = f"{which} are {'larger than 1' if by_convention else 'from 0 to 1'}"
         text += f", and are read as {'fractions of the image' if by_convention else 'pixels'}"
     elif total and by_convention:
-        text = f"{_CONVENTION}* are read as fractions of the image"
+        text, hint, is_warning = f"{_CONVENTION}* are read as fractions of the image", "", False
+    elif found.may_be_percent:
+        where = ", in larger images" if found.large else ""
+        text = f"the coordinates of all {total:,} {objects} are up to 100{where}; they are read as "
+        text += "pixels, not as percentages"
+        hint = f"set --{block} units=pixel if they are; or divide them by 100 for units=normalized"
+        is_warning = found.large > 0
     else:
         return units, None
-    return units, Finding(
-        kind="units_of_coordinates",
-        severity="warning" if unlike else "note",
-        text=text,
-        hint=f"set {choice}; or a column box_units for each row" if unlike else "",
-        figures={"objects": total, "unlike": unlike},
-    )
+    severity: Severity = "warning" if is_warning else "note"
+    figures = {"objects": total, "unlike": unlike}
+    kind = "units_of_coordinates"
+    return units, Finding(kind=kind, severity=severity, text=text, hint=hint, figures=figures)

@@ -61,7 +61,7 @@ def _read_boxes(
     return RowBoxes(
         units_of(row, settings, columns) or PIXEL,
         [x for four in fours for x in corners(*four)],
-        _stated_size(row, settings, columns),
+        stated_size(row, settings, columns),
     )
 
 
@@ -114,7 +114,7 @@ def units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str])
     return str(units)
 
 
-def _stated_size(
+def stated_size(
     row: Row, settings: AnnotationSettings, columns: Mapping[str, str]
 ) -> tuple[float, float] | None:
     """Returns the width and height of the annotated image; None if a row does not state both."""
@@ -235,7 +235,7 @@ def _outlines(
     except RecordError as error:
         raise RecordError(error.reason, f"column {outlines_column!r}: {error.detail}") from None
     units = units_of(row, settings, columns) or PIXEL
-    return RowOutlines(units, objects, _stated_size(row, settings, columns))
+    return RowOutlines(units, objects, stated_size(row, settings, columns))
 
 
 def _items(row: Row, column: str) -> list[Any]:

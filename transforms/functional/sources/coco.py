@@ -42,7 +42,6 @@ from recordmill.transforms.functional.values.bounded_json import (
 )
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
-    PIXEL,
     TO_CORNERS,
     Box,
     box_columns,
@@ -409,8 +408,7 @@ def _values(
         "height": entry.get("height"),
         "width": entry.get("width"),
         **box_columns(
-            [box_of(partial(_box, number, a), projection.drops_boxes) for number, a in objects],
-            PIXEL,
+            [box_of(partial(_box, number, a), projection.drops_boxes) for number, a in objects]
         ),
         "labels": [_category_name(number, a, categories) for number, a in objects],
         "category_id": [a.get("category_id") for _, a in objects],

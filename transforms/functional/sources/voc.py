@@ -43,7 +43,6 @@ from recordmill.transforms.functional.sources.tree import (
 from recordmill.transforms.functional.sources.tree import split as tree_split
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
-    PIXEL,
     Box,
     box_columns,
     box_of,
@@ -210,7 +209,7 @@ def parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
         "image": _text(root, "filename", "the annotation"),
         "height": _side(root, "height"),
         "width": _side(root, "width"),
-        **box_columns([box_of(partial(_box, n, e), drops_boxes) for n, e in numbered], PIXEL),
+        **box_columns([box_of(partial(_box, n, e), drops_boxes) for n, e in numbered]),
         "labels": [_text(element, "name", f"object {number}") for number, element in numbered],
     }
     for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0

@@ -27,10 +27,12 @@ NO_BOX: Box = (math.nan,) * 4
 BOX_COLUMNS = (*BOX_SIDES, "box_units")
 
 
-def box_columns(boxes: list[Box], units: str) -> dict[str, Any]:
+def box_columns(boxes: list[Box], units: str | None = None) -> dict[str, Any]:
     """Converts the boxes of an image to `BOX_COLUMNS`: one list per side, and their units.
 
-    >>> box_columns([(1.0, 2.0, 3.0, 4.0)], PIXEL)["ymax"]
+    A format whose boxes should be pixels, but often are fractions, does not state them.
+
+    >>> box_columns([(1.0, 2.0, 3.0, 4.0)])["ymax"]
     [4.0]
     """
     columns: dict[str, Any] = {name: [box[i] for box in boxes] for i, name in enumerate(BOX_SIDES)}

@@ -246,6 +246,31 @@ def test_a_few_fractions_among_pixels_are_noted():
     assert units_of(table([0, 0, 0, 0])) == ("pixel", [])
 
 
+@pytest.mark.parametrize(
+    ("size", "boxes", "severity"),
+    [
+        ({"width": 640, "height": 480}, 1, "warning"),
+        ({"width": 140, "height": 480}, 20, None),
+        ({}, 20, "note"),
+        ({}, 1, None),
+    ],
+    ids=["a larger image", "a small image", "no stated size", "few boxes"],
+)
+def test_coordinates_that_may_be_percentages_are_a_finding(size, boxes, severity):
+    rows = [{**row, **size} for row in table(*[[10, 5, 97.5, 60]] * boxes)]
+    units, found = units_of(rows)
+    assert (units, [one.severity for one in found]) == ("pixel", [severity] * bool(severity))
+    if severity:
+        assert found[0].text.endswith("; they are read as pixels, not as percentages")
+        assert ("in larger images" in found[0].text) == bool(size)
+        assert "divide them by 100" in found[0].hint
+    # A larger coordinate, a smaller maximum, and stated units all say that it is not so.
+    others = [{**row, "bbox": [[10, 5, largest, 60]]} for row in rows for largest in (97, 101)]
+    assert units_of(others) == ("pixel", [])
+    assert units_of([{**row, "bbox": [[10, 5, 79, 60]]} for row in rows]) == ("pixel", [])
+    assert units_of(rows, boxes={"units": "pixel"}) == ("pixel", [])
+
+
 def test_keys_of_the_object_detection_api_are_fractions_by_convention():
     names = {side: f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")}
 

@@ -135,7 +135,7 @@ def test_a_image_is_a_row_with_a_list_an_attribute():
             "ymin": [2.0, 0.0],
             "xmax": [6.5, 40.0],
             "ymax": [8.25, 30.0],
-            "box_units": "pixel",
+            "box_units": None,
             "labels": ["cat", "Übermut"],
             "category_id": [1, 7],
             "is_crowd": [0, 1],

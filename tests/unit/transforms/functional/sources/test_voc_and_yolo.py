@@ -40,7 +40,7 @@ def test_an_xml_file_gives_its_columns():
         "ymin": [2.0, 2.0],
         "xmax": [10.0, 10.0],
         "ymax": [12.5, 12.5],
-        "box_units": "pixel",
+        "box_units": None,
         "labels": ["cat", "cat"],
         "difficult": [0, 1],
         "truncated": [1, 1],
