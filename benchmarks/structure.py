@@ -19,7 +19,7 @@ import grimp
 FOLDERS = ("pipelines", "transforms", "schemas")
 # Functions of modules that are found by name: of scripts, and of commands.
 ENTRY_POINTS = {"main", "run"}
-GENERATED = {"example_pb2", "convert_options"}
+GENERATED = {"example_pb2"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -25,7 +25,7 @@ from recordmill.transforms.storage.stores.options import WebOptions
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
-TYPES = ROOT / "schemas" / "convert_options.py"
+TYPES = ROOT / "schemas" / "convert_options.pyi"
 
 _BEGIN, _END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 

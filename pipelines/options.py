@@ -21,8 +21,7 @@ from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, some
 from recordmill.schemas.layout import split_rank
-from recordmill.schemas.option import options_of
-from recordmill.schemas.option_values import Properties, parse_properties
+from recordmill.schemas.option import Properties, options_of, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -22,31 +23,29 @@ from recordmill.schemas import layout
 from recordmill.schemas.features import Schema
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.option import (
-    Affects,
-    Integer,
-    Option,
-    Pairs,
-    Path,
-    Settings,
-    fields_that_affect,
-    read_integer,
-)
-from recordmill.schemas.option_values import (
     MAX_SAMPLE_ROWS,
     MAX_SHARDS,
+    Affects,
     Budget,
     DatasetName,
     Delimiter,
     Header,
     ImageSuffix,
+    Integer,
     Issues,
     NumShards,
+    Pairs,
+    Path,
     Properties,
     Sample,
+    Settings,
     SplitColumn,
     Version,
     WebAddress,
     Weights,
+    fields_that_affect,
+    option,
+    read_integer,
 )
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings
@@ -80,11 +79,7 @@ NearDuplicateMode = Literal["report", "keep_together", "drop", "none"]
 
 DEFAULT_SCHEMA = "image_classification"
 
-# The headings of the options, in order.
 _NOT_IN_TFDS = " or ".join(found.name for found in SHARD_FORMATS.values() if not found.in_tfds)
-
-GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
-
 
 SOURCE, ROW, DATASET, SHARD, BASE, METADATA, CHECKS, RUN = Affects
 
@@ -100,6 +95,10 @@ _SAMPLE = f"a percentage, as in 1%, or a number of rows from 1 to {MAX_SAMPLE_RO
 
 _TIMEOUT = f"{ImageSettings().timeout:g}"
 
+# The declarations of options by their heading in the reference.
+GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
+_input, _output, _metadata, _splits, _checks = (partial(option, group) for group in GROUPS)
+
 
 class ConvertConfig(BaseModel):
     """The options of a conversion, except for those that override the schema.
@@ -109,324 +108,200 @@ class ConvertConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    inputs: Annotated[
-        tuple[Path, ...],
-        Option("input", SOURCE, "PATTERN", "table, folder, or pattern of files; repeatable"),
-    ] = Field(min_length=1, validation_alias="input")
-    input_format: Annotated[
-        InputFormat,
-        Option("input", SOURCE, "", "format of the input; auto detects it by name and content"),
-    ] = "auto"
-    delimiter: Annotated[
-        Delimiter | None,
-        Option(
-            "input",
-            SOURCE,
-            "CHARACTER",
-            "character between fields of CSV tables: ';', tab",
-            "by format",
-            "a single character, as in ';', or tab",
-        ),
-    ] = None
-    header: Annotated[
-        Header | None,
-        Option(
-            "input",
-            SOURCE,
-            "none|NAME,…",
-            "columns of CSV tables without a header; none: numbers from 0",
-            "the first row",
-        ),
-    ] = None
-    output: Annotated[
-        Path,
-        Field(min_length=1),
-        Option("output", RUN, "DIR", "folder of datasets; writes to DIR/NAME/VERSION"),
-    ]
-    name: Annotated[
-        DatasetName, Option("output", DATASET, "NAME", "name of the dataset", "", _NAME)
-    ]
-    version: Annotated[
-        Version, Option("output", DATASET, "X.Y.Z", "version of the dataset", "", _VERSION)
-    ] = "1.0.0"
-    dataset_schema: Annotated[
-        Schema,
-        Option(
-            "input",
-            DATASET,
-            "PRESET|FILE",
-            "preset or schema file that defines the features",
-            DEFAULT_SCHEMA,
-        ),
-    ] = Field(default_factory=lambda: preset(DEFAULT_SCHEMA), alias="schema")
-    image_root: Annotated[
-        Path | None,
-        Option(
-            "input",
-            ROW | SHARD,
-            "DIR",
-            "base folder of image paths; none may lead outside",
-            "the table's folder",
-        ),
-    ] = None
-    allow_outside_root: Annotated[
-        bool,
-        Option(
-            "input",
-            ROW | SHARD,
-            "",
-            "allow image paths and links that lead outside of --image_root",
-        ),
-    ] = False
-    image_suffix: Annotated[
-        ImageSuffix | None,
-        Option(
-            "input",
-            ROW,
-            ".jpg",
-            "suffix of image files that paths in a table lack",
-            "",
-            "a suffix, as in .jpg",
-        ),
-    ] = None
-    columns: Annotated[
-        Pairs, Option("input", ROW, "S=T,…", "schema column = table column, if the names differ")
-    ] = Field(default_factory=dict)
-    labels: Annotated[
-        Path | None, Option("input", SOURCE, "PATTERN", "second table, to be joined with the input")
-    ] = None
-    join_on: Annotated[
-        str | None,
-        Option(
-            "input", SOURCE, "C|C=D", "column to join both tables on; C of the input, D of --labels"
-        ),
-    ] = None
-    list_unused_images: Annotated[
-        bool,
-        Option(
-            "input", SOURCE | CHECKS, "", "list the images below --image_root that no row names"
-        ),
-    ] = False
-    key_column: Annotated[
-        str | None,
-        Option("input", ROW, "C", "column that identifies a row", "the image path as written"),
-    ] = None
-    sample: Annotated[
-        Sample,
-        Option(
-            "input",
-            SOURCE | BASE,
-            "N|P%",
-            "convert a part of the rows, for a trial: 1000, or 1%",
-            "all rows",
-            _SAMPLE,
-        ),
-    ] = None
-    base: Annotated[
-        Path | None,
-        Option("output", DATASET, "DIR", "base version: keep its splits and reuse its shards"),
-    ] = None
-    append: Annotated[
-        bool,
-        Option("output", DATASET, "", "the input has only new rows: keep the records of --base"),
-    ] = False
-    on_conflict: Annotated[
-        OnConflict,
-        Option(
-            "output", DATASET, "", "with --append, what to do with a changed row of a known key"
-        ),
-    ] = "fail"
-    splits: Annotated[
-        Weights | None,
-        Option(
-            "splits and shards",
-            DATASET | BASE,
-            "train=0.9,…",
-            "weights of the splits",
-            "all rows to train",
-        ),
-    ] = None
-    split_method: Annotated[
-        SplitMethod,
-        Option(
-            "splits and shards",
-            DATASET | BASE,
-            "",
-            "exact: exact shares; stratified: exact shares of each class; hash: about the shares",
-        ),
-    ] = "hash"
-    split_column: Annotated[
-        SplitColumn,
-        Option(
-            "splits and shards",
-            DATASET | BASE,
-            "C",
-            "column with the split of each row, or none; overrides the weights",
-            "the splits of the source",
-        ),
-    ] = None
-    group_column: Annotated[
-        str | None,
-        Option(
-            "splits and shards",
-            DATASET | BASE,
-            "C",
-            "column of groups that stay in one split: patients, videos",
-        ),
-    ] = None
-    num_shards: Annotated[
-        NumShards,
-        Option(
-            "splits and shards",
-            DATASET,
-            "auto|N|S=N,…",
-            "number of shards per split; auto: by --shard_size",
-            "",
-            _NUMBERS,
-        ),
-    ] = "auto"
-    shard_size: Annotated[
-        ByteSize,
-        Field(gt=0),
-        Option(
-            "splits and shards",
-            DATASET,
-            "SIZE",
-            "size of a shard, if --num_shards is auto",
-            "128MiB",
-            "a size above 0, as in 128MiB",
-        ),
-    ] = ByteSize(128 * 2**20)
-    records_per_shard: Annotated[
-        Annotated[Integer, Field(ge=1)] | None,
-        Option(
-            "splits and shards",
-            DATASET | BASE,
-            "N",
-            "records per shard, instead of a number or size of shards",
-        ),
-    ] = None
-    classes: Annotated[
-        tuple[str, ...] | None,
-        Option(
-            "input",
-            DATASET,
-            "FILE",
-            "class names, one per line",
-            "as the source declares, or sorted",
-        ),
-    ] = None
-    num_classes: Annotated[
-        Annotated[Integer, Field(ge=1, le=MAX_CLASSES)] | None,
-        Option(
-            "input", DATASET, "N", "number of classes of integer labels, which must be below it"
-        ),
-    ] = None
-    seed: Annotated[
-        Integer, Option("splits and shards", DATASET | BASE, "N", "changes splits and order")
-    ] = 0
-    compression: Annotated[
-        Compression,
-        Option(
-            "output", SHARD | BASE, "", f"compression of shards; TFDS cannot read {_NOT_IN_TFDS}"
-        ),
-    ] = "none"
-    deduplicate: Annotated[
-        Literal["none", "content"],
-        Option(
-            "splits and shards",
-            DATASET | BASE,
-            "",
-            "content: keep one of the rows with the same image",
-        ),
-    ] = "none"
-    near_duplicates: Annotated[
-        NearDuplicateMode,
-        Option(
-            "splits and shards",
-            DATASET | SHARD,
-            "",
-            "similar images: report, keep_together in one split, drop all but one, or none: no "
-            "comparison",
-        ),
-    ] = "report"
-    index: Annotated[
-        bool, Option("output", CHECKS, "", "write idx/ with record offsets, for DALI and PyTorch")
-    ] = False
-    decode: Annotated[
-        Decode,
-        Option(
-            "checks",
-            ROW | SHARD | BASE,
-            "",
-            "full: decode all image data; header: read only the size",
-        ),
-    ] = "full"
-    verify: Annotated[
-        Verify,
-        Option("checks", SHARD | CHECKS, "", "parse every record, or decode every image as well"),
-    ] = "parse"
-    reject_quality: Annotated[
-        Issues,
-        Option(
-            "checks",
-            SHARD,
-            "ISSUE,…",
-            f"reject images with a quality issue: {', '.join(ISSUES)}",
-            "none",
-            "names of quality issues",
-        ),
-    ] = ()
-    max_rejects: Annotated[
-        Budget,
-        Option(
-            "checks", CHECKS, "N|P%,…", "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%"
-        ),
-    ] = RejectBudget()
-    fail_fast: Annotated[
-        Annotated[Integer, Field(ge=0)],
-        Option(
-            "checks",
-            SOURCE | RUN,
-            "N",
-            "stop early if the images of the first N rows are all rejected; 0: never",
-            "",
-            "a number of rows, or 0",
-        ),
-    ] = 1000
-    if_exists: Annotated[
-        Literal["fail", "skip", "replace"],
-        Option("output", RUN, "", "what to do if the dataset exists"),
-    ] = "fail"
-    report: Annotated[bool, Option("output", RUN, "", "write report.html beside the shards")] = True
-    description: Annotated[
-        str,
-        Option(
-            "metadata", METADATA, "TEXT", "what the dataset contains", "the schema's description"
-        ),
-    ] = ""
-    citation: Annotated[
-        str, Option("metadata", METADATA, "TEXT", "how to cite the dataset, as BibTeX")
-    ] = ""
-    license: Annotated[
-        str,
-        Option("metadata", METADATA, "NAME", "license of the dataset: an SPDX id or an address"),
-    ] = ""
-    homepage: Annotated[
-        WebAddress, Option("metadata", METADATA, "URL", "web page of the dataset", "", _WEB_ADDRESS)
-    ] = ""
-    creator: Annotated[
-        str, Option("metadata", METADATA, "NAME", "person or organization that made the dataset")
-    ] = ""
-    croissant: Annotated[
-        Properties,
-        Option(
-            "metadata",
-            METADATA,
-            "FILE",
-            "YAML file of more properties of croissant.json: keywords, …",
-        ),
-    ] = Field(default_factory=dict)
+    inputs: tuple[Path, ...] = _input(
+        ...,
+        SOURCE,
+        "PATTERN",
+        "table, folder, or pattern of files; repeatable",
+        min_length=1,
+        validation_alias="input",
+    )
+    input_format: InputFormat = _input(
+        "auto", SOURCE, "", "format of the input; auto detects it by name and content"
+    )
+    delimiter: Delimiter | None = _input(
+        None,
+        SOURCE,
+        "CHARACTER",
+        "character between fields of CSV tables: ';', tab",
+        "by format",
+        "a single character, as in ';', or tab",
+    )
+    header: Header | None = _input(
+        None,
+        SOURCE,
+        "none|NAME,…",
+        "columns of CSV tables without a header; none: numbers from 0",
+        "the first row",
+    )
+    output: Path = _output(
+        ..., RUN, "DIR", "folder of datasets; writes to DIR/NAME/VERSION", min_length=1
+    )
+    name: DatasetName = _output(..., DATASET, "NAME", "name of the dataset", "", _NAME)
+    version: Version = _output("1.0.0", DATASET, "X.Y.Z", "version of the dataset", "", _VERSION)
+    dataset_schema: Schema = _input(
+        ...,
+        DATASET,
+        "PRESET|FILE",
+        "preset or schema file that defines the features",
+        DEFAULT_SCHEMA,
+        default_factory=lambda: preset(DEFAULT_SCHEMA),
+        alias="schema",
+    )
+    image_root: Path | None = _input(
+        None,
+        ROW | SHARD,
+        "DIR",
+        "base folder of image paths; none may lead outside",
+        "the table's folder",
+    )
+    allow_outside_root: bool = _input(
+        False, ROW | SHARD, "", "allow image paths and links that lead outside of --image_root"
+    )
+    image_suffix: ImageSuffix | None = _input(
+        None,
+        ROW,
+        ".jpg",
+        "suffix of image files that paths in a table lack",
+        "",
+        "a suffix, as in .jpg",
+    )
+    columns: Pairs = _input({}, ROW, "S=T,…", "schema column = table column, if the names differ")
+    labels: Path | None = _input(
+        None, SOURCE, "PATTERN", "second table, to be joined with the input"
+    )
+    join_on: str | None = _input(
+        None, SOURCE, "C|C=D", "column to join both tables on; C of the input, D of --labels"
+    )
+    list_unused_images: bool = _input(
+        False, SOURCE | CHECKS, "", "list the images below --image_root that no row names"
+    )
+    key_column: str | None = _input(
+        None, ROW, "C", "column that identifies a row", "the image path as written"
+    )
+    sample: Sample = _input(
+        None,
+        SOURCE | BASE,
+        "N|P%",
+        "convert a part of the rows, for a trial: 1000, or 1%",
+        "all rows",
+        _SAMPLE,
+    )
+    base: Path | None = _output(
+        None, DATASET, "DIR", "base version: keep its splits and reuse its shards"
+    )
+    append: bool = _output(
+        False, DATASET, "", "the input has only new rows: keep the records of --base"
+    )
+    on_conflict: OnConflict = _output(
+        "fail", DATASET, "", "with --append, what to do with a changed row of a known key"
+    )
+    splits: Weights | None = _splits(
+        None, DATASET | BASE, "train=0.9,…", "weights of the splits", "all rows to train"
+    )
+    split_method: SplitMethod = _splits(
+        "hash",
+        DATASET | BASE,
+        "",
+        "exact: exact shares; stratified: exact shares of each class; hash: about the shares",
+    )
+    split_column: SplitColumn = _splits(
+        None,
+        DATASET | BASE,
+        "C",
+        "column with the split of each row, or none; overrides the weights",
+        "the splits of the source",
+    )
+    group_column: str | None = _splits(
+        None, DATASET | BASE, "C", "column of groups that stay in one split: patients, videos"
+    )
+    num_shards: NumShards = _splits(
+        "auto",
+        DATASET,
+        "auto|N|S=N,…",
+        "number of shards per split; auto: by --shard_size",
+        "",
+        _NUMBERS,
+    )
+    shard_size: ByteSize = _splits(
+        ByteSize(128 * 2**20),
+        DATASET,
+        "SIZE",
+        "size of a shard, if --num_shards is auto",
+        "128MiB",
+        "a size above 0, as in 128MiB",
+        gt=0,
+    )
+    records_per_shard: Annotated[Integer, Field(ge=1)] | None = _splits(
+        None, DATASET | BASE, "N", "records per shard, instead of a number or size of shards"
+    )
+    classes: tuple[str, ...] | None = _input(
+        None, DATASET, "FILE", "class names, one per line", "as the source declares, or sorted"
+    )
+    num_classes: Annotated[Integer, Field(ge=1, le=MAX_CLASSES)] | None = _input(
+        None, DATASET, "N", "number of classes of integer labels, which must be below it"
+    )
+    seed: Integer = _splits(0, DATASET | BASE, "N", "changes splits and order")
+    compression: Compression = _output(
+        "none", SHARD | BASE, "", f"compression of shards; TFDS cannot read {_NOT_IN_TFDS}"
+    )
+    deduplicate: Literal["none", "content"] = _splits(
+        "none", DATASET | BASE, "", "content: keep one of the rows with the same image"
+    )
+    near_duplicates: NearDuplicateMode = _splits(
+        "report",
+        DATASET | SHARD,
+        "",
+        "similar images: report, keep_together in one split, drop all but one, or none: no "
+        "comparison",
+    )
+    index: bool = _output(False, CHECKS, "", "write idx/ with record offsets, for DALI and PyTorch")
+    decode: Decode = _checks(
+        "full", ROW | SHARD | BASE, "", "full: decode all image data; header: read only the size"
+    )
+    verify: Verify = _checks(
+        "parse", SHARD | CHECKS, "", "parse every record, or decode every image as well"
+    )
+    reject_quality: Issues = _checks(
+        (),
+        SHARD,
+        "ISSUE,…",
+        f"reject images with a quality issue: {', '.join(ISSUES)}",
+        "none",
+        "names of quality issues",
+    )
+    max_rejects: Budget = _checks(
+        RejectBudget(),
+        CHECKS,
+        "N|P%,…",
+        "allowed rejects: 10, 0.5%, or 10,truncated=5,read_error=1%",
+    )
+    fail_fast: Annotated[Integer, Field(ge=0)] = _checks(
+        1000,
+        SOURCE | RUN,
+        "N",
+        "stop early if the images of the first N rows are all rejected; 0: never",
+        "",
+        "a number of rows, or 0",
+    )
+    if_exists: Literal["fail", "skip", "replace"] = _output(
+        "fail", RUN, "", "what to do if the dataset exists"
+    )
+    report: bool = _output(True, RUN, "", "write report.html beside the shards")
+    description: str = _metadata(
+        "", METADATA, "TEXT", "what the dataset contains", "the schema's description"
+    )
+    citation: str = _metadata("", METADATA, "TEXT", "how to cite the dataset, as BibTeX")
+    license: str = _metadata(
+        "", METADATA, "NAME", "license of the dataset: an SPDX id or an address"
+    )
+    homepage: WebAddress = _metadata(
+        "", METADATA, "URL", "web page of the dataset", "", _WEB_ADDRESS
+    )
+    creator: str = _metadata("", METADATA, "NAME", "person or organization that made the dataset")
+    croissant: Properties = _metadata(
+        {}, METADATA, "FILE", "YAML file of more properties of croissant.json: keywords, …"
+    )
 
     @model_validator(mode="after")
     def _check_combinations(self) -> ConvertConfig:
@@ -580,43 +455,18 @@ class SchemaOverrides(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    image: Annotated[
-        Settings,
-        Option(
-            "input", ROW | SHARD, "K=V,…", "settings of the image block: max_side=512,format=jpeg,…"
-        ),
-    ] = Field(default_factory=dict)
-    boxes: Annotated[
-        Settings,
-        Option(
-            "input",
-            ROW | SHARD,
-            "K=V,…",
-            "settings of the boxes block: order=xywh,units=normalized,…",
-        ),
-    ] = Field(default_factory=dict)
-    masks: Annotated[
-        Settings,
-        Option(
-            "input",
-            ROW | SHARD,
-            "K=V,…",
-            "settings of the masks block: bit_depth=16,frame=stored,…",
-        ),
-    ] = Field(default_factory=dict)
-    label_offset: Annotated[
-        Literal[0, 1] | None,
-        BeforeValidator(read_integer),
-        Option(
-            "input",
-            ROW | SHARD,
-            "0|1",
-            "1 reserves id 0 for the background",
-            "as in the schema",
-            "0 or 1",
-        ),
-    ] = None
-    image_timeout: Annotated[
-        float | None,
-        Option("checks", ROW | SHARD, "SECONDS", "time limit for decoding one image", _TIMEOUT),
-    ] = None
+    image: Settings = _input(
+        {}, ROW | SHARD, "K=V,…", "settings of the image block: max_side=512,format=jpeg,…"
+    )
+    boxes: Settings = _input(
+        {}, ROW | SHARD, "K=V,…", "settings of the boxes block: order=xywh,units=normalized,…"
+    )
+    masks: Settings = _input(
+        {}, ROW | SHARD, "K=V,…", "settings of the masks block: bit_depth=16,frame=stored,…"
+    )
+    label_offset: Annotated[Literal[0, 1] | None, BeforeValidator(read_integer)] = _input(
+        None, ROW | SHARD, "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"
+    )
+    image_timeout: float | None = _checks(
+        None, ROW | SHARD, "SECONDS", "time limit for decoding one image", _TIMEOUT
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import simpy
 
 from benchmarks.scaling.inputs import Assumed, Cluster, Job, Measured, Prices
-from recordmill.schemas.option_values import MAX_SHARDS
+from recordmill.schemas.option import MAX_SHARDS
 
 GIB = 2**30
 ROWS_PER_SPLIT = 100_000  # a row group of Parquet, or a byte range of a text table

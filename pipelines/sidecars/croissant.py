@@ -18,7 +18,7 @@ import pyarrow as pa
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo
-from recordmill.schemas.option_values import RESPONSIBLE_AI
+from recordmill.schemas.option import RESPONSIBLE_AI
 from recordmill.transforms.functional.records.index import arrow_schema
 
 _CROISSANT = "http://mlcommons.org/croissant/1.1"

@@ -20,7 +20,7 @@ from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, visible
-from recordmill.schemas.option_values import RESPONSIBLE_AI
+from recordmill.schemas.option import RESPONSIBLE_AI
 
 # Number of class names in the card; all of them are in a file beside it.
 _SHOWN_CLASSES = 20

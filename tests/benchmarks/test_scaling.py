@@ -15,7 +15,7 @@ from benchmarks.scaling.__main__ import TABLES, markdown
 from benchmarks.scaling.inputs import IDEAL, Assumed, Cluster, Job, Measured
 from benchmarks.scaling.shard_bytes import SIZE_RATIO, unevenness
 from benchmarks.scaling.simulation import Model, Simulation
-from recordmill.schemas.option_values import MAX_SHARDS
+from recordmill.schemas.option import MAX_SHARDS
 
 PAGE = (Path(__file__).parents[2] / "docs/explanation/scaling.md").read_text(encoding="utf-8")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.option_values import NAMES, parse_properties
+from recordmill.schemas.option import NAMES, parse_properties
 
 
 def test_texts_dates_and_lists() -> None:

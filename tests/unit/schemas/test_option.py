@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.option import (
     Affects,
     Integer,
-    Option,
     Pairs,
     Path,
     fields_that_affect,
+    option,
     options_of,
 )
 
@@ -23,14 +23,12 @@ ROW, RUN = Affects.ROW, Affects.RUN
 
 
 class Model(BaseModel):
-    paths: Annotated[tuple[Path, ...], Option("a", ROW, "PATTERN", "files")] = Field(
-        validation_alias="path"
-    )
-    level: Annotated[Literal["low", "high"], Option("a", ROW, "", "how much")] = "low"
-    seed: Annotated[Integer, Option("b", RUN, "N", "changes the order")] = 0
-    columns: Annotated[Pairs, Option("b", ROW, "S=T,…", "names")] = Field(default_factory=dict)
-    root: Annotated[Path | None, Option("b", ROW, "DIR", "a folder", "the table's folder")] = None
-    quick: Annotated[bool, Option("b", RUN | ROW, "", "be quick")] = True
+    paths: tuple[Path, ...] = option("a", ..., ROW, "PATTERN", "files", validation_alias="path")
+    level: Literal["low", "high"] = option("a", "low", ROW, "", "how much")
+    seed: Integer = option("b", 0, RUN, "N", "changes the order")
+    columns: Pairs = option("b", {}, ROW, "S=T,…", "names")
+    root: Path | None = option("b", None, ROW, "DIR", "a folder", "the table's folder")
+    quick: bool = option("b", True, RUN | ROW, "", "be quick")
     internal: int = 7
 
 

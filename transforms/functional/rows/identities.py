@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas.features import Origin
 from recordmill.schemas.masking import bare_url
-from recordmill.schemas.option_values import SPLIT_NAME, SPLIT_NAME_RULE
+from recordmill.schemas.option import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.records import MAX_CHARACTERS, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key

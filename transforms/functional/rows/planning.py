@@ -11,7 +11,7 @@ from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.option_values import MAX_SHARDS
+from recordmill.schemas.option import MAX_SHARDS
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges
 from recordmill.schemas.settings import AnnotationSettings
 from recordmill.schemas.tables import NO_CLASSES

@@ -9,9 +9,9 @@ import pytest
 import tensorflow_datasets as tfds
 from pydantic import TypeAdapter, ValidationError
 
-from recordmill.schemas import option_values
+from recordmill.schemas import option
 from recordmill.schemas.image_quality import ISSUES
-from recordmill.schemas.option_values import Version, Weights
+from recordmill.schemas.option import Version, Weights
 from recordmill.schemas.rejects import RejectBudget
 
 ALL_ISSUES = tuple(ISSUES)
@@ -84,13 +84,13 @@ INVALID: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "given", "parsed"), VALID, ids=str)
 def test_a_value_is_parsed(kind: str, given: object, parsed: object) -> None:
-    assert TypeAdapter(getattr(option_values, kind)).validate_python(given) == parsed
+    assert TypeAdapter(getattr(option, kind)).validate_python(given) == parsed
 
 
 @pytest.mark.parametrize(("kind", "given", "problem"), INVALID, ids=str)
 def test_an_invalid_value_is_an_error(kind: str, given: object, problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
-        TypeAdapter(getattr(option_values, kind)).validate_python(given)
+        TypeAdapter(getattr(option, kind)).validate_python(given)
 
 
 @pytest.mark.parametrize(
