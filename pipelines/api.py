@@ -21,7 +21,7 @@ from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
 from recordmill.pipelines.graph import Conversion
-from recordmill.pipelines.lineage.run_with_events import run as run_with_events
+from recordmill.pipelines.lineage import run as run_with_events
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.pipelines.run.progress import poll_workers

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from itertools import pairwise
-from types import ModuleType
 
 from recordmill.pipelines.console.logs import only_events, use_log_flags
 from recordmill.pipelines.console.terminal import (
@@ -57,9 +56,11 @@ def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
         flags.typed, flags.rest = arguments, rest  # convert and forget pass the rest to Beam
         use_log_flags(flags.verbose, flags.log_format == "json")
         with _verifier(flags):
-            command = import_module(f"recordmill.pipelines.commands.{flags.command}")
+            function = COMMANDS[flags.command].function or f"{flags.command}.run"
+            module, _, name = function.partition(".")
+            run = getattr(import_module(f"recordmill.pipelines.commands.{module}"), name)
             loaded()
-            return _run(command, flags)
+            return _run(run, flags)
     except (RecordmillError, OSError) as error:  # a store or disk may fail at any file
         if "--verbose" in arguments:
             print_error("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -71,7 +72,7 @@ def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
         return known.exit_code
 
 
-def _run(command: ModuleType, flags: argparse.Namespace) -> int:
+def _run(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
     """Runs a command, and ends it when a signal arrives before its work is done."""
     if COMMANDS[flags.command].reads_stores:
         from recordmill.transforms.storage.stores.options import use_store_flags  # loads Beam
@@ -80,7 +81,7 @@ def _run(command: ModuleType, flags: argparse.Namespace) -> int:
     with handle_signals() as interrupt:
         flags.interrupt = interrupt
         try:
-            code: int = command.run(flags)
+            code = run(flags)
             if lost := lost_output():
                 if interrupt.code is None:
                     raise RecordmillError(lost)

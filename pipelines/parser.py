@@ -317,9 +317,10 @@ class Command(NamedTuple):
     reads_stores: bool = True  # whether it has the flags of object stores
     runs_pipeline: bool = False  # whether its other flags are Beam's
     common: frozenset[str] | None = None  # the options in its short help; None if it has one help
+    function: str = ""  # MODULE.FUNCTION in `recordmill.pipelines.commands`; by default, NAME.run
 
 
-# The commands by name; `recordmill.pipelines.commands` has a module of the same name for each.
+# The commands by name.
 COMMANDS = {
     "convert": Command(
         "convert tables and images to a verified dataset",
@@ -332,7 +333,7 @@ COMMANDS = {
     "diff": Command("compare datasets by key", _add_diff_flags),
     "inspect": Command("show records", _add_inspect_flags),
     "versions": Command("list the versions of a dataset", _add_versions_flags),
-    "gc": Command("delete old versions of a dataset", _add_gc_flags),
+    "gc": Command("delete old versions of a dataset", _add_gc_flags, function="versions.gc"),
     "forget": Command(
         "make a version without some records",
         _add_forget_flags,

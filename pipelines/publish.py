@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
 
 from recordmill.pipelines.dataset.channels import channel_statistics
 from recordmill.pipelines.dataset.verify import raise_problems
@@ -19,9 +18,8 @@ from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished_record
 from recordmill.pipelines.run.target import Target
-from recordmill.pipelines.sidecars.croissant import croissant_document
-from recordmill.pipelines.sidecars.dataset_card import dataset_card
-from recordmill.schemas import layout, tensorflow_metadata
+from recordmill.pipelines.sidecars import digests_of, sidecars
+from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, base_entry, manifest_of
 from recordmill.schemas.errors import (
@@ -175,31 +173,6 @@ def report(
     )
 
 
-def _sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
-    """Returns the files that describe the shards: content by file name."""
-    resolved = info.plan.resolved
-    files = {layout.SCHEMA: tensorflow_metadata.schema_text(resolved).encode("utf-8")}
-    for feature, names in resolved.classes.items():
-        if names:
-            files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
-    if config.shard_format.in_tfds and resolved.schema.sequence is None:
-        # TFDS does not read SequenceExamples.
-        files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
-        lengths = {
-            split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]
-            for split in info.plan.shards
-        }
-        document = tensorflow_metadata.dataset_info_document(config, resolved.schema, lengths)
-        files[layout.DATASET_INFO] = _json(document)
-    files[layout.CROISSANT] = _json(croissant_document(info, config, _digests(files)))
-    files[layout.DATASET_CARD] = dataset_card(info, config)
-    return files
-
-
-def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-
-
 def _commit(
     info: DatasetInfo,
     config: ConvertConfig,
@@ -209,13 +182,13 @@ def _commit(
     base: Base | None,
     removed: RemovedRecords | None,
 ) -> str:
-    files = _sidecars(info, config)
+    files = sidecars(info, config)
     certificate = None
     if base and removed:
         started = datetime.fromtimestamp(int(context.started), timezone.utc)
         certificate = certificate_of(removed, base, info, config.version, started)
         files[layout.REMOVAL] = certificate.to_json()
-    digests = {**_digests(files), **dict(sorted(indexes.items()))}
+    digests = {**digests_of(files), **dict(sorted(indexes.items()))}
     removed_keys = removed.keys_sha256 if removed else ()
     of_base = base_entry(base, info, config, removed_keys) if base else None
     folders = (*layout.LINES, *config.unmatched_lists)
@@ -249,7 +222,3 @@ def _commit(
 def _write(directory: str, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         write_checked(layout.join(directory, name), data)
-
-
-def _json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"

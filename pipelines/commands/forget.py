@@ -17,7 +17,7 @@ from recordmill.pipelines.commands.versions import outcome
 from recordmill.pipelines.console.terminal import say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
 from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
-from recordmill.pipelines.lineage.run_with_events import run as run_with_events
+from recordmill.pipelines.lineage import run as run_with_events
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
 from recordmill.pipelines.versions import forget

@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from recordmill.pipelines.commands.diff import json_value
 from recordmill.pipelines.console.terminal import SHOWN, Terminal, say_json
-from recordmill.pipelines.inspect.display import (
-    ClassNames,
-    print_features,
-    print_record,
-    print_records,
-    write_contact_sheet,
-)
-from recordmill.pipelines.inspect.record_files import FoundRecord, RecordSource
 from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
+from recordmill.pipelines.record_files import FoundRecord, RecordSource
+from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.records.examples import read_first_frame
+from recordmill.transforms.functional.rendering.drawing import (
+    BOX_LABEL_KEY,
+    TILE_SIDE,
+    Tile,
+    box_label_of,
+    contact_sheet,
+    draw_record,
+    error_detail,
+    with_drawn_keys,
+)
+from recordmill.transforms.functional.rendering.infer_features import (
+    bytes_kind,
+    decode_text,
+    image_key,
+    infer_features,
+    is_image,
+    raw_shape,
+)
+from recordmill.transforms.storage.files import write_bytes
+from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_subprocess
 
 _TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
@@ -172,3 +192,210 @@ def _values_of(feature: Feature) -> int | None:
         return None
     sizes = feature.shape or ()
     return None if None in sizes else math.prod(size or 1 for size in sizes)
+
+
+# The class names by feature, in the order of their ids.
+ClassNames = Mapping[str, Sequence[str]]
+
+# Limits of a table cell, and of a hex dump.
+_CELL_CHARACTERS = 32
+_CELL_VALUES = 4
+_COLUMN_WIDTH = 18
+_HEX_BYTES = 32
+
+
+def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
+    """Prints the features of the records, with their kinds and lengths."""
+    rows = []
+    for feature in infer_features([r.features for r in records if r.features is not None]):
+        low, high = feature.lengths
+        lengths = str(low) if low == high else f"{low} to {high}"
+        rows.append((feature.name, feature.kind, lengths, feature.holds))
+    terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
+
+
+def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
+    """Prints one row per record, with as many features as fit the width of the terminal."""
+    keyed = any(record.key for record in records)
+    found = [record.features or {} for record in records]
+    features = sorted({name for one in found for name in one}, key=lambda n: _rank(n, found, names))
+    # The record number takes 6 characters; split, key and every feature take one column.
+    room = max(1, (terminal.width - 6 - 2 * _COLUMN_WIDTH * keyed) // _COLUMN_WIDTH)
+    shown = features[:room]
+    heads = ("#", *(("split", "key") if keyed else ()), *shown)
+    rows = []
+    for record in records:
+        columns = (record.split, record.key) if keyed else ()
+        rows.append((str(record.number), *columns, *_cells(record, shown, names)))
+    terminal.table(heads, rows, pad_edge=False)
+    if left_out := features[room:]:
+        terminal.line(f"and {len(left_out)} more: {', '.join(left_out)}; see --record N")
+
+
+def _rank(
+    name: str, records: Sequence[Mapping[str, list[Any]]], names: ClassNames
+) -> tuple[bool, bool, str]:
+    """Returns the sort key of a feature's column: labels first, features without values last."""
+    is_label = name in names or name.rpartition("/")[2] in ("label", "labels")
+    return not any(record.get(name) for record in records), not is_label, name
+
+
+def _cells(record: FoundRecord, names: Sequence[str], classes: ClassNames) -> list[str]:
+    if record.features is None:
+        return [f"not a tf.train.Example: {len(record.data):,} bytes"][: len(names) or 1]
+    return [_cell(record.features, name, classes.get(name, ())) for name in names]
+
+
+def _cell(features: Mapping[str, list[Any]], name: str, classes: Sequence[str]) -> str:
+    values = features.get(name, [])
+    if len(values) == 1 and isinstance(values[0], bytes) and raw_shape(features, name):
+        return f"pixels {size_text(len(values[0]))}"
+    shown = ", ".join(_short(value, classes) for value in values[:_CELL_VALUES])
+    more = f" … {len(values):,} values" if len(values) > _CELL_VALUES else ""
+    return (shown or "-") + more
+
+
+def _short(value: Any, classes: Sequence[str] = ()) -> str:
+    """Returns a value as a short text.
+
+    >>> _short(1, ["cat", "dog"]), _short(0.1), _short(b"x" * 99)[-1]
+    ('1 dog', '0.1', '…')
+    """
+    if isinstance(value, int):
+        return f"{value} {classes[value]}" if 0 <= value < len(classes) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if is_image(value):
+        return _describe_image(value)
+    text = decode_text(value)
+    if text is None:
+        return f"{len(value):,} bytes"
+    return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
+
+
+def _describe_image(value: bytes) -> str:
+    """Returns the format, the size in pixels and the size in bytes of an encoded image."""
+    try:
+        source = examine_in_subprocess(value)
+    except RecordError as error:
+        return f"damaged image ({error.reason.value}), {size_text(len(value))}"
+    return f"{source.format.upper()} {source.width}×{source.height} {size_text(len(value))}"
+
+
+def print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
+    """Prints all values of all features of a record."""
+    location = f"{record.file}: record {record.number} at byte {record.offset:,}"
+    terminal.line(f"{location}, {len(record.data):,} bytes")
+    if record.key:
+        terminal.line(f"key {record.key}, split {record.split}")
+    if record.features is None:
+        terminal.line(f"not a tf.train.Example: {_hex(record.data)}")
+        return
+    for name, values in record.features.items():
+        terminal.line()
+        terminal.heading(name, _kind(values))
+        terminal.lines(f"  {_whole(value, names.get(name, ()))}" for value in values)
+
+
+def _kind(values: Sequence[Any]) -> str:
+    if not values:
+        return "empty"
+    kinds = {bytes: "bytes", float: "float", int: "int64"}
+    count = f", {len(values):,} values" if len(values) > 1 else ""
+    return kinds[type(values[0])] + count
+
+
+def _whole(value: Any, classes: Sequence[str]) -> str:
+    if not isinstance(value, bytes):
+        return _short(value, classes) if isinstance(value, int) else str(np.float32(value))
+    # Before decoding text: the bytes of an image can be valid UTF-8 by coincidence.
+    text = None if is_image(value) else decode_text(value)
+    if text is not None:
+        return text
+    description = _describe_image(value) if is_image(value) else bytes_kind(value)
+    digest = hashlib.sha256(value).hexdigest()
+    return f"{description}, {len(value):,} bytes, sha256 {digest}: {_hex(value)}"
+
+
+def _hex(value: bytes) -> str:
+    return value[:_HEX_BYTES].hex(" ") + (" …" if len(value) > _HEX_BYTES else "")
+
+
+# Label keys of well-known datasets: TF-Slim, the Object Detection API, TFDS, Google Landmarks.
+_LABELS = (
+    "image/class/text",
+    "image/class/label",
+    "label",
+    "labels",
+    "class",
+    "landmark_id",
+    "image/caption",
+    "image/object/class/text",
+)
+_KEYS = ("image/filename", "image/source_id", "filename", "id", "image/key/sha256")
+_SHOWN_LABELS = 4
+
+# Time limit per image in the sandbox, which decodes images of unknown origin.
+_SECONDS = 10.0
+
+
+def write_contact_sheet(
+    path: str, records: Sequence[FoundRecord], names: ClassNames, schema: Schema | None = None
+) -> None:
+    """Writes a contact sheet as PNG, with the boxes and masks that the schema declares.
+
+    Without a schema, those in the keys of well-known datasets are drawn. Raises UsageError if no
+    record holds an image, or the file cannot be written.
+    """
+    # Checked before anything is drawn or written.
+    if not any(image_key(_shown(record)) for record in records):
+        raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
+    png = io.BytesIO()
+    contact_sheet([_make_tile(record, names, schema) for record in records]).save(png, "PNG")
+    try:
+        write_bytes(path, png.getvalue())
+    except OSError as error:
+        raise UsageError(f"--sheet {path}: cannot be written: {error.strerror or error}") from error
+
+
+def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) -> Tile:
+    """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
+    features = _shown(record)
+    title, key = _label_text(features, names), record.key or _key_of(features, record.number)
+    try:
+        classes = tuple(names.get((schema and box_label_of(schema)) or BOX_LABEL_KEY, ()))
+        drawn = with_drawn_keys(schema, features) if schema else features
+        image = run_in_subprocess(draw_record, drawn, TILE_SIDE, classes, timeout=_SECONDS)
+    except (RecordError, ValueError) as error:
+        return Tile(None, title, key, error_detail(error))
+    return Tile(image, title, key)
+
+
+def _shown(record: FoundRecord) -> dict[str, list[Any]]:
+    """Returns the features to draw; for a sequence, those of its first frame."""
+    return {} if record.features is None else read_first_frame(record.data)
+
+
+def _label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:
+    """Returns the values of the first feature that is a label, as text."""
+    # Well-known label features take precedence over other features with class names.
+    for feature in (*_LABELS, *names):
+        if values := features.get(feature):
+            distinct = list(dict.fromkeys(_word(v, names.get(feature, ())) for v in values))
+            more = " …" if len(distinct) > _SHOWN_LABELS else ""
+            return ", ".join(distinct[:_SHOWN_LABELS]) + more
+    return ""
+
+
+def _word(value: Any, classes: Sequence[str]) -> str:
+    if isinstance(value, bytes):
+        return decode_text(value) or f"{len(value)} bytes"
+    if isinstance(value, int) and 0 <= value < len(classes):
+        return classes[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _key_of(features: Mapping[str, list[Any]], number: int) -> str:
+    texts = (next(iter(features.get(name, [])), None) for name in _KEYS)
+    found = next((decode_text(t) for t in texts if isinstance(t, bytes)), None)
+    return found or f"record {number}"

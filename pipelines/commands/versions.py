@@ -1,4 +1,4 @@
-"""`recordmill versions`: lists the versions of a dataset."""
+"""`recordmill versions` and `gc`: list the versions of a dataset, and delete old ones."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recordmill.pipelines.console.terminal import SHOWN, Terminal, say, say_json, warn
+from recordmill.pipelines.versions.deletion import delete_old
 from recordmill.pipelines.versions.listing import Version, list_versions
 from recordmill.schemas.errors import RecordmillError
 
@@ -18,7 +19,7 @@ def run(flags: argparse.Namespace) -> int:
     for problem in listing.problems:
         warn(str(problem))
     if flags.json:
-        versions = [as_json(version) for version in listing.versions]
+        versions = [_as_json(version) for version in listing.versions]
         other = {"unreadable": list(listing.unreadable), "unfinished": list(listing.unfinished)}
         say_json({**ended, "versions": versions, **other})
     else:
@@ -53,7 +54,7 @@ def _show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
     terminal.table(heads, rows, right=(1, 2, 3))
 
 
-def as_json(version: Version) -> dict[str, Any]:
+def _as_json(version: Version) -> dict[str, Any]:
     """Returns a version as a JSON document."""
     return {
         "version": version.manifest.version,
@@ -63,3 +64,24 @@ def as_json(version: Version) -> dict[str, Any]:
         "own_bytes": version.own_bytes,
         "base": version.base,
     }
+
+
+def gc(flags: argparse.Namespace) -> int:
+    """Deletes all but the newest versions of a dataset, and returns the exit code."""
+    done = delete_old(flags.folder, flags.keep, flags.dry_run)
+    ended = outcome(done.problems)
+    code: int = ended["exit_code"]
+    for problem in done.problems:
+        warn(str(problem))
+    if flags.json:
+        deleted = [_as_json(version) for version in done.deleted]
+        say_json({**ended, "deleted": deleted, "completed": list(done.completed)})
+        return code
+    what = "would be deleted" if flags.dry_run else "deleted"
+    for version in done.deleted:
+        say(f"{what}: {version.directory} ({version.manifest.input.records:,} records)")
+    for directory in done.completed:
+        say(f"{what}: {directory} (whose deletion was interrupted)")
+    if not (done.deleted or done.completed or done.problems):
+        say(f"nothing to delete: {flags.folder} has at most {flags.keep} versions")
+    return code

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,16 +18,23 @@ from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recordmill.pipelines.report.histograms import (
+from recordmill.pipelines.report.samples import (
+    ThumbnailBudget,
+    example_images,
+    reject_groups,
+    samples,
+)
+from recordmill.pipelines.report.statistics import (
+    GRID,
     Histogram,
+    class_tables,
+    feature_statistics,
     histogram_of_bins,
     make_bars,
     number_text,
     size_text,
+    whole_text,
 )
-from recordmill.pipelines.report.rejects import reject_groups
-from recordmill.pipelines.report.samples import ThumbnailBudget, example_images, samples
-from recordmill.pipelines.report.statistics import GRID, class_tables, feature_statistics
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
@@ -247,23 +255,17 @@ def _image_root_guard(manifest: Manifest) -> ImageRootGuard:
 def _image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
     """Returns (title, histogram) of each image statistic."""
     ends = tally.extremes
-    histograms = (
-        ("Width in pixels", histogram_of_bins(tally.widths, SIDE_STEPS, _whole, ends.get("width"))),
-        (
-            "Height in pixels",
-            histogram_of_bins(tally.heights, SIDE_STEPS, _whole, ends.get("height")),
-        ),
-        (
-            "Aspect ratio (width / height)",
-            histogram_of_bins(tally.ratios, RATIO_STEPS, "{:.2f}".format),
-        ),
-        ("Encoded size", histogram_of_bins(tally.sizes, SIDE_STEPS, size_text, ends.get("bytes"))),
+    bins: tuple[tuple[str, Counter[int], int, Callable[[float], str], str], ...] = (
+        ("Width in pixels", tally.widths, SIDE_STEPS, whole_text, "width"),
+        ("Height in pixels", tally.heights, SIDE_STEPS, whole_text, "height"),
+        ("Aspect ratio (width / height)", tally.ratios, RATIO_STEPS, "{:.2f}".format, ""),
+        ("Encoded size", tally.sizes, SIDE_STEPS, size_text, "bytes"),
     )
-    return [(name, histogram) for name, histogram in histograms if histogram]
-
-
-def _whole(value: float) -> str:
-    return number_text(round(value))
+    found = (
+        (title, histogram_of_bins(counts, steps, text, ends.get(name)))
+        for title, counts, steps, text, name in bins
+    )
+    return [(title, histogram) for title, histogram in found if histogram]
 
 
 def _throughput(record: RunRecord) -> Histogram | None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from recordmill.pipelines import dry_run
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands import diff
+from recordmill.pipelines.commands.inspect import print_features, print_record, print_records
 from recordmill.pipelines.commands.schema import _show_schema
 from recordmill.pipelines.console import logs
 from recordmill.pipelines.console.terminal import (
@@ -31,8 +32,7 @@ from recordmill.pipelines.console.terminal import (
     say,
 )
 from recordmill.pipelines.findings import Outcome, findings_of
-from recordmill.pipelines.inspect.display import print_features, print_record, print_records
-from recordmill.pipelines.inspect.record_files import FoundRecord
+from recordmill.pipelines.record_files import FoundRecord
 from recordmill.pipelines.run import summary
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, Share

@@ -11,8 +11,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.input_tables import probe_labels, probe_tables
-from recordmill.pipelines.inspect.record_files import _find_record_files
 from recordmill.pipelines.options import config_of, load_schema
+from recordmill.pipelines.record_files import _find_record_files
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import SkippedInput

@@ -14,7 +14,7 @@ from recordmill.pipelines.dataset.diff import diff
 from recordmill.pipelines.dataset.load import load
 from recordmill.pipelines.dataset.records import Records
 from recordmill.pipelines.dataset.verify import verify_dataset
-from recordmill.pipelines.inspect.record_files import RecordSource
+from recordmill.pipelines.record_files import RecordSource
 from recordmill.pipelines.versions.base import open_base
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import ValidationError
 from openlineage.client.serde import Serde
 
-from recordmill.pipelines.lineage.events import RunSource, event_of
+from recordmill.pipelines.lineage_events import RunSource, event_of
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.lineage.run_with_events import Sender, _is_configured
+from recordmill.pipelines.lineage import Sender, _is_configured
 from recordmill.schemas.errors import UsageError
 
 

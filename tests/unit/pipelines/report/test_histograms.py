@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.pipelines.report.histograms import histogram_of_bins, histogram_of_values, size_text
+from recordmill.pipelines.report.statistics import histogram_of_bins, histogram_of_values, size_text
 from recordmill.schemas.statistics import edge_of
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from recordmill.pipelines.report import rejects
-from recordmill.pipelines.report.rejects import reject_groups
-from recordmill.pipelines.report.samples import ThumbnailBudget
+from recordmill.pipelines.report import samples
+from recordmill.pipelines.report.samples import ThumbnailBudget, reject_groups
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts
@@ -43,7 +42,7 @@ def test_masked_urls_are_not_requested(tmp_path, monkeypatch):
     def requested(*_):
         raise AssertionError
 
-    monkeypatch.setattr(rejects, "read_bytes", requested)
+    monkeypatch.setattr(samples, "read_bytes", requested)
     address = "https://host/a.jpg?id=7"
     reject = Reject("k", address, "https://host/t.csv?id=8:3", Reason.CORRUPT, "damaged")
     (shown,) = rejects_in(tmp_path, reject)

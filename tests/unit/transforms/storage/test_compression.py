@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.dataset.verify import verify_files
-from recordmill.pipelines.inspect.record_files import _read_records
+from recordmill.pipelines.record_files import _read_records
 from recordmill.schemas.tables import Projection, SourceSplit
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.framing import _masked_crc32c

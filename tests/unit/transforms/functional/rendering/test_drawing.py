@@ -11,8 +11,8 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image
 
-from recordmill.pipelines.inspect.display import _make_tile
-from recordmill.pipelines.inspect.record_files import FoundRecord
+from recordmill.pipelines.commands.inspect import _make_tile
+from recordmill.pipelines.record_files import FoundRecord
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import drawing as module
 from recordmill.transforms.functional.rendering.drawing import (
@@ -242,9 +242,9 @@ def test_an_image_that_crashes_its_decoder_loses_only_its_tile(monkeypatch):
         assert (function, timeout) == (draw_record, 10.0)
         raise RecordError(Reason.DECODER_CRASH, "the decoder crashed")
 
-    monkeypatch.setattr("recordmill.pipelines.inspect.display.run_in_subprocess", expired)
+    monkeypatch.setattr("recordmill.pipelines.commands.inspect.run_in_subprocess", expired)
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
-    module = "recordmill.pipelines.inspect.display"
+    module = "recordmill.pipelines.commands.inspect"
     monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
     assert _make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
 

@@ -150,7 +150,7 @@ def run(
 
 def _event(command: Literal["convert", "forget"], job: Conversion, record: RunRecord) -> RunEvent:
     """Returns the event for the state of a run; called in the thread that sends it."""
-    from recordmill.pipelines.lineage.events import RunSource, event_of
+    from recordmill.pipelines.lineage_events import RunSource, event_of
 
     published = record.state == PUBLISHED
     manifest = Dataset.open(job.config.directory).manifest if published else None

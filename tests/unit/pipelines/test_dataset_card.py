@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from recordmill.pipelines.sidecars.dataset_card import _code, _literal, dataset_card
+from recordmill.pipelines.sidecars import _code, _dataset_card, _literal
 from recordmill.schemas.masking import visible
 from recordmill.schemas.yaml_files import preset, preset_names
-from tests.unit.pipelines.sidecars.test_croissant import config_of, info_of
+from tests.unit.pipelines.test_croissant import config_of, info_of
 
 CARD = """\
 ---
@@ -97,7 +97,7 @@ def test_the_complete_card() -> None:
         croissant={"keywords": "birds", "dataBiases": ("Only garden birds.", "Mostly males.")},
     )
     info = info_of(schema, {"label": ("cat|lynx", "dög")})
-    assert dataset_card(info, config).decode() == CARD
+    assert _dataset_card(info, config).decode() == CARD
 
 
 TASKS = {
@@ -119,7 +119,7 @@ def test_the_hub_reads_the_front_matter(name: str) -> None:
     tasks = TASKS[name]
     schema = preset(name)
     card = DatasetCard(
-        dataset_card(info_of(schema, {}), config_of(schema, license="My own")).decode()
+        _dataset_card(info_of(schema, {}), config_of(schema, license="My own")).decode()
     )
     expected = {
         "pretty_name": "birds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlcroissant
 import pytest
 
-from recordmill.pipelines.sidecars.croissant import croissant_document
+from recordmill.pipelines.croissant import croissant_document
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.features import Schema

@@ -1,20 +1,24 @@
-"""README.md: the card of a dataset, which dataset hubs and people read.
+"""The files that describe the shards: schemas for TensorFlow's tools, croissant.json, the card.
 
-Its front matter is that of the Hugging Face Hub's dataset cards
-(https://github.com/huggingface/hub-docs/blob/main/datasetcard.md).
+README.md is the card of a dataset, which dataset hubs and people read. Its front matter is that of
+the Hugging Face Hub's (https://github.com/huggingface/hub-docs/blob/main/datasetcard.md).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from recordmill.pipelines.croissant import croissant_document
 from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.pipelines.report.statistics import shape_text
-from recordmill.schemas import layout
+from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
 from recordmill.schemas.features import Schema
@@ -41,10 +45,40 @@ _SIZES = (
 )
 
 
-def dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
+def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
+    """Returns the files that describe the shards: content by file name."""
+    resolved = info.plan.resolved
+    files = {layout.SCHEMA: tensorflow_metadata.schema_text(resolved).encode("utf-8")}
+    for feature, names in resolved.classes.items():
+        if names:
+            files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
+    if config.shard_format.in_tfds and resolved.schema.sequence is None:
+        # TFDS does not read SequenceExamples.
+        files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
+        lengths = {
+            split: [(s.entry.records, s.entry.payload) for s in info.shards if s.split == split]
+            for split in info.plan.shards
+        }
+        document = tensorflow_metadata.dataset_info_document(config, resolved.schema, lengths)
+        files[layout.DATASET_INFO] = _json(document)
+    files[layout.CROISSANT] = _json(croissant_document(info, config, digests_of(files)))
+    files[layout.DATASET_CARD] = _dataset_card(info, config)
+    return files
+
+
+def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Returns the sha256 of files, by name."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
     """Returns README.md."""
     environment = Environment(
-        loader=PackageLoader("recordmill.pipelines.sidecars"),
+        loader=PackageLoader("recordmill.pipelines.report"),
         autoescape=False,  # noqa: S701 - Markdown, which the Hub sanitizes
         undefined=StrictUndefined,
         trim_blocks=True,

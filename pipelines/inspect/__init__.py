@@ -1,1 +1,0 @@
-"""`recordmill inspect`: shows the records of TFRecord files on a terminal or as an image."""

@@ -1,1 +1,0 @@
-"""The files that describe a published dataset to other tools."""
