@@ -1,18 +1,18 @@
 """The simulated duration of a job, and its cost.
 
-The simulation (SimPy) schedules row groups and shards on workers that differ in speed, wait for
-slow objects, and fail.
+The simulation schedules row groups and shards on workers that differ in speed, wait for slow
+objects, and fail.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import simpy
+from itertools import count
 
 from benchmarks.scaling.inputs import Assumed, Cluster, Job, Measured, Prices
 from recordmill.schemas.option import MAX_SHARDS
@@ -59,7 +59,7 @@ class Simulation:
         assumed: properties of the service.
         cluster: the workers.
         seed: of all random draws.
-        env: simulated time.
+        now: simulated time.
         failures: how many workers failed while they had a task.
     """
 
@@ -67,14 +67,14 @@ class Simulation:
     assumed: Assumed
     cluster: Cluster
     seed: int = 0
-    env: simpy.Environment = field(default_factory=simpy.Environment)
+    now: float = 0.0
     failures: int = 0
 
     def __post_init__(self) -> None:
         """Draws the speed and the first failure of each worker."""
         self._random = random.Random(self.seed)  # noqa: S311 - a simulation
-        count, share = self.cluster.workers, self.assumed.slow_workers
-        self.workers = [self._worker(number < round(count * share)) for number in range(count)]
+        workers, slow = self.cluster.workers, self.assumed.slow_workers
+        self.workers = [self._worker(number < round(workers * slow)) for number in range(workers)]
 
     def run(self, job: Job) -> Seconds:
         """Returns the duration of each phase of a job."""
@@ -96,45 +96,57 @@ class Simulation:
         Args:
             tasks: seconds of each on a core of mean speed.
         """
-        began, done = self.env.now, self.env.event()
-        left = [len(tasks)]
+        began, left, numbers = self.now, len(tasks), count()
         cores = [worker for worker in self.workers for _ in range(self.cluster.cores)]
         shared = self.cluster.scheduling == "dynamic"
-        queues = [simpy.Store(self.env) for _ in range(1 if shared else len(cores))]
+        queues = [deque[float]() for _ in range(1 if shared else len(cores))]
+        idle = [deque[int]() for _ in queues]  # cores that wait for a task
         for task in tasks:
-            queues[0 if shared else self._random.randrange(len(queues))].put(task)
-        for number, worker in enumerate(cores):
-            self.env.process(self._core(worker, queues[0 if shared else number], left, done))
-        self.env.run(until=done)
-        return float(self.env.now - began)
+            queues[0 if shared else self._random.randrange(len(queues))].append(task)
+        # (time, number, core, whether it has ended its task or a worker is replaced): a heap whose
+        # events at the same time are in the order in which they were planned.
+        events: list[tuple[float, int, int, bool]] = []
+        failing = dict[int, float]()  # the tasks of the cores that fail before they end
 
-    def _core(
-        self, worker: Worker, queue: simpy.Store, left: list[int], done: simpy.Event
-    ) -> Generator[simpy.Event, Any, None]:
-        """Runs tasks of a queue on one core of a worker."""
-        while True:
-            task = yield queue.get()
+        def start(core: int) -> None:
+            """Takes the next task of a core, and plans its end or the failure of the worker."""
+            number, worker = 0 if shared else core, cores[core]
+            if not queues[number]:
+                idle[number].append(core)
+                return
+            task = queues[number].popleft()
             self._replace_if_failed(worker)
-            seconds = task * worker.slowness
-            if self.env.now + seconds > worker.fails_at:
-                yield self.env.timeout(max(0.0, worker.fails_at - self.env.now))
+            end = self.now + task * worker.slowness
+            if end > worker.fails_at:
+                failing[core] = task
+                end = self.now + max(0.0, worker.fails_at - self.now)
+            heapq.heappush(events, (end, next(numbers), core, True))
+
+        for core in range(len(cores)):
+            start(core)
+        while left:
+            self.now, _, core, is_end = heapq.heappop(events)
+            if is_end and core in failing:
+                number, worker = 0 if shared else core, cores[core]
                 self.failures += 1
-                queue.put(task)  # the engine runs it again, from its beginning
+                queues[number].append(failing.pop(core))  # runs again, from its beginning
+                if idle[number]:
+                    start(idle[number].popleft())
                 back = worker.fails_at + self.assumed.replace_seconds
-                yield self.env.timeout(back - self.env.now)
+                again = self.now + (back - self.now)
+                heapq.heappush(events, (again, next(numbers), core, False))
                 continue
-            yield self.env.timeout(seconds)
-            left[0] -= 1
-            if not left[0]:
-                done.succeed()
+            left -= is_end
+            start(core)
+        return self.now - began
 
     def _worker(self, slow: bool) -> Worker:
         factor = self.assumed.slow_factor if slow else 1.0
         speed = max(0.1, self._random.gauss(1, self.assumed.speed_spread))
-        return Worker(factor / speed, self.env.now + self._until_failure())
+        return Worker(factor / speed, self.now + self._until_failure())
 
     def _replace_if_failed(self, worker: Worker) -> None:
-        while worker.fails_at + self.assumed.replace_seconds <= self.env.now:
+        while worker.fails_at + self.assumed.replace_seconds <= self.now:
             worker.fails_at += self.assumed.replace_seconds + self._until_failure()
 
     def _until_failure(self) -> float:

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +22,7 @@ from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError
-from tests.end_to_end.command import published
+from tests.end_to_end.command import published, recordmill
 from tests.images import jpeg
 
 ROOT = Path(__file__).parents[2]
@@ -115,8 +114,9 @@ def systemd_command(flags: str) -> list[str]:
     return shlex.split(f"{line} {escaped}'".replace("%%", "%").replace("$$", "$"))
 
 
+# Lists its arguments: this process, which has imported Beam, runs them as a command.
 PROGRAM = """#!/bin/sh
-exec {python} -m recordmill "$@" --no_report
+printf '%s\\0' "$@" > "$ARGUMENTS"
 """
 
 # GNU date, on the day that the test sets.
@@ -133,7 +133,7 @@ def machine(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
     for name, text in (("recordmill", PROGRAM), ("date", DATE)):
         program = tmp_path / "bin" / name
-        program.write_text(text.format(python=sys.executable, date=shutil.which("date")))
+        program.write_text(text.format(date=shutil.which("date")))
         program.chmod(0o755)
     for day in range(3):
         names = [f"{day}-{i}.jpg" for i in range(4)]
@@ -164,14 +164,15 @@ def test_the_commands_append_day_after_day(
         environment = {
             **os.environ,
             "PATH": f"{machine}/bin:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "ARGUMENTS": f"{machine}/arguments",
             "TODAY": f"2026-11-{21 + day}",
         }
         for _ in range(2 - day // 2):  # a day that is published is left alone
-            ended = subprocess.run(
-                words, capture_output=True, text=True, env=environment, timeout=300
-            )
-            assert ended.returncode == 0, ended.stderr
+            subprocess.run(words, check=True, env=environment, timeout=300)
+            arguments = (machine / "arguments").read_text().rstrip("\0").split("\0")
+            (machine / "arguments").unlink()
+            ended = recordmill(*arguments, "--no_report")
+            assert ended.code == 0, ended.err
     versions = machine / "datasets" / "photos"
     assert {path.name for path in versions.iterdir()} == {f"2026.11.{20 + day}" for day in range(3)}
     whole = published(machine / "labels" / "all" / "*.parquet", machine / "whole", name="photos")
