@@ -143,7 +143,7 @@ def read_path(value: Any) -> Any:
     return path
 
 
-def parse_pairs(value: Any) -> Any:
+def _parse_pairs(value: Any) -> Any:
     """Parses a mapping such as "a=b,c=d"; returns any value that is not text unchanged."""
     if not isinstance(value, str):
         return value
@@ -161,8 +161,8 @@ def read_integer(value: Any) -> Any:
 
 
 Path = Annotated[str, BeforeValidator(read_path)]
-Pairs = Annotated[dict[str, str], BeforeValidator(parse_pairs)]
-Settings = Annotated[dict[str, Any], BeforeValidator(parse_pairs)]
+Pairs = Annotated[dict[str, str], BeforeValidator(_parse_pairs)]
+Settings = Annotated[dict[str, Any], BeforeValidator(_parse_pairs)]
 Integer = Annotated[int, BeforeValidator(read_integer)]
 
 
@@ -194,7 +194,7 @@ def _parse_weights(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        weights = {name: Decimal(weight) for name, weight in parse_pairs(value).items()}
+        weights = {name: Decimal(weight) for name, weight in _parse_pairs(value).items()}
     except InvalidOperation as error:
         raise ValueError("expected numbers, as in train=0.9,validation=0.1") from error
     if not all(weight.is_finite() for weight in weights.values()):
@@ -228,7 +228,7 @@ def _parse_num_shards(value: Any) -> Any:
         return value
     if "=" not in value:
         return parse_integer(value)
-    return {split: parse_integer(number) for split, number in parse_pairs(value).items()}
+    return {split: parse_integer(number) for split, number in _parse_pairs(value).items()}
 
 
 def _parse_budget(value: Any) -> Any:

@@ -67,7 +67,7 @@ def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     declared = source.dataset.manifest.dataset_schema if source.dataset else None
     records, damage = _chosen(source, flags)
     if flags.sheet and records:
-        write_contact_sheet(flags.sheet, records, names, schema or declared)
+        _write_contact_sheet(flags.sheet, records, names, schema or declared)
     if flags.json and not damage:
         say_json(_document(source, records, schema))
         return
@@ -140,14 +140,14 @@ def _show(
     whole: bool,
 ) -> None:
     if whole:
-        print_record(terminal, records[0], names)
+        _print_record(terminal, records[0], names)
         return
     terminal.line(_headline(source, records))
     if records:
         terminal.line()
-        print_features(terminal, records)
+        _print_features(terminal, records)
         terminal.line()
-        print_records(terminal, records, names)
+        _print_records(terminal, records, names)
 
 
 def _headline(source: RecordSource, records: Sequence[FoundRecord]) -> str:
@@ -204,7 +204,7 @@ _COLUMN_WIDTH = 18
 _HEX_BYTES = 32
 
 
-def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
+def _print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
     """Prints the features of the records, with their kinds and lengths."""
     rows = []
     for feature in infer_features([r.features for r in records if r.features is not None]):
@@ -214,7 +214,7 @@ def print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
     terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
 
 
-def print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
+def _print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
     """Prints one row per record, with as many features as fit the width of the terminal."""
     keyed = any(record.key for record in records)
     found = [record.features or {} for record in records]
@@ -282,7 +282,7 @@ def _describe_image(value: bytes) -> str:
     return f"{source.format.upper()} {source.width}×{source.height} {size_text(len(value))}"
 
 
-def print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
+def _print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
     """Prints all values of all features of a record."""
     location = f"{record.file}: record {record.number} at byte {record.offset:,}"
     terminal.line(f"{location}, {len(record.data):,} bytes")
@@ -339,7 +339,7 @@ _SHOWN_LABELS = 4
 _SECONDS = 10.0
 
 
-def write_contact_sheet(
+def _write_contact_sheet(
     path: str, records: Sequence[FoundRecord], names: ClassNames, schema: Schema | None = None
 ) -> None:
     """Writes a contact sheet as PNG, with the boxes and masks that the schema declares.

@@ -105,7 +105,7 @@ class ThumbnailBudget:
         return thumbnail
 
 
-def thumbnails(
+def _thumbnails(
     dataset: Dataset, locations: Iterable[RecordLocation], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
     """Returns the thumbnails of records, with boxes and masks.
@@ -146,7 +146,7 @@ def example_images(
     issues = quality.issues.values() if quality else ()
     examples += [example for issue in issues for _, example in issue.examples]
     located = {at: dataset.location(shards[at.split, at.shard], at.index) for at in examples}
-    drawn = thumbnails(dataset, located.values(), budget)
+    drawn = _thumbnails(dataset, located.values(), budget)
     return {at: (found, drawn.get(found, NO_THUMBNAIL)) for at, found in located.items()}
 
 
@@ -233,7 +233,7 @@ def samples(
         for i, split in enumerate(manifest.ordered_splits)
     }
     locations = _sample_locations(dataset, numbers)
-    drawn = thumbnails(dataset, chain.from_iterable(locations.values()), budget)
+    drawn = _thumbnails(dataset, chain.from_iterable(locations.values()), budget)
     return [
         ClassSamples(
             row.name,

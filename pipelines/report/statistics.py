@@ -88,7 +88,7 @@ def histogram_of_bins(
     return Histogram(bars, write(minimum), write(maximum), is_logarithmic=True)
 
 
-def histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
+def _histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
     """Returns the histogram of values, with up to 16 bars of equal width."""
     low, high = min(values), max(values)
     if all(isinstance(value, int) for value in values):
@@ -184,10 +184,10 @@ def _box_statistics(
     heights = [ymax - ymin for _, ymin, _, ymax in boxes]
     sizes = [math.sqrt(width * height) for width, height in zip(widths, heights, strict=True)]
     histograms = (
-        ("Boxes per record", histogram_of_values([len(each) for each in found], number_text)),
-        ("Width / image width", histogram_of_values(widths, _percent)),
-        ("Height / image height", histogram_of_values(heights, _percent)),
-        ("Square root of area / image area", histogram_of_values(sizes, _percent)),
+        ("Boxes per record", _histogram_of_values([len(each) for each in found], number_text)),
+        ("Width / image width", _histogram_of_values(widths, _percent)),
+        ("Height / image height", _histogram_of_values(heights, _percent)),
+        ("Square root of area / image area", _histogram_of_values(sizes, _percent)),
     )
     return BoxStatistics(len(records), len(boxes), histograms, tuple(_centers(boxes)))
 
@@ -257,7 +257,7 @@ class ClassTable:
         """The histogram of class sizes; None if the table is short enough to read."""
         if len(self.rows) <= READABLE_ROWS:
             return None
-        return histogram_of_values([row.total for row in self.rows], whole_text)
+        return _histogram_of_values([row.total for row in self.rows], whole_text)
 
     @property
     def present(self) -> tuple[ClassRow, ...]:
@@ -408,7 +408,7 @@ def _statistics(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureS
         return _with_texts(statistics, flat)
     finite = [float(value) for value in flat if math.isfinite(value)]
     not_finite = len(flat) - len(finite)
-    histogram = histogram_of_values(finite, number_text) if finite else None
+    histogram = _histogram_of_values(finite, number_text) if finite else None
     note = f"{not_finite:,} not finite" if not_finite else ""
     return replace(statistics, values=histogram, note=note)
 

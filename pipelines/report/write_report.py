@@ -67,8 +67,8 @@ def _render(content: dict[str, Any]) -> bytes:
         count=lambda n: f"{n:,}",
         size=size_text,
         number=number_text,
-        percent=percent,
-        plain=plain,
+        percent=_percent,
+        plain=_plain,
         command=_command_text,
     )
     # The content security policy of the page allows only this style sheet, by its digest.
@@ -85,22 +85,22 @@ def _masked(value: Any) -> Any:
     return masked(value) if type(value) is str and not value.startswith("data:") else value
 
 
-def plain(value: object) -> str:
+def _plain(value: object) -> str:
     r"""Returns a value as visible text of bounded length.
 
-    >>> print(plain("a\n"), len(plain("x" * 10_000)))
+    >>> print(_plain("a\n"), len(_plain("x" * 10_000)))
     a\x0a 1001
     """
     text = masked(str(value))  # before truncation, which would make a secret unrecognizable
     return visible(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
 
 
-def percent(part: float, whole: float) -> str:
+def _percent(part: float, whole: float) -> str:
     """Returns the share of a part as a percentage.
 
     `whole` is the denominator; may be 0.
 
-    >>> percent(1, 3), percent(0, 0), percent(9999, 10000)
+    >>> _percent(1, 3), _percent(0, 0), _percent(9999, 10000)
     ('33.3 %', '0 %', '99.99 %')
     """
     if not whole or not part:

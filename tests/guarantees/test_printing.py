@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from recordmill.pipelines import dry_run
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands import diff
-from recordmill.pipelines.commands.inspect import print_features, print_record, print_records
+from recordmill.pipelines.commands.inspect import _print_features, _print_record, _print_records
 from recordmill.pipelines.commands.schema import _show_schema
 from recordmill.pipelines.console import logs
 from recordmill.pipelines.console.terminal import (
@@ -212,9 +212,9 @@ def show_records_of(terminal: Terminal, text: str) -> None:
     value = text.encode("utf-8", "surrogatepass")
     record = FoundRecord(text, 0, 0, b"", {text: [value], "label": [0]}, text, text)
     names = {"label": [text]}
-    print_features(terminal, [record])
-    print_records(terminal, [record], names)
-    print_record(terminal, record, names)
+    _print_features(terminal, [record])
+    _print_records(terminal, [record], names)
+    _print_record(terminal, record, names)
 
 
 def show_schema_with(terminal: Terminal, text: str) -> None:

@@ -50,8 +50,8 @@ def is_missing(dotted: str) -> bool:
         if (folder / part).is_dir():
             folder /= part
             continue
-        module = folder / f"{part}.py"
-        if module.is_file():
+        modules = [folder / f"{part}{suffix}" for suffix in (".py", ".pyi")]
+        if module := next(filter(Path.is_file, modules), None):
             generated = part.endswith("_pb2")  # binds its names when it is imported
             return not generated and i + 1 < len(parts) and parts[i + 1] not in bound_in(module)
         return part not in bound_in(folder / "__init__.py")

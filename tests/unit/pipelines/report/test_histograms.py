@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.pipelines.report.statistics import histogram_of_bins, histogram_of_values, size_text
+from recordmill.pipelines.report.statistics import (
+    _histogram_of_values,
+    histogram_of_bins,
+    size_text,
+)
 from recordmill.schemas.statistics import edge_of
 
 
@@ -22,7 +26,7 @@ def test_merged_bins_hold_all_values(counts):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_every_value_is_in_a_bar(values):
-    histogram = histogram_of_values(values, repr)
+    histogram = _histogram_of_values(values, repr)
     assert histogram.total == len(values)
     assert (float(histogram.minimum), float(histogram.maximum)) == (min(values), max(values))
 
@@ -42,7 +46,7 @@ def test_sizes_have_the_largest_unit_that_fits(count, text):
 
 
 def test_bars_of_integers_hold_whole_numbers():
-    found = histogram_of_values([0, 2, 2, 5], str)
+    found = _histogram_of_values([0, 2, 2, 5], str)
     assert [(bar.range, bar.count) for bar in found.bars] == [
         ("0", 1),
         ("1", 0),
@@ -52,7 +56,7 @@ def test_bars_of_integers_hold_whole_numbers():
         ("5", 1),
     ]
     assert (found.minimum, found.maximum) == ("0", "5")
-    wide = histogram_of_values(list(range(40)), str)
+    wide = _histogram_of_values(list(range(40)), str)
     assert [(bar.range, bar.count) for bar in wide.bars[-2:]] == [
         ("36 – 38", 3),
         ("39 – 41", 1),

@@ -14,7 +14,7 @@ from recordmill.pipelines.report.samples import (
     Thumbnail,
     ThumbnailBudget,
     _sample_locations,
-    thumbnails,
+    _thumbnails,
 )
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
@@ -66,10 +66,10 @@ def test_identical_images_are_drawn_once_unless_they_have_boxes_or_masks(
     monkeypatch.setattr(Dataset, "record", lambda _, shard, number, span: str(number))
     monkeypatch.setattr(samples, "_draw", lambda record, schema, names: Thumbnail(url=record))
     budget = ThumbnailBudget(2)
-    shown = thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
+    shown = _thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
     assert [one.url for one in shown.values()] == [*map(str, drawn[:2]), ""]
     budget = ThumbnailBudget(3)
-    shown = thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
+    shown = _thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)
     assert {at.record: one.url for at, one in shown.items()} == dict(enumerate(map(str, drawn)))
 
 

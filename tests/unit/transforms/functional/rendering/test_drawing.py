@@ -246,7 +246,7 @@ def test_an_image_that_crashes_its_decoder_loses_only_its_tile(monkeypatch):
     record = FoundRecord("x.tfrecord", 0, 0, b"", {"image": [jpeg(8, 8)]}, "k")
     module = "recordmill.pipelines.commands.inspect"
     monkeypatch.setattr(f"{module}.read_first_frame", lambda _: record.features)
-    assert _make_tile(record, {}) == Tile(None, "", "k", "the decoder crashed")
+    assert _make_tile(record, {}, None) == Tile(None, "", "k", "the decoder crashed")
 
 
 def test_fitting_a_long_text_is_fast() -> None:
