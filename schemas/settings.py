@@ -200,9 +200,8 @@ Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
 # What coordinates are measured in: pixels, or fractions of width and height.
 Units = Literal["pixel", "normalized"]
 
-# The columns with the width and height of the annotated image; the second pair if a table lacks
-# the first.
-SIZE_COLUMNS = (("width", "height"), ("image_width", "image_height"))
+# The columns with the width and height of the annotated image, if a schema names no others.
+SIZE_COLUMNS = ("width", "height")
 
 
 def _parse_none(value: Any) -> Any:
@@ -226,7 +225,7 @@ class AnnotationSettings(BaseModel):
 
     units: Units | None = None
     units_column: str | None = "box_units"
-    size_columns: Annotated[tuple[str, str] | None, BeforeValidator(_parse_none)] = SIZE_COLUMNS[0]
+    size_columns: Annotated[tuple[str, str] | None, BeforeValidator(_parse_none)] = SIZE_COLUMNS
     frame: Frame = "displayed"
 
     @property

@@ -225,12 +225,31 @@ def _with_optional(
     # Widths and heights of boxes are not those of images.
     of_boxes = {*(schema.boxes.columns or ())} if schema.has_boxes else set()
     of_boxes |= {f.source.name for f in schema.features.values() if f.of_boxes}
-    pairs = SIZE_COLUMNS if sizes == SIZE_COLUMNS[0] else (sizes,) if sizes else ()
+    pairs = [sizes] if sizes else []
+    pairs += _size_columns(present) if sizes == SIZE_COLUMNS else []
     sizes = next(
         (p for p in pairs if of_boxes.isdisjoint(p) and {*map(config.column, p)} <= {*present}),
         None,
     )
     return settings.model_copy(update={"units_column": units, "size_columns": sizes})
+
+
+# How programs and people name the width and height of an image, without case and separators. Those
+# of boxes are often named w and h.
+_SIDES = (
+    ("width", "height"),
+    *(
+        (f"{image}{width}", f"{image}{height}")
+        for image in ("image", "img", "im", "orig", "original")
+        for width, height in (("width", "height"), ("w", "h"))
+    ),
+)
+
+
+def _size_columns(present: Collection[str]) -> list[tuple[str, str]]:
+    """Returns the pairs of columns whose names are those of image sizes, such as `ImageWidth`."""
+    names = {re.sub(r"[\W_]", "", name).casefold(): name for name in reversed([*present])}
+    return [(names[w], names[h]) for w, h in _SIDES if w in names and h in names]
 
 
 def _check_mask_labels(

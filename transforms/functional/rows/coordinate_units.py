@@ -40,8 +40,8 @@ _OBJECTS = {"boxes": "boxes", "masks": "outlines"}
 _LARGE = 150
 
 # The largest coordinate that percentages have at least, and the fewest boxes or outlines from which
-# this follows if no image size is stated.
-_PERCENT, _MIN_PERCENTS = 80, 10
+# this follows: in images that are stated to be larger, and in others.
+_PERCENT, _FEW_LARGE, _FEW = 80, 4, 10
 
 
 @dataclass
@@ -78,8 +78,8 @@ class CoordinateCounts:
     @property
     def may_be_percent(self) -> bool:
         """Whether all coordinates are up to 100, and those of pixels would have larger ones."""
-        enough = self.large or self.total >= _MIN_PERCENTS
-        return bool(enough and _PERCENT <= self.largest <= 100 and not self.small)
+        enough = self.large >= _FEW_LARGE or self.total >= _FEW
+        return enough and _PERCENT <= self.largest <= 100 and not self.small
 
 
 def count_coordinates(

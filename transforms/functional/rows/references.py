@@ -132,7 +132,7 @@ def _stated_side(row: Row, column: str) -> float:
     if value is None or value == "":
         return 0
     try:
-        side = to_number(value, row.untyped(column))
+        side = to_number(value, row.untyped(column) or isinstance(value, str))
     except RecordError:  # such as "unknown", or the widths of boxes
         return 0
     return side if math.isfinite(side) else 0

@@ -141,6 +141,12 @@ def test_boxes_equal_an_independent_computation(
         ({"width": "unknown", "height": 80}, None),
         ({"width": -100, "height": 80}, None),
         ({"image_width": 100, "image_height": 80}, (100.0, 80.0)),
+        ({"ImageWidth": 100, "ImageHeight": 80}, (100.0, 80.0)),
+        ({"img_w": 100, "img_h": 80}, (100.0, 80.0)),
+        ({"Width": 100, "Height": 80, "IMG WIDTH": 9, "IMG HEIGHT": 9}, (100.0, 80.0)),
+        ({"orig-width": "100", "orig-height": "80"}, (100.0, 80.0)),
+        ({"w": 100, "h": 80}, None),  # of boxes
+        ({"img_w": 100, "img_height": 80}, None),
         ({"width": 100}, None),
     ],
 )
@@ -249,12 +255,13 @@ def test_a_few_fractions_among_pixels_are_noted():
 @pytest.mark.parametrize(
     ("size", "boxes", "severity"),
     [
-        ({"width": 640, "height": 480}, 1, "warning"),
+        ({"width": 640, "height": 480}, 4, "warning"),
+        ({"width": 640, "height": 480}, 3, None),
         ({"width": 140, "height": 480}, 20, None),
         ({}, 20, "note"),
-        ({}, 1, None),
+        ({}, 9, None),
     ],
-    ids=["a larger image", "a small image", "no stated size", "few boxes"],
+    ids=["larger images", "few of them", "a small image", "no stated size", "few boxes"],
 )
 def test_coordinates_that_may_be_percentages_are_a_finding(size, boxes, severity):
     rows = [{**row, **size} for row in table(*[[10, 5, 97.5, 60]] * boxes)]
