@@ -26,7 +26,6 @@ import pyarrow as pa
 from PIL import Image, ImageDraw, ImageEnhance
 
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.measures import find_issues, values_of
 from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.functional.near_duplicates import (
     groups_of_bucket,
@@ -35,7 +34,7 @@ from recordmill.transforms.functional.near_duplicates import (
     split_by_bucket,
 )
 from recordmill.transforms.functional.records.examples import image_shape
-from recordmill.transforms.functional.records.image_columns import describe
+from recordmill.transforms.functional.records.image_columns import describe, find_issues, values_of
 
 Pairs: TypeAlias = set[frozenset[str]]
 

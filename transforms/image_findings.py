@@ -17,11 +17,6 @@ from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.statistics import ImageFindings, NearDuplicates
 from recordmill.transforms.functional.duplicates import label_text
-from recordmill.transforms.functional.images.measures import (
-    MEASURES,
-    merge_quality,
-    quality_of_shard,
-)
 from recordmill.transforms.functional.near_duplicates import (
     Bucket,
     Groups,
@@ -31,6 +26,11 @@ from recordmill.transforms.functional.near_duplicates import (
     pack,
     split_by_bucket,
     statistics_of_group,
+)
+from recordmill.transforms.functional.records.image_columns import (
+    MEASURES,
+    merge_quality,
+    quality_of_shard,
 )
 from recordmill.transforms.similar_rows import ConnectSimilar
 from recordmill.transforms.storage.dataset import read_index

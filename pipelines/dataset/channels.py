@@ -12,10 +12,10 @@ from PIL import Image
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import ChannelStatistics
-from recordmill.transforms.functional.images.decode import decode_reduced, reshape_raw
-from recordmill.transforms.functional.images.reduction import reduced
-from recordmill.transforms.functional.images.source_image import MAX_WORK, examine_in_process
+from recordmill.transforms.functional.images.codecs import MAX_WORK, examine_in_process
+from recordmill.transforms.functional.images.pixels import reduced
 from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.records.example_reader import decode_reduced, reshape_raw
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.records.framing import Frame, read_frames
 from recordmill.transforms.functional.rendering.infer_features import (

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
-from recordmill.transforms.functional.images.decode import (
+from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE
+from recordmill.transforms.functional.records.example_reader import (
     PixelType,
     check_raw_size,
     common_size,
     raw_size,
 )
-from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE
 
 _OTHER_SIZE = (
     "images of different sizes cannot be batched: resize them with load(…, image_size=(height, "

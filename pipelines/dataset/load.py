@@ -18,14 +18,13 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.functional.images.decode import (
+from recordmill.transforms.functional.records.example_reader import (
     PixelType,
+    check_choice,
     check_pixel_type,
     warn_of_lost_bits,
 )
-from recordmill.transforms.functional.records.example_reader import check_choice
 from recordmill.transforms.functional.records.framing import (
-    HEADER_BYTES,
     overlong_record,
     read_frames,
 )
@@ -137,9 +136,9 @@ class _Shards:
         except OSError:
             return  # TensorFlow reports it, with the path
         if found:
-            record, offset, length = found
+            record, start, length = found
             what = f"states {length:,} bytes, which is more than the file has"
-            raise self.dataset.damaged(shard, record, offset + HEADER_BYTES, what)
+            raise self.dataset.damaged(shard, record, start, what)
 
     @property
     def manifest(self) -> Manifest:

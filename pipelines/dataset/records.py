@@ -19,8 +19,11 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.functional.images.decode import PixelType, warn_of_lost_bits
-from recordmill.transforms.functional.records.example_reader import ExampleReader
+from recordmill.transforms.functional.records.example_reader import (
+    ExampleReader,
+    PixelType,
+    warn_of_lost_bits,
+)
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import newest_version

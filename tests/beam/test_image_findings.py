@@ -14,7 +14,7 @@ from recordmill.schemas.dataset_info import Problem, ShardVerification
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.records import ImageShape, SerializedExample
 from recordmill.schemas.statistics import ImageFindings, Leakage, RecordExample
-from recordmill.transforms.functional.images.measures import thumbnail_of
+from recordmill.transforms.functional.images.pixels import thumbnail_of
 from recordmill.transforms.functional.records.index import RecordIndex
 from recordmill.transforms.image_findings import FindImageIssues
 from tests.beam.direct import RESOLVED, direct_pipeline, plan, ref

@@ -17,7 +17,7 @@ import pytest
 
 from recordmill.pipelines.dataset.records import Records
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.transforms.functional.images.decode import decode_stored
+from recordmill.transforms.functional.records.example_reader import decode_stored
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.photos import Photo

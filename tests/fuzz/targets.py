@@ -20,8 +20,8 @@ from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Projection, SourceSplit, TableFile
 from recordmill.schemas.yaml_files import parse_schema
+from recordmill.transforms.functional.images.codecs import examine
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
-from recordmill.transforms.functional.images.source_image import examine
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import (
     delimited,

@@ -28,11 +28,7 @@ from typing import Any, TypeVar
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images.source_image import (
-    SourceImage,
-    examine,
-    examine_in_process,
-)
+from recordmill.transforms.functional.images.codecs import SourceImage, examine, examine_in_process
 from recordmill.transforms.workers.cores import num_cores
 
 T = TypeVar("T")

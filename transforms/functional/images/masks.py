@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -23,6 +23,13 @@ from recordmill.schemas.records import RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MaskSettings
 from recordmill.transforms.functional.images import png
+from recordmill.transforms.functional.images.codecs import (
+    MAX_WORK,
+    Png,
+    examine_in_process,
+    opened,
+    sniffed_format,
+)
 from recordmill.transforms.functional.images.geometry import (
     CoordinateScale,
     Geometry,
@@ -31,13 +38,7 @@ from recordmill.transforms.functional.images.geometry import (
     geometry_of,
     inverse_orientation,
 )
-from recordmill.transforms.functional.images.sniffing import WorkLimitError
-from recordmill.transforms.functional.images.source_image import (
-    MAX_FILE_BYTES,
-    MAX_WORK,
-    opened,
-    sniffed_format,
-)
+from recordmill.transforms.functional.images.pixels import turned
 from recordmill.transforms.functional.values.boxes import Box
 from recordmill.transforms.functional.values.typed import short_repr, to_number
 
@@ -255,18 +256,12 @@ def _invalid_outline(value: Any) -> RecordError:
     return RecordError(Reason.WRONG_TYPE, detail)
 
 
-def _examine_mask(data: bytes, bounded: bool = False) -> png.PngHeader:
-    """Reads the header of a mask file.
-
-    `bounded`: whether to enforce the limits on chunks. Raises WorkLimitError if a limit is
-    exceeded. Raises RecordError if the file is not a PNG, or is damaged.
-    """
+def _check_format(data: bytes) -> None:
     format_ = sniffed_format(data)
     if format_ != "png":
         remedy = "Store masks as PNG, which keeps class ids"
         detail = f"expected a PNG as mask, got {format_}. {remedy}."
         raise RecordError(Reason.UNSUPPORTED_FORMAT, detail)
-    return png.examine(data, bounded)
 
 
 def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
@@ -274,13 +269,9 @@ def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
 
     Raises RecordError if the file is not a PNG, or is damaged.
     """
-    if len(data) > MAX_FILE_BYTES:
-        return None
-    try:
-        header = _examine_mask(data, bounded=True)
-    except WorkLimitError:
-        return None
-    return header if header.work <= MAX_WORK else None
+    _check_format(data)
+    source = examine_in_process(data)
+    return source.header if isinstance(source, Png) and source.work <= MAX_WORK else None
 
 
 def mask_from_file(
@@ -333,7 +324,9 @@ def _read_ids(
     the file, if it has been read. Raises RecordError if the file is not a gray or palette PNG, is
     damaged, or has another size.
     """
-    header = header or _examine_mask(data)
+    if header is None:
+        _check_format(data)
+        header = png.examine(data)
     if header.mode not in ("1", "L", "P", "I;16"):
         detail = f"expected a gray or palette PNG as mask, got mode {header.mode}"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
@@ -376,9 +369,9 @@ def _transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) 
     """Transforms class ids like their image, with nearest-neighbor scaling."""
     # Same order as for the image: orient, then crop and scale by `_nearest_pixels`, then pad.
     if settings.frame == "displayed" and not geometry.turned:
-        ids = _oriented(ids, inverse_orientation(geometry.orientation))
+        ids = turned(ids, inverse_orientation(geometry.orientation))
     elif settings.frame == "stored" and geometry.turned:
-        ids = _oriented(ids, geometry.orientation)
+        ids = turned(ids, geometry.orientation)
     if geometry.content != geometry.upright:
         columns, rows = _nearest_pixels(geometry)
         ids = ids[np.ix_(rows, columns)]
@@ -411,19 +404,3 @@ def _centers(number: int, start: Fraction, stop: Fraction) -> np.ndarray:
     stride = step.numerator * first.denominator
     found: np.ndarray = (begin + np.arange(number) * stride) // denominator
     return found
-
-
-def _oriented(ids: np.ndarray, orientation: int) -> np.ndarray:
-    """Applies an EXIF orientation to class ids."""
-    # Moves pixels as `oriented_point` in geometry moves points.
-    turns: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-        2: lambda a: a[:, ::-1],
-        3: lambda a: a[::-1, ::-1],
-        4: lambda a: a[::-1],
-        5: lambda a: a.T,
-        6: lambda a: np.rot90(a, -1),
-        7: lambda a: a[::-1, ::-1].T,
-        8: lambda a: np.rot90(a, 1),
-    }
-    turn = turns.get(orientation)
-    return ids if turn is None else turn(ids)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.functional.images.jpeg import UPRIGHT, orientation_of
 from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE, WorkLimitError
 
 SIGNATURE = PNG_SIGNATURE
@@ -69,7 +71,8 @@ class Chunk(NamedTuple):
         return not self.name[0] & 0x20
 
 
-class PngHeader(NamedTuple):
+@dataclass
+class PngHeader:
     """The header of a PNG: the fields of IHDR and of other chunks."""
 
     width: int  # the width in pixels
@@ -80,7 +83,7 @@ class PngHeader(NamedTuple):
     # Whether a valid tRNS chunk makes a color or palette entries transparent.
     transparency: bool = False
     frames: int = 1  # the number of animation frames; 1 without an animation
-    exif: bytes | None = None
+    orientation: int = UPRIGHT  # the EXIF orientation, from 1 to 8
     readable_by_all: bool = True  # whether all readers interpret the chunks in the same way
     ends_with_pixels: bool = True  # whether the image data is followed only by IEND
     only_pixels: bool = True  # whether all chunks are IHDR, IDAT or IEND
@@ -109,11 +112,6 @@ class PngHeader(NamedTuple):
         """The size of the uncompressed rows in bytes, including their filter bytes."""
         return sum(rows * stride for rows, stride in _row_layout(self))
 
-    @property
-    def work(self) -> int:
-        """The decoding work, in units of two bytes of memory."""
-        return self.inflated_bytes // 2
-
 
 def examine(data: bytes, bounded: bool = False) -> PngHeader:
     """Reads the header of a PNG.
@@ -123,96 +121,62 @@ def examine(data: bytes, bounded: bool = False) -> PngHeader:
     damaged; unsupported_feature for an image with a high dynamic range.
     """
     chunks = _bounded(_chunks(data)) if bounded else _chunks(data)
-    builder = _HeaderBuilder(_header(next(chunks)))
+    header = _header(next(chunks))
+    palette: bytes | None = None
+    name, transparent = b"IHDR", False
+    runs = 0  # of consecutive IDAT chunks; a valid file has one
     for chunk in chunks:
         _check_chunk(chunk)
-        builder.add(chunk)
-    return builder.build()
-
-
-class _HeaderBuilder:
-    """Builds the header from the chunks of a file, in their order."""
-
-    def __init__(self, header: PngHeader) -> None:
-        self._header = header
-        self._palette: bytes | None = None
-        self._previous = b"IHDR"
-        self._image_data_runs = 0  # runs of consecutive IDAT chunks; a valid file has one
-        self._transparency_chunks = 0
-        self._only_pixels = True
-
-    def add(self, chunk: Chunk) -> None:
-        """Adds the next chunk."""
         if chunk.name == b"IEND":
-            return
-        if chunk.name == b"IDAT":
-            self._image_data_runs += self._previous != b"IDAT"
-        else:
-            self._add_other(chunk)
-        self._previous = chunk.name
-
-    def build(self) -> PngHeader:
-        """Returns the header, once all chunks have been added.
-
-        Raises RecordError (corrupt) or truncated if a required chunk is missing or misplaced.
-        """
-        if not self._image_data_runs:
-            raise RecordError(Reason.TRUNCATED, "has no image data")
-        # Section 5.6: there can be many IDAT chunks, but they must be consecutive.
-        if self._image_data_runs > 1:
-            raise RecordError(Reason.CORRUPT, "its IDAT chunks are not consecutive")
-        if self._header.color_type == _PALETTE and not _palette_fits(self._palette or b""):
-            raise RecordError(Reason.CORRUPT, "has no valid PLTE chunk before its image data")
-        if self._only_pixels:
-            return self._header
-        ends_with_pixels = self._previous == b"IDAT"
-        return self._header._replace(ends_with_pixels=ends_with_pixels, only_pixels=False)
-
-    def _add_other(self, chunk: Chunk) -> None:
-        self._only_pixels = False
+            break
+        previous, name = name, chunk.name
+        if name == b"IDAT":
+            runs += previous != b"IDAT"
+            continue
+        header.only_pixels = False
         if not chunk.critical and not chunk.intact:
             # Some readers ignore a damaged ancillary chunk, others fail.
-            self._header = self._header._replace(readable_by_all=False)
-        elif handler := self._HANDLERS.get(chunk.name):
-            handler(self, chunk.data)
+            header.readable_by_all = False
+        elif name == b"PLTE":
+            if palette is not None:
+                raise RecordError(Reason.CORRUPT, "chunk PLTE occurs twice")
+            # Section 5.6: a palette after the image data is not used.
+            palette = b"" if runs else bytes(chunk.data)
+            header.readable_by_all &= _palette_fits(chunk.data)
+        elif name == b"tRNS":
+            # libpng ignores one after the image data or of the wrong length.
+            fits = not runs and _transparency_fits(chunk.data, header.color_type, palette)
+            header.readable_by_all &= fits and not transparent
+            header.transparency = header.transparency if transparent else fits
+            transparent = True
+        elif name in _ANCILLARY:
+            _ANCILLARY[name](header, bytes(chunk.data))
+    if not runs:
+        raise RecordError(Reason.TRUNCATED, "has no image data")
+    # Section 5.6: there can be many IDAT chunks, but they must be consecutive.
+    if runs > 1:
+        raise RecordError(Reason.CORRUPT, "its IDAT chunks are not consecutive")
+    if header.color_type == _PALETTE and not _palette_fits(palette or b""):
+        raise RecordError(Reason.CORRUPT, "has no valid PLTE chunk before its image data")
+    header.ends_with_pixels = name == b"IDAT"
+    return header
 
-    def _add_palette(self, data: memoryview) -> None:
-        if self._palette is not None:
-            raise RecordError(Reason.CORRUPT, "chunk PLTE occurs twice")
-        # Section 5.6: a palette after the image data is not used.
-        self._palette = b"" if self._image_data_runs else bytes(data)
-        if not _palette_fits(bytes(data)):
-            self._header = self._header._replace(readable_by_all=False)
 
-    def _add_transparency(self, data: memoryview) -> None:
-        """Adds a tRNS chunk; libpng ignores one after the image data or of the wrong length."""
-        fits = not self._image_data_runs and _transparency_fits(
-            data, self._header.color_type, self._palette
-        )
-        if not self._transparency_chunks:
-            self._header = self._header._replace(transparency=fits)
-        if self._transparency_chunks or not fits:
-            self._header = self._header._replace(readable_by_all=False)
-        self._transparency_chunks += 1
+def _add_orientation(header: PngHeader, data: bytes) -> None:
+    header.orientation = orientation_of(data)
 
-    def _add_exif(self, data: memoryview) -> None:
-        self._header = self._header._replace(exif=bytes(data))
 
-    def _add_animation(self, data: memoryview) -> None:
-        self._header = self._header._replace(frames=max(1, int.from_bytes(data[:4], "big")))
+def _add_frames(header: PngHeader, data: bytes) -> None:
+    header.frames = max(1, int.from_bytes(data[:4], "big"))
 
-    def _add_colors(self, data: memoryview) -> None:
-        if len(data) == 4 and (name := _HIGH_DYNAMIC_RANGE.get(data[1])):
-            detail = f"PNG with high dynamic range: transfer function {name} in its cICP chunk"
-            raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
 
-    _HANDLERS: ClassVar[dict[bytes, Callable[[_HeaderBuilder, memoryview], None]]] = {
-        b"PLTE": _add_palette,
-        b"tRNS": _add_transparency,
-        b"eXIf": _add_exif,
-        b"acTL": _add_animation,
-        b"cICP": _add_colors,
-    }
+def _check_colors(_: PngHeader, data: bytes) -> None:
+    if len(data) == 4 and (name := _HIGH_DYNAMIC_RANGE.get(data[1])):
+        detail = f"PNG with high dynamic range: transfer function {name} in its cICP chunk"
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
+
+
+_ANCILLARY = {b"eXIf": _add_orientation, b"acTL": _add_frames, b"cICP": _check_colors}
 
 
 def _header(chunk: Chunk) -> PngHeader:
@@ -254,25 +218,21 @@ def _check_chunk(chunk: Chunk) -> None:
 
 
 def check_rows(data: bytes, header: PngHeader) -> None:
-    """Checks the image data: decompresses it in parts, and checks the filter type of each row.
-
-    Raises RecordError (corrupt) or truncated if the image data is damaged.
-    """
+    """Checks the image data like `checked_rows`, without keeping it."""
     for _ in checked_rows(data, header):
         pass
 
 
 def checked_rows(data: bytes, header: PngHeader) -> Iterator[bytes]:
-    """Yields the decompressed image data in parts that have been checked, none of them empty.
+    """Yields the decompressed image data in parts whose filter types are checked, none empty.
 
     Raises RecordError (corrupt) or truncated if the image data is damaged.
     """
-    rows = RowChecker(header)
     try:
-        yield from _inflate(data, rows, header)
+        is_complete = yield from _inflate(data, header)
     except zlib.error as error:
         raise RecordError(Reason.CORRUPT, f"the compressed data is damaged: {error}") from error
-    if not rows.complete:
+    if not is_complete:
         raise RecordError(Reason.TRUNCATED, "the image data ends before the last row")
 
 
@@ -288,12 +248,12 @@ def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield struct.pack("<BHH", 1, 0, _BLOCK_BYTES) + adler.to_bytes(4, "big")
 
 
-def _inflate(data: bytes, rows: RowChecker, header: PngHeader) -> Iterator[bytes]:
+def _inflate(data: bytes, header: PngHeader) -> Generator[bytes, None, bool]:
     """Yields the decompressed image data.
 
-    `rows` is the checker that receives the data before it is yielded. It is complete if the data
-    contains all rows, and then the end of the stream or enough further bytes.
+    Returns whether it contains all rows, and then the end of the stream or enough further bytes.
     """
+    rows = RowChecker(header)
     inflate = zlib.decompressobj(0)  # takes the window size from the zlib header, like libpng
     # After the last row, libpng continues to the end of the stream; it fails if the file ends
     # before, and stops after 1 KiB of further data. This loop reads more than that, but not all: a
@@ -312,13 +272,13 @@ def _inflate(data: bytes, rows: RowChecker, header: PngHeader) -> Iterator[bytes
                 yield output
             trailing += len(output) if after_rows else 0
             if inflate.eof or trailing >= _TRAILING_BYTES:
-                rows.complete = not rows.missing
-                return
+                return not rows.missing
             pending = inflate.unconsumed_tail
             # zlib may still have output buffered when all input is consumed: call it until neither
             # is left.
             if not output and not pending:
                 break
+    return False
 
 
 def _image_data(data: bytes) -> Iterator[memoryview]:
@@ -351,7 +311,6 @@ class RowChecker:
         # [(rows, bytes per row)] of the incomplete passes; without interlacing, there is one pass.
         self._passes = list(_row_layout(header))
         self._done = 0  # number of checked bytes of the first of these passes
-        self.complete = False  # whether the stream does not end too early, either
 
     @property
     def missing(self) -> bool:
@@ -388,7 +347,7 @@ class RowChecker:
 
 def strip_metadata(data: bytes) -> bytes:
     """Returns a PNG without EXIF, text and time chunks, and without bytes after its end."""
-    return join_chunks(chunk for chunk in _chunks(data) if chunk.name not in _METADATA)
+    return _join(chunk for chunk in _chunks(data) if chunk.name not in _METADATA)
 
 
 def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
@@ -396,7 +355,7 @@ def keep_pixel_data(data: bytes, header: PngHeader) -> bytes:
     kept = {b"IHDR", b"IDAT", b"iCCP"}
     kept |= {b"PLTE"} if header.color_type == _PALETTE else set()
     kept |= {b"tRNS"} if header.transparency else set()
-    return join_chunks(_first_of_each(c for c in _chunks(data) if c.name in kept)) + _END
+    return _join(_first_of_each(c for c in _chunks(data) if c.name in kept)) + _END
 
 
 def _is_usable(chunk: Chunk) -> bool:
@@ -414,14 +373,19 @@ def _first_of_each(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             yield chunk
 
 
-def new_chunk(name: bytes, content: bytes) -> Chunk:
-    """Returns a chunk with its checksum."""
+def png_of_rows(width: int, height: int, depth: int, channels: int, filtered: bytes) -> bytes:
+    """Returns a PNG of gray or RGB, with alpha for 2 or 4 channels, from filtered rows."""
+    color_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, height, depth, color_type, 0, 0, 0)
+    return _join([_new_chunk(b"IHDR", header), _new_chunk(b"IDAT", zlib.compress(filtered))]) + _END
+
+
+def _new_chunk(name: bytes, content: bytes) -> Chunk:
     checksum = zlib.crc32(name + content).to_bytes(4, "big")
     return Chunk(name, memoryview(len(content).to_bytes(4, "big") + name + content + checksum))
 
 
-def join_chunks(chunks: Iterable[Chunk]) -> bytes:
-    """Returns a PNG of chunks."""
+def _join(chunks: Iterable[Chunk]) -> bytes:
     return b"".join([SIGNATURE, *(chunk.whole for chunk in chunks)])
 
 
@@ -464,7 +428,7 @@ def _transparency_fits(data: memoryview, color_type: int, palette: bytes | None)
     return len(data) == {0: 2, 2: 6}.get(color_type)
 
 
-def _palette_fits(palette: bytes) -> bool:
+def _palette_fits(palette: bytes | memoryview) -> bool:
     # Section 11.2.2: 1 to 256 entries of red, green and blue.
     return 3 <= len(palette) <= 768 and len(palette) % 3 == 0
 

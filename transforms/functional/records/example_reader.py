@@ -1,25 +1,199 @@
-"""Decodes records to the features of their schema, with images as pixels."""
+"""Decodes records to the features of their schema, with images as pixels, like TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
+
+import numpy as np
+from PIL import Image
 
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.features import Schema
-from recordmill.transforms.functional.images.decode import (
-    CHANNELS,
-    PixelType,
-    as_type,
-    check_pixel_type,
-    check_raw_size,
-    decode_mask,
-    decode_stored,
-    raw_size,
-    reshape_raw,
+from recordmill.schemas.features import ImageAttribute, Schema
+from recordmill.transforms.functional.images.codecs import (
+    PLUGIN_ERRORS,
+    SourceImage,
+    open_image,
+    opened,
 )
+from recordmill.transforms.functional.images.pixels import read_samples, reduced
+from recordmill.transforms.functional.images.sniffing import SIXTEEN_BITS, is_16_bit
 from recordmill.transforms.functional.records.examples import decode_example, decode_sequence
+
+# The type of decoded samples.
+PixelType = Literal["uint8", "uint16"]
+
+CHANNELS = {0: "as stored", 1: "gray", 3: "RGB"}
+_COLOR_TYPE, _GRAY_WITH_ALPHA = 25, 4  # offset of the color type in a PNG, and its value
+_TO_16 = 257  # from 255 to 65535
+_LUMA = np.array([0.299, 0.587, 0.114])  # of PNG decoders
+_MODES = {1: "L", 3: "RGB"}
+
+
+def check_pixel_type(dtype: str) -> None:
+    """Checks the type of decoded samples.
+
+    Raises UsageError if it is not supported.
+    """
+    if dtype not in get_args(PixelType):
+        raise UsageError(f"dtype={dtype!r}: expected one of {', '.join(get_args(PixelType))}")
+
+
+def warn_of_lost_bits(
+    images: Mapping[str, int], dtype: PixelType, reader: str, stacklevel: int = 3
+) -> None:
+    """Warns once per reader if images of 16 bits, by the counts of a manifest, are read as 8."""
+    if dtype == "uint8" and (count := images.get(SIXTEEN_BITS, 0)):
+        what = "1 image has" if count == 1 else f"{count:,} images have"
+        warnings.warn(
+            f"{what} 16 bits per sample, of which uint8 returns the high byte. Read them with "
+            f'{reader}(…, dtype="uint16"), or pass decode=False for the stored bytes.',
+            stacklevel=stacklevel,
+        )
+
+
+def decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -> np.ndarray:
+    """Decodes a JPEG or PNG to pixels: (height, width, channels).
+
+    Like `tf.io.decode_image`, it ignores color profiles and drops alpha without blending. As uint8,
+    16-bit samples are reduced to their high byte; as uint16, 8-bit samples are multiplied by 257.
+    `channels`: 3 for RGB, 1 for gray, 0 for the stored number. `dtype` is the type of the pixels.
+    Raises ValueError if the image cannot be decoded.
+    """
+    try:
+        if dtype == "uint16" and is_16_bit(data):
+            return _deep(data, channels)
+        with open_image(data, ("JPEG", "PNG")) as image:
+            pixels = np.array(_in_channels(image, data, channels))  # a copy, which is writable
+    except (OSError, *PLUGIN_ERRORS) as error:
+        raise ValueError(f"the image cannot be decoded: {error}") from error
+    return as_type(pixels if pixels.ndim == 3 else pixels[:, :, None], dtype)
+
+
+def as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
+    """Returns pixels of 8 bits in a type, in which white is the largest value."""
+    return np.multiply(pixels, _TO_16, dtype=np.uint16) if dtype == "uint16" else pixels
+
+
+def _deep(data: bytes, channels: int) -> np.ndarray:
+    """Decodes a PNG of 16 bits: uint16, (height, width, channels)."""
+    with open_image(data, ("PNG",)) as image, open_image(data, ("PNG",)) as reopened:
+        samples = read_samples(image, reopened).astype(np.uint16)  # a copy
+    stored = samples.shape[2]
+    if channels in (0, stored):
+        return samples
+    if channels == 3:
+        return samples[:, :, :3] if stored == 4 else samples[:, :, :1].repeat(3, axis=2)
+    if stored == 2:
+        return samples[:, :, :1]
+    luma = np.rint(samples[:, :, :3] @ _LUMA)
+    return np.asarray(luma, np.uint16)[:, :, None]
+
+
+def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
+    """Decodes a JPEG or PNG to RGB like `decode_stored`, averaged over blocks of pixels.
+
+    `side` is the minimum of the longest side in pixels; smaller images keep their size. Raises
+    RecordError if the image cannot be decoded.
+    """
+    with opened(data, source.family) as image:
+        source.load_reduced(image, side)
+        return reduced(_in_channels(image, data, 3), side)
+
+
+def decode_mask(data: bytes) -> np.ndarray:
+    """Decodes a mask to class ids: uint8 or uint16, (height, width, 1).
+
+    Raises ValueError if the mask cannot be decoded.
+    """
+    try:
+        with open_image(data, ("PNG",)) as image:
+            return np.array(image)[:, :, None]
+    except (OSError, *PLUGIN_ERRORS) as error:
+        raise ValueError(f"the mask cannot be decoded: {error}") from error
+
+
+def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
+    """Converts raw samples to an array: uint8, (height, width, channels).
+
+    `height` is the height in pixels. `width` is the width in pixels. `channels`: 3 for RGB, 1 for
+    gray, 0 for the stored number. Raises ValueError if the number of bytes does not match the size.
+    """
+    stored, rest = divmod(len(data), height * width)
+    if rest or stored not in (1, 2, 3, 4):
+        raise ValueError(f"{len(data)} bytes are not an image of {width} x {height} pixels")
+    # The number of stored channels follows from the size: 2 and 4 include alpha.
+    pixels = np.array(np.frombuffer(data, np.uint8)).reshape(height, width, stored)
+    if channels in (0, stored):
+        return pixels
+    if channels == 3:
+        return pixels[:, :, :3] if stored == 4 else pixels[:, :, :1].repeat(3, axis=2)
+    return pixels[:, :, :1] if stored == 2 else _gray(pixels[:, :, :3])
+
+
+def _in_channels(image: Image.Image, data: bytes, channels: int) -> Image.Image:
+    decoded = _of_8_bits(image)
+    # Pillow opens 16-bit gray with alpha as RGBA; TensorFlow decodes it to two channels.
+    if image.format == "PNG" and data[_COLOR_TYPE] == _GRAY_WITH_ALPHA:
+        decoded = decoded.convert("LA")
+    if channels == 0 or decoded.mode == _MODES[channels]:
+        return decoded
+    return decoded.convert(_MODES[channels])
+
+
+def _of_8_bits(image: Image.Image) -> Image.Image:
+    if image.mode in ("1", "P", "PA"):
+        has_alpha = image.mode == "PA" or "transparency" in image.info
+        return image.convert("L" if image.mode == "1" else "RGBA" if has_alpha else "RGB")
+    if image.mode.startswith("I"):
+        # The high byte, like png_set_strip_16 in TensorFlow's decoder. `transcode` rounds instead.
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image
+
+
+def _gray(pixels: np.ndarray) -> np.ndarray:
+    return np.array(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[:, :, None]
+
+
+def common_size(schema: Schema) -> tuple[int, int] | None:
+    """Returns the height and width of all images, or None if the schema does not fix them."""
+    resize = schema.image.resize
+    if resize is None or resize.mode == "fit":
+        return None
+    return resize.height, resize.width
+
+
+def _attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
+    """Returns the name of the feature that stores each image attribute."""
+    return {attribute: name for name, attribute in schema.image_attributes.items()}
+
+
+def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the height and width of a raw image, from its example or from the schema.
+
+    Raises UsageError if neither states the size.
+    """
+    check_raw_size(schema)
+    names = _attribute_features(schema)
+    if ImageAttribute.HEIGHT in names and ImageAttribute.WIDTH in names:
+        return example[names[ImageAttribute.HEIGHT]], example[names[ImageAttribute.WIDTH]]
+    return common_size(schema) or (0, 0)
+
+
+def check_raw_size(schema: Schema) -> None:
+    """Checks that the size of raw images is stored with them, or fixed by the schema.
+
+    Raises UsageError if the size is unknown.
+    """
+    sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= _attribute_features(schema).keys()
+    if not sized and common_size(schema) is None:
+        raise UsageError(
+            f"schema {schema.name!r}: expected features from image:height and image:width, or a "
+            "fixed size, to shape raw pixels. Read with decode=False, or convert again with these "
+            "features."
+        )
 
 
 @dataclass(frozen=True)

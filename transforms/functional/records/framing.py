@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from io import BufferedReader
+from itertools import accumulate
 from typing import BinaryIO, NamedTuple, cast
 
 import google_crc32c
@@ -102,6 +103,12 @@ def frame_start(offset: int) -> int:
     return offset - HEADER_BYTES
 
 
+def data_starts(lengths: Sequence[int], first: int = 0) -> list[int]:
+    """Returns the first byte of the data of each record; the first frame begins at `first`."""
+    starts = accumulate(map(frame_size, lengths), initial=first)
+    return [start + HEADER_BYTES for start, _ in zip(starts, lengths, strict=False)]
+
+
 def is_record_header(head: bytes) -> bool:
     """Returns whether bytes begin with the length of a record and its checksum."""
     try:
@@ -112,7 +119,7 @@ def is_record_header(head: bytes) -> bool:
 
 
 def overlong_record(file: int, size: int) -> tuple[int, int, int] | None:
-    """Returns (number, offset, length) of the first record that ends beyond an open file.
+    """Returns (number, first byte, length) of the first data that ends beyond an open file.
 
     Reads only the headers. TensorFlow allocates the length that a header states, and ends the
     process if it is larger than the memory. None if there is no such record before the first
@@ -121,16 +128,12 @@ def overlong_record(file: int, size: int) -> tuple[int, int, int] | None:
     at = record = 0
     while at + HEADER_BYTES <= size:
         header = os.pread(file, HEADER_BYTES, at)
-        length, _ = _HEADER.unpack(header)
+        length, crc = _HEADER.unpack(header)
         if at + length + FRAME_BYTES > size:
-            return (record, at, length) if _has_valid_length(header) else None
+            is_valid = crc == _masked_crc32c(header[:8])
+            return (record, at + HEADER_BYTES, length) if is_valid else None
         at, record = at + length + FRAME_BYTES, record + 1
     return None
-
-
-def _has_valid_length(header: bytes) -> bool:
-    _, crc = _HEADER.unpack(header)
-    return bool(crc == _masked_crc32c(header[:8]))
 
 
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:

@@ -1,22 +1,29 @@
-"""Describes images in the columns of the record index: their size, hash and quality."""
+"""Describes images in the columns of the record index: their size, hash and quality.
+
+The hash is PDQ (Meta, "The TMK+PDQF Video-Hashing Algorithm and the PDQ Image-Hashing Algorithm",
+2019) on a smaller gray image: the signs of the 256 lowest frequencies of a 64 x 64 thumbnail,
+relative to their median. The measures of quality are those of cleanvision 0.3.7.
+
+Thumbnails are measured many at a time, which takes a third of the time. All sums are of integers,
+so the measures of an image are the same on every machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.records import ImageShape
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images.measures import (
-    Measures,
-    find_issues,
-    measure,
-    values_of,
-)
+from recordmill.schemas.statistics import EXAMPLES, ImageQuality, QualityIssue, RecordExample
+from recordmill.transforms.functional.images.pixels import MIN_HASHED_SIDE, THUMBNAIL_SIDE
 
 # The columns that describe an image; for sequences, each is a list with one item per frame.
 IMAGE_COLUMNS = pa.schema(
@@ -117,3 +124,208 @@ def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
     for name, found in find_issues(values).items():
         if found[0] and name in rejected:
             raise RecordError(Reason.LOW_QUALITY, ISSUES[name].describe(float(values[name][0])))
+
+
+# Frequencies per side that are hashed, as by PDQ.
+_FREQUENCIES = MIN_HASHED_SIDE // 2
+_SIDE, _PIXELS = THUMBNAIL_SIDE, THUMBNAIL_SIDE**2
+
+# Bytes of a perceptual hash.
+HASH_BYTES = _FREQUENCIES * _FREQUENCIES // 8
+
+# Standard deviation of the luma below which the hash would describe noise: artifacts of JPEG reach
+# it in a uniform area.
+_MIN_STRUCTURE = 4.0
+
+# Above this share, the levels of an image concentrate as in graphics, which have few edges but are
+# not blurred: `color_threshold` of cleanvision.
+_CONCENTRATED = 0.18
+
+_LEVELS = np.arange(256)
+
+Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def _basis() -> Floats:
+    """Returns the rows of the DCT-II without the constant one, (frequencies, pixels).
+
+    They are rounded to integers. With pixels of 8 bits, every product and sum of the transform is
+    an integer below 2^53, hence exact in whatever order a BLAS library adds.
+    """
+    frequencies = np.arange(1, _FREQUENCIES + 1)[:, None]
+    cosines: Floats = np.cos(np.pi / _SIDE * frequencies * (np.arange(_SIDE) + 0.5))
+    return np.rint(2**12 * cosines)
+
+
+def _entropies() -> Integers:
+    """Returns the bits that a level with a number of pixels adds to the entropy, times 2^20."""
+    shares = np.arange(1, _PIXELS + 1) / _PIXELS
+    bits = np.rint(-shares * np.log2(shares) * 2**20).astype(np.int64)
+    return np.concatenate([np.zeros(1, np.int64), bits])
+
+
+_DCT, _ENTROPIES = _basis(), _entropies()
+
+
+class Measures(NamedTuple):
+    """What some images look like."""
+
+    phash: Bytes  # the perceptual hashes, (images, 32); (0, 32) if they are not computed
+    hashed: npt.NDArray[np.bool_]  # whether an image has enough structure to be hashed, (images,)
+    luma_p5: Bytes  # the 5th percentile of the luma of the pixels, 0 to 255, (images,)
+    luma_p99: Bytes  # the 99th percentile, (images,)
+    luma_std: Floats
+    entropy: Floats  # the entropy of the histogram of the luma, in bits, 0 to 8, (images,)
+    sharpness: Floats  # cleanvision's score, from 0 to 1 for a sharp image, (images,)
+
+
+def measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures:
+    """Measures images.
+
+    `sides` is the shorter side of each image in pixels, (images,). `hashed`: whether to compute
+    perceptual hashes; otherwise, no image has one.
+    """
+    pixels = np.frombuffer(thumbnails, np.uint8).reshape(-1, _SIDE, _SIDE)
+    images = len(pixels)
+    # One histogram over (image, level): the levels of the n-th image are counted from 256 n.
+    numbered = pixels.reshape(images, _PIXELS) + 256 * np.arange(images, dtype=np.int32)[:, None]
+    counts = np.bincount(numbered.ravel(), minlength=256 * images).reshape(images, 256)
+    below = np.cumsum(counts, axis=1)
+    luma_std = _std(counts @ _LEVELS, counts @ _LEVELS**2, _PIXELS)
+    return Measures(
+        phash=_perceptual_hashes(pixels if hashed else pixels[:0]),
+        hashed=hashed & (sides >= MIN_HASHED_SIDE) & (luma_std >= _MIN_STRUCTURE),
+        luma_p5=np.argmax(below >= 0.05 * _PIXELS, axis=1).astype(np.uint8),
+        luma_p99=np.argmax(below >= 0.99 * _PIXELS, axis=1).astype(np.uint8),
+        luma_std=luma_std,
+        entropy=_ENTROPIES[counts].sum(axis=1) / 2**20,
+        sharpness=_sharpness(pixels, counts),
+    )
+
+
+def _perceptual_hashes(pixels: Bytes) -> Bytes:
+    """Returns the perceptual hashes of thumbnails, (images, 32): similar images share most bits.
+
+    `pixels` are the thumbnails, (images, 64, 64).
+    """
+    coefficients = (_DCT @ pixels.astype(np.float64) @ _DCT.T).reshape(len(pixels), 8 * HASH_BYTES)
+    middle = 8 * HASH_BYTES // 2
+    medians = np.partition(coefficients, middle, axis=1)[:, middle, None]
+    return np.packbits(coefficients > medians, axis=1)
+
+
+def _sharpness(pixels: Bytes, counts: Integers) -> Floats:
+    """Returns the `blurry` scores of cleanvision: the deviation of the edges of thumbnails.
+
+    `pixels` are the thumbnails, (images, 64, 64). `counts` are the histograms of their levels,
+    (images, 256).
+    """
+    # Pillow's FIND_EDGES: 9 times the center minus the sum of 3 x 3, clipped to 8 bits. The pixels
+    # of all images are one row, since numpy adds long rows twice as fast; then the border is left
+    # out, where the sums contain pixels of the other side, and which the filter copies.
+    wide = pixels.ravel().astype(np.int16)
+    rows = wide[: -2 * _SIDE] + wide[_SIDE:-_SIDE] + wide[2 * _SIDE :]
+    edges = 9 * wide
+    edges[_SIDE + 1 : -_SIDE - 1] -= rows[:-2] + rows[1:-1] + rows[2:]
+    edges = edges.reshape(pixels.shape)[:, 1:-1, 1:-1]
+    # The sums of 62 x 62 squares of 8 bits fit in 32 bits, which takes half the time of 64.
+    flat = edges.clip(0, 255).reshape(len(pixels), (_SIDE - 2) ** 2).astype(np.int32)
+    sums, squares = flat.sum(axis=1, dtype=np.int32), np.einsum("ij,ij->i", flat, flat)
+    score = _score(_std(sums.astype(np.int64), squares.astype(np.int64), flat.shape[1]))
+    spread = _score(_std(counts.sum(axis=1), (counts**2).sum(axis=1), counts.shape[1]))
+    added = np.where(spread > _CONCENTRATED, spread, 0.0)
+    # Rounded, because the exponentials of two C libraries differ in their last digits.
+    scores: Floats = np.minimum(score + added, 1.0).round(3)
+    return scores
+
+
+def _score(deviations: Floats) -> Floats:
+    scores: Floats = 1 - np.exp(-deviations / 100)
+    return scores
+
+
+def _std(sums: Integers, squares: Integers, number: int) -> Floats:
+    """Returns standard deviations of integers, from their sums and the sums of their squares."""
+    deviations: Floats = np.sqrt(squares * number - sums * sums) / number
+    return deviations
+
+
+Value = TypeVar("Value", float, Floats)
+
+# The columns of `records/` that the issues are found by.
+MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sharpness")
+
+
+def values_of(images: pa.Table) -> dict[IssueName, Floats]:
+    """Returns the measure of each issue, by its name; NaN where it is unknown.
+
+    `images` are the columns in `MEASURES`, with one image per row.
+    """
+    columns = {
+        name: pc.cast(images[name], pa.float64()).to_numpy(zero_copy_only=False)
+        for name in MEASURES
+    }
+    shorter = np.minimum(columns["width"], columns["height"])
+    longer = np.maximum(columns["width"], columns["height"])
+    columns |= {"aspect": shorter / longer, "side": shorter}
+    return {name: columns[issue.measure] for name, issue in ISSUES.items()}
+
+
+def find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
+    """Returns which images have each issue, by its name."""
+    return {
+        # Comparisons with NaN are false: an unknown measure is no issue.
+        name: values[name] > issue.limit if issue.above else values[name] < issue.limit
+        for name, issue in ISSUES.items()
+    }
+
+
+def quality_of_shard(
+    split: str, shard: int, images: pa.Table, keys: pa.Array, records: Integers
+) -> ImageQuality:
+    """Returns the statistics of the images of one shard.
+
+    `images` are the columns in `MEASURES`, with one image per row.
+    """
+    values = values_of(images)
+    issues = {}
+    for name, found in find_issues(values).items():
+        if found.any():
+            at = np.flatnonzero(found)
+            # The worst first; images with equal measures in the order of the shard.
+            worst = at[np.argsort(_severity(name, values[name][at]), kind="stable")][:EXAMPLES]
+            shown = [
+                (round(float(values[name][i]), 4), keys[records[i]].as_py(), int(records[i]))
+                for i in worst
+            ]
+            examples = tuple(
+                (value, RecordExample(key=key, split=split, shard=shard, index=record))
+                for value, key, record in shown
+            )
+            issues[name] = QualityIssue(images={split: len(at)}, examples=examples)
+    return ImageQuality(measured=len(images) - images["luma_std"].null_count, issues=issues)
+
+
+def merge_quality(parts: Iterable[ImageQuality]) -> ImageQuality:
+    """Returns the sum of the statistics of different images."""
+    found = list(parts)
+    issues = {}
+    for name in ISSUES:
+        of_issue = [part.issues[name] for part in found if name in part.issues]
+        if of_issue:
+            images = Counter[str]()
+            for issue in of_issue:
+                images.update(issue.images)
+            examples = [example for issue in of_issue for example in issue.examples]
+            examples.sort(key=lambda example: (_severity(name, example[0]), example[1].key))
+            issues[name] = QualityIssue(
+                images=dict(sorted(images.items())), examples=tuple(examples[:EXAMPLES])
+            )
+    return ImageQuality(measured=sum(part.measured for part in found), issues=issues)
+
+
+def _severity(name: IssueName, value: Value) -> Value:
+    """Returns a sort key: the worse an image, the smaller."""
+    return -value if ISSUES[name].above else value

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from recordmill.schemas.features import Feature
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import CopiedRecord, FeatureValue, SerializedExample
-from recordmill.transforms.functional.records.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from recordmill.transforms.functional.records.framing import data_starts, frame_size, frame_start
 from recordmill.transforms.functional.records.image_columns import IMAGE_COLUMNS, ImageColumns
 
 BATCH_ROWS = 8192
@@ -113,20 +113,19 @@ class RecordIndex:
         count, first = len(keys), self._next_index
         if not count:
             return
-        starts = accumulate((FRAME_BYTES + length for length in lengths), initial=self._next_frame)
-        *offsets, self._next_frame = starts
         columns = [
             keys,
             [self._split] * count,
             [self._shard] * count,
             range(first, first + count),
-            [offset + HEADER_BYTES for offset in offsets],
+            data_starts(lengths, self._next_frame),
             lengths,
             digests,
             labels,
             *([frames] if self._resolved.schema.sequence else []),
         ]
         self._next_index += count
+        self._next_frame += sum(map(frame_size, lengths))
         arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=False)]
         if self._resolved.schema.has_image:
             arrays += self._image_arrays()
@@ -148,7 +147,7 @@ def index_lines(table: pa.Table) -> bytes:
     """Returns an index in the format of DALI's tfrecord2idx: a line "offset length" per record."""
     ranges = zip(table["offset"].to_pylist(), table["length"].to_pylist(), strict=True)
     # DALI's byte ranges include the header and footer of the frame.
-    lines = (f"{start - HEADER_BYTES} {length + FRAME_BYTES}\n" for start, length in ranges)
+    lines = (f"{frame_start(start)} {frame_size(length)}\n" for start, length in ranges)
     return "".join(lines).encode("ascii")
 
 
@@ -206,14 +205,12 @@ def index_mismatch(
     """
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"
-    sizes = np.array(lengths, np.int64)
     expected: dict[str, Any] = {
         "split": [split] * len(lengths),
         "shard": [shard] * len(lengths),
         "index": np.arange(len(lengths)),
-        "length": sizes,
-        # Frames are contiguous, so the lengths determine the offsets.
-        "offset": np.cumsum(sizes + FRAME_BYTES) - sizes - FOOTER_BYTES,
+        "length": lengths,
+        "offset": data_starts(lengths),  # frames are contiguous
     }
     if frames is not None:
         expected["frames"] = frames

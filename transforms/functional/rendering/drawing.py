@@ -19,9 +19,7 @@ from recordmill.schemas.masking import escaped
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels
-from recordmill.transforms.functional.images.pixels import canonical
-from recordmill.transforms.functional.images.reduction import load_reduced, reduced
-from recordmill.transforms.functional.images.source_image import (
+from recordmill.transforms.functional.images.codecs import (
     MAX_WORK,
     SourceImage,
     examine,
@@ -29,6 +27,7 @@ from recordmill.transforms.functional.images.source_image import (
     opened,
     sniffed_format,
 )
+from recordmill.transforms.functional.images.pixels import reduced
 from recordmill.transforms.functional.rendering.infer_features import (
     MASK_KEY,
     RAW_MODES,
@@ -283,7 +282,7 @@ def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
     if source.width * source.height > MAX_PIXELS:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
     with opened(data, source.family) as image:
-        load_reduced(image, source, side)
+        source.load_reduced(image, side)
         if source.family == "jpeg":
             # Pixels of all modes of JPEG can be averaged before the conversion by a color profile,
             # which takes longer than the scaling.
@@ -291,7 +290,7 @@ def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
         return _thumbnail(pixels.canonical(image, source.bit_depth), side)
 
 
-def _thumbnail(image: Image.Image, side: int) -> Image.Image:
+def _thumbnail(image: pixels.Pixels, side: int) -> Image.Image:
     """Returns an image in RGB on white, no side longer than `side`.
 
     `image` is an image in one of the modes of `pixels`. `side` is the longest side, in pixels.
@@ -344,7 +343,7 @@ def _decode_damaged(data: bytes, side: int) -> Image.Image:
                 )
             image.draft(None, (2 * side, 2 * side))
             image.load()
-            return _thumbnail(canonical(image), side)
+            return _thumbnail(pixels.canonical(image), side)
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
-from recordmill.transforms.functional.images.source_image import (
+from recordmill.transforms.functional.images.codecs import (
     PILLOW_FORMATS,
     examine_in_process,
     sniffed_format,
 )
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 
 # The values by Example key, as `read_features` returns them.
 Features = Mapping[str, list[Any]]

@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.statistics import ImageQuality
-from recordmill.transforms.functional.images.measures import (
+from recordmill.transforms.functional.records.image_columns import (
     MEASURES,
     find_issues,
     merge_quality,

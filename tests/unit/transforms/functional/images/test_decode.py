@@ -10,12 +10,12 @@ import tensorflow as tf
 from PIL import Image
 
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.images.decode import (
+from recordmill.transforms.functional.images.codecs import examine
+from recordmill.transforms.functional.records.example_reader import (
     decode_reduced,
     decode_stored,
     reshape_raw,
 )
-from recordmill.transforms.functional.images.source_image import examine
 from tests.images import SWAPPED, image, jpeg, pixels, png, png_16_bit
 
 

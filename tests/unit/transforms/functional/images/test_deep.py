@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.source_image import examine
+from recordmill.transforms.functional.images.codecs import examine
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.corpus import tiff_of
 from tests.images import png_16_bit

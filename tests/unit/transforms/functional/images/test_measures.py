@@ -11,16 +11,16 @@ from PIL import Image
 
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.measures import (
+from recordmill.transforms.functional.images.pixels import thumbnail_of
+from recordmill.transforms.functional.images.transcode import transcode
+from recordmill.transforms.functional.records.examples import image_shape
+from recordmill.transforms.functional.records.image_columns import (
     HASH_BYTES,
     MIN_HASHED_SIDE,
     _perceptual_hashes,
+    describe,
     measure,
-    thumbnail_of,
 )
-from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.functional.records.examples import image_shape
-from recordmill.transforms.functional.records.image_columns import describe
 
 
 def landscape(seed: int = 0, size: tuple[int, int] = (320, 240)) -> Image.Image:

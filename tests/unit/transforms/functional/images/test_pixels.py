@@ -11,6 +11,7 @@ from PIL import Image
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import geometry_of, target_size
 from recordmill.transforms.functional.images.pixels import (
+    Deep,
     canonical,
     encode,
     in_color,
@@ -81,21 +82,21 @@ def test_canonical_modes(mode, expected):
 )
 def test_deep_gray_is_scaled_and_never_clipped(values, expected):
     made = canonical(Image.fromarray(values))
-    assert made.mode == "I;16"
-    assert np.asarray(made)[0].tolist() == expected
+    assert made.samples[0, :, 0].tolist() == expected
 
 
 def test_nan_and_infinity_are_accepted():
     values = np.array([[np.nan, np.inf, -np.inf, 0.0, 5.0]], np.float32)
-    made = np.asarray(canonical(Image.fromarray(values)))[0]
+    made = canonical(Image.fromarray(values)).samples[0, :, 0]
     assert made[3] == 0
     assert made[4] == 65535
 
 
 def test_16_bits_to_8_round_to_the_nearest():
     values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    found = np.asarray(to_8_bits(Image.fromarray(values)))
-    np.testing.assert_array_equal(found, np.rint(values / 257).astype(np.uint8))
+    for deep in (Deep(values[:, :, None]), Image.fromarray(values)):
+        found = np.asarray(to_8_bits(deep))
+        np.testing.assert_array_equal(found, np.rint(values / 257).astype(np.uint8))
     drawn = image(6, 5, 1)
     assert to_8_bits(drawn) is drawn
 
@@ -125,12 +126,9 @@ def test_color(mode, color, expected):
 
 
 def test_deep_gray_in_color_is_scaled_and_not_clipped():
-    deep = Image.fromarray(np.array([[0, 257, 65535]], np.uint16))
+    deep = Deep(np.array([[[0], [257], [65535]]], np.uint16))
     color = in_color(deep, "rgb")
-    assert (color.mode, [np.asarray(b)[0].tolist() for b in color.bands]) == (
-        "RGB;16",
-        [[0, 257, 65535]] * 3,
-    )
+    assert color.samples.tolist() == [[[0] * 3, [257] * 3, [65535] * 3]]
     assert np.asarray(to_8_bits(color))[0].tolist() == [[0] * 3, [1] * 3, [255] * 3]
 
 
@@ -164,10 +162,10 @@ def test_padding_is_black_and_centered():
 
 
 def test_deep_gray_keeps_its_depth_when_resized():
-    deep = Image.fromarray(np.full((10, 10), 40_000, np.uint16))
+    deep = Deep(np.full((10, 10, 1), 40_000, np.uint16))
     found = resized_by(deep, ImageSettings(max_side=5))
-    assert (found.mode, found.size) == ("I;16", (5, 5))
-    assert np.unique(np.asarray(found)).tolist() == [40_000]
+    assert (found.samples.dtype, found.samples.shape) == (np.uint16, (5, 5, 1))
+    assert np.unique(found.samples).tolist() == [40_000]
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from recordmill.transforms.functional.images.reduction import load_reduced, reduced
-from recordmill.transforms.functional.images.source_image import examine, opened
+from recordmill.transforms.functional.images.codecs import examine, opened
+from recordmill.transforms.functional.images.pixels import reduced
 from tests.corpus import lossless_jpeg
 from tests.images import image, jpeg, pixels, png
 
@@ -14,7 +14,7 @@ from tests.images import image, jpeg, pixels, png
 def loaded(data: bytes, side: int) -> Image.Image:
     source = examine(data)
     with opened(data, source.family) as opened_image:
-        load_reduced(opened_image, source, side)
+        source.load_reduced(opened_image, side)
         return opened_image
 
 

@@ -98,7 +98,7 @@ def test_expensive_images_go_to_a_separate_process(name):
 
 def test_large_files_go_to_a_separate_process(monkeypatch):
     data = jpeg()
-    module = "recordmill.transforms.functional.images.source_image"
+    module = "recordmill.transforms.functional.images.codecs"
     monkeypatch.setattr(f"{module}.MAX_FILE_BYTES", len(data))
     assert _pass_through_source(data, SETTINGS)
     assert _pass_through_source(data + b"\0", SETTINGS) is None
@@ -110,7 +110,7 @@ def test_expensive_masks_go_to_a_separate_process(monkeypatch):
         examine_mask_in_process(jpeg())
     assert not examine_mask_in_process(SEPARATE["PNG with 200 empty chunks"])
     assert not examine_mask_in_process(SEPARATE["PNG of 80 million deep pixels"])
-    monkeypatch.setattr("recordmill.transforms.functional.images.masks.MAX_FILE_BYTES", 99)
+    monkeypatch.setattr("recordmill.transforms.functional.images.codecs.MAX_FILE_BYTES", 99)
     assert not examine_mask_in_process(png(mode="L"))
 
 
@@ -222,7 +222,7 @@ def test_out_of_memory_is_a_reject(monkeypatch):
     def out_of_memory(*_):
         raise MemoryError
 
-    module = "recordmill.transforms.functional.images.transcode"
+    module = "recordmill.transforms.functional.images.codecs"
     monkeypatch.setattr(f"{module}._read_coded_data", out_of_memory)
     with pytest.raises(RecordError) as raised:
         transcode(jpeg(), SETTINGS)

@@ -20,7 +20,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images import png as png_parser
 from recordmill.transforms.functional.images.masks import _read_ids, examine_mask_in_process
-from recordmill.transforms.functional.images.measures import thumbnail_of
+from recordmill.transforms.functional.images.pixels import thumbnail_of
 from recordmill.transforms.functional.images.transcode import _keep, _pass_through_source, transcode
 from tests.corpus import corpus
 from tests.images import (
