@@ -34,7 +34,11 @@ from recordmill.transforms.functional.near_duplicates import (
     split_by_bucket,
 )
 from recordmill.transforms.functional.records.examples import image_shape
-from recordmill.transforms.functional.records.image_columns import describe, find_issues, values_of
+from recordmill.transforms.functional.records.image_columns import (
+    _find_issues,
+    _values_of,
+    describe,
+)
 
 Pairs: TypeAlias = set[frozenset[str]]
 
@@ -205,7 +209,7 @@ def main() -> None:
                 name = f"{original.removesuffix('.jpg')}-{i:02}.jpg"
                 files[name], kinds[name] = data, (kind, original)
     show("recordmill", pairs_of_copies(files, kinds), kinds)
-    found = find_issues(values_of(pa.Table.from_batches([describe_all(originals)])))
+    found = _find_issues(_values_of(pa.Table.from_batches([describe_all(originals)])))
     issues = {"recordmill": {name: int(image.sum()) for name, image in found.items()}}
     if arguments.peers:
         peers, of_peers = peer_results(arguments.peers, files)

@@ -17,7 +17,7 @@ import pytest
 
 from recordmill.pipelines.dataset.records import Records
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.transforms.functional.records.example_reader import decode_stored
+from recordmill.transforms.functional.records.example_reader import _decode_stored
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
 from tests.end_to_end.photos import Photo
@@ -88,7 +88,7 @@ def test_values_have_the_types_of_their_features(dataset: Path) -> None:
 
 def test_images_are_decoded(dataset: Path) -> None:
     for decoded, stored in zip(Records(dataset), Records(dataset, decode=False), strict=True):
-        assert np.array_equal(decoded["image"], decode_stored(stored["image"]))
+        assert np.array_equal(decoded["image"], _decode_stored(stored["image"]))
 
 
 def test_numbers_slices_and_keys(dataset: Path) -> None:

@@ -1,7 +1,10 @@
-"""Looks up the shards of the keys of a base version.
+"""Shards of a base version: finds the shard of a key, links shards, and merges in new records.
 
 Each process reads the keys of the base's records once and keeps 20 bytes per key. The keys decide
 the shards of rows, so an index is used only if its checksum is the one in the base's manifest.
+
+Old records do not travel: each shard of the base version whose records stay is planned again, and
+meets its new rows and removals where it is written.
 """
 
 from __future__ import annotations
@@ -11,23 +14,44 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas import layout
+from recordmill.schemas.config import OnConflict
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base, ShardEntry
-from recordmill.transforms.functional.rows.placement import BaseShard, BaseShardLookup, not_in_base
+from recordmill.schemas.records import CopiedRecord, ImageRef, SerializedExample, Unchanged
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.shard_format import DAMAGED_STREAM
+from recordmill.schemas.statistics import CopiedCounts
+from recordmill.transforms.functional.records.framing import FrameError, read_frames
+from recordmill.transforms.functional.records.index import arrow_schema
+from recordmill.transforms.functional.rows.placement import (
+    BaseShard,
+    BaseShardLookup,
+    not_in_base,
+    order_of,
+)
+from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import file_size, is_local, open_binary
-from recordmill.transforms.storage.shard_files import Digests, ShardFiles, digests, local_copy
+from recordmill.transforms.storage.shard_files import (
+    Digests,
+    MeasuredShard,
+    ShardFiles,
+    digests,
+    local_copy,
+)
 from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.objects import Version
 
@@ -104,21 +128,41 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8")).digest()[:_DIGEST_BYTES]
 
 
-def link_shard(
-    base: Base,
-    entry: ShardEntry,
-    files: ShardFiles,
-    fingerprint: str,
-    replaced: Sequence[Version | None],
+def link_identical(
+    base: Base, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
+) -> WrittenShard | None:
+    """Links the shard of the base version with a fingerprint; None if there is none, or it changed.
+
+    Reads it and its index. `replaced` is the versions of the files that an earlier run left; None
+    for a missing file.
+    """
+    entry = base.reusable_shard(fingerprint.split, fingerprint.index, fingerprint.digest)
+    if entry is None:
+        return None
+    names = entry.file, entry.index_file
+    shard, index = (_digests(layout.join(base.directory, name)) for name in names)
+    if not shard or not index or (shard.sha256, index.sha256) != (entry.sha256, entry.index_sha256):
+        return None
+    return replace(_linked(base, entry, files, replaced), index_crc32c=index.crc32c)
+
+
+def _digests(path: str) -> Digests | None:
+    try:
+        with local_copy(path) as copy:
+            return digests(copy)
+    except OSError:
+        return None
+
+
+def _linked(
+    base: Base, entry: ShardEntry, files: ShardFiles, replaced: Sequence[Version | None]
 ) -> WrittenShard:
     """Publishes a shard of the base version and its index under their new names, unread.
 
-    `replaced` is the versions of the files that an earlier run left; None for a missing file.
     Raises UsageError if the shard does not have its size in the manifest.
     """
-    sources, targets = (entry.file, entry.index_file), (files.file, files.records)
-    sizes = (entry.bytes, None)
-    for name, target, size, version in zip(sources, targets, sizes, replaced, strict=True):
+    pairs = ((entry.file, files.file, entry.bytes), (entry.index_file, files.records, None))
+    for (name, target, size), version in zip(pairs, replaced, strict=True):
         source = layout.join(base.directory, name)
         _publish_link(source, files.directory, target, version, size)
     return WrittenShard(
@@ -132,29 +176,8 @@ def link_shard(
         frames=entry.frames,
         images=entry.images,
         linked=True,
-        fingerprint=fingerprint,
+        fingerprint=base.fingerprints.get(entry.file, ""),
     )
-
-
-def unchanged_index(base: Base, entry: ShardEntry) -> Digests | None:
-    """Returns the digests of a shard's index; None if the shard or the index was changed.
-
-    Reads both.
-    """
-    shard, index = (
-        _digests(layout.join(base.directory, f)) for f in (entry.file, entry.index_file)
-    )
-    if shard is None or shard.sha256 != entry.sha256:
-        return None
-    return index if index and index.sha256 == entry.index_sha256 else None
-
-
-def _digests(path: str) -> Digests | None:
-    try:
-        with local_copy(path) as copy:
-            return digests(copy)
-    except OSError:
-        return None
 
 
 def _publish_link(
@@ -191,3 +214,174 @@ def _link(source: str, draft: Draft) -> None:
             return
     with open_binary(source) as stream, draft.open() as copy:
         shutil.copyfileobj(stream, copy)
+
+
+_REMEDY = "Restore it from a backup, or convert the whole table without --append."
+
+# Rows of an index that are converted to Python at a time.
+_BATCH_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class KeptShard:
+    """A shard of a base version that keeps its records."""
+
+    base: Base
+    entry: ShardEntry
+    removed: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, base: Base | None, split: str, index: int) -> KeptShard | None:
+        """Returns the kept shard that a new shard continues; None if there is none."""
+        entry = base.kept_shard(split, index) if base else None
+        return cls(base, entry) if base and entry else None
+
+    def take_removals(
+        self, assigned: Iterable[tuple[bytes, ImageRef]]
+    ) -> Iterator[tuple[bytes, ImageRef]]:
+        """Yields the rows of a shard; collects the keys of its removals."""
+        for order, ref in assigned:
+            if ref.is_removal:
+                self.removed.add(ref.key)
+            else:
+                yield order, ref
+
+    def fingerprint(self, settings: str) -> str:
+        """Returns the settings fingerprint, extended by all that decides the copied records."""
+        decisive = (settings, self.entry.sha256, self.base.on_conflict, sorted(self.removed))
+        return hashlib.sha256(repr(decisive).encode("utf-8", "backslashreplace")).hexdigest()
+
+    def merged(self, new: Iterable[SerializedExample | Reject]) -> Iterator[Merged]:
+        """Yields the shard's records and those of new rows, in order."""
+        seed = self.base.seed
+        return _merge_records(
+            self.records(),
+            new,
+            order=lambda key: order_of(key, seed),
+            on_conflict=self.base.on_conflict,
+            removed=self.removed,
+        )
+
+    def records(self) -> Iterator[CopiedRecord]:
+        """Yields the shard's records in order, in one pass that checks every checksum.
+
+        Raises UsageError if the shard or its index is not the published one.
+        """
+        dataset = Dataset(self.base.directory, self.base.manifest)
+        path = dataset.path(self.entry.file)
+        try:
+            index = dataset.index(self.entry, arrow_schema(self.base.manifest.resolved).names)
+            batches = index.to_batches(_BATCH_ROWS)
+            rows = (row for batch in batches for row in batch.to_pylist())
+            with MeasuredShard(path) as file:
+                for frame, row in zip(read_frames(file.stream), rows, strict=True):
+                    yield CopiedRecord(row["key"], frame.data, row)
+                found = file.digests().sha256
+        except VerificationFailed as error:
+            raise UsageError(f"--base {error}") from error
+        except FrameError as error:
+            where = f"{path}: record {error.record} at byte {error.offset}"
+            raise UsageError(f"--base {where}: {error}. {_REMEDY}") from error
+        except (OSError, ValueError, *DAMAGED_STREAM) as error:
+            raise UsageError(f"--base {path}: cannot be read: {error}. {_REMEDY}") from error
+        if found != self.entry.sha256:
+            raise UsageError(
+                f"--base {path}: is not the file that {layout.MANIFEST} lists: its sha256 differs. "
+                f"{_REMEDY}"
+            )
+
+    def link(self, files: ShardFiles, replaced: Sequence[Version | None]) -> WrittenShard:
+        """Links the shard as it is; it was verified with the base version."""
+        entry = self.entry
+        return replace(
+            _linked(self.base, entry, files, replaced),
+            copied=CopiedCounts(entry.records, entry.converted),
+            entry=entry.model_copy(update={"file": files.file, "index_file": files.records}),
+        )
+
+
+# What a shard is written from; rejects and unchanged rows are counted.
+Merged: TypeAlias = "CopiedRecord | SerializedExample | Unchanged | Reject"
+
+# The treatment of copied images, if it is not known.
+COPIED = "copied"
+
+
+def _merge_records(
+    old: Iterable[CopiedRecord],
+    new: Iterable[SerializedExample | Reject],
+    order: Callable[[str], bytes],
+    on_conflict: OnConflict = "fail",
+    removed: Collection[str] = frozenset(),
+) -> Iterator[Merged]:
+    """Yields the records of a shard in order, and the outcome of each new row.
+
+    Records with one key are the same if their bytes are. Of two that differ, `on_conflict` keeps
+    one. All old records are yielded, those that are left out as `is_removed`. `old` is the records
+    of the base's shard, in order. `new` is the records of new rows in order, and their rejects.
+    `order`: returns the order hash of a key. `on_conflict`: which of two different records with one
+    key is written; "fail" rejects the new row.
+    """
+    remaining = (r._replace(is_removed=r.key in removed) for r in old)
+    waiting = next(remaining, None)
+    for record in new:
+        if isinstance(record, Reject):  # an old record with its key stays
+            yield record
+            continue
+        key = record.ref.key
+        # Different keys can have one order hash: references, too, are sorted by hash and key.
+        position = (order(key), key)
+        while waiting and (order(waiting.key), waiting.key) < position:
+            yield waiting
+            waiting = next(remaining, None)
+        if waiting and waiting.key == key:
+            yield from _resolved(waiting, record, on_conflict)
+            waiting = next(remaining, None)
+        else:
+            yield record
+    if waiting:
+        yield waiting
+    yield from remaining
+
+
+def _resolved(
+    old: CopiedRecord, new: SerializedExample, on_conflict: OnConflict
+) -> Iterator[Merged]:
+    """Yields the outcome of two records with one key."""
+    if old.is_removed:
+        yield old
+        yield new
+        return
+    split = old.row["split"]
+    moves = new.ref.split not in ("", split)
+    if on_conflict == "keep" or (old.data == new.data and not moves):
+        yield old
+        yield Unchanged(new.rows)
+    elif on_conflict == "update" and not moves:
+        yield old._replace(is_removed=True)
+        yield new
+    else:
+        detail = "has other values or another image than the record with its key in --base"
+        if moves:
+            detail = (
+                f"states the split {new.ref.split!r}; expected {split!r}, as in --base. Fix it."
+            )
+        yield old
+        for row in new.frames or (new,):
+            yield Reject.of(row.ref, Reason.CHANGED_RECORD, detail)
+
+
+def copied_images(images: Mapping[str, int], records: int, removed: int) -> Counter[str]:
+    """Returns the number of copied images by treatment.
+
+    `images`: those of the base's shard. `removed`: how many of them are not copied, whose
+    treatments are not known.
+
+    >>> copied_images({"jpeg kept": 3}, 3, 1), copied_images({"jpeg kept": 2, "png kept": 1}, 3, 1)
+    (Counter({'jpeg kept': 2}), Counter({'copied': 2}))
+    """
+    if not removed or not images:
+        return Counter(images)
+    if len(images) == 1 and images.get(next(iter(images))) == records:
+        return Counter({name: records - removed for name in images if records > removed})
+    return Counter({COPIED: records - removed} if records > removed else {})

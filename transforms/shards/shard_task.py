@@ -22,16 +22,14 @@ from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
-from recordmill.transforms.shards.base_shards import link_shard, unchanged_index
+from recordmill.transforms.shards.base_shards import KeptShard, link_identical
 from recordmill.transforms.shards.build_examples import Check, Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
-from recordmill.transforms.shards.kept_shard import KeptShard
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import VersionTags, exists, is_local, store_of
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.storage.stores.objects import Version
 from recordmill.transforms.workers.progress import advance
 
 # Concurrent requests for version tags: they wait for the store, not for a core.
@@ -145,10 +143,12 @@ class ShardTask:
         if old and not refs and not old.removed:
             yield old.link(files, replaced)
             return
-        if fingerprint and (linked := self._linked(fingerprint, files, replaced)):
-            advance("written", linked.converted)
-            yield linked
-            return
+        if self.base and fingerprint:
+            linked = link_identical(self.base, fingerprint, files, replaced)
+            if linked:
+                advance("written", linked.converted)
+                yield linked
+                return
         hashed = self.config.near_duplicates != "none"
         writer = ShardWriter(self.sink, files, self.plan, old.entry if old else None, hashed)
         seen = dict(tags)
@@ -166,20 +166,6 @@ class ShardTask:
         if tags is None:
             return None
         return Fingerprint(settings, *shard, refs, tags, self.plan.resolved)
-
-    def _linked(
-        self, fingerprint: Fingerprint, files: ShardFiles, replaced: Sequence[Version | None]
-    ) -> WrittenShard | None:
-        """Returns the identical shard of the base version, linked; None if the base has none."""
-        if self.base is None:
-            return None
-        split, index = fingerprint.split, fingerprint.index
-        entry = self.base.reusable_shard(split, index, fingerprint.digest)
-        found = unchanged_index(self.base, entry) if entry else None
-        if entry is None or found is None:
-            return None
-        linked = link_shard(self.base, entry, files, fingerprint.digest, replaced)
-        return replace(linked, index_crc32c=found.crc32c)
 
     def _finished(
         self,

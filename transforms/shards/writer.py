@@ -20,7 +20,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import CopiedCounts, ImageTally, Timeline
 from recordmill.transforms.functional.records.examples import class_ids
 from recordmill.transforms.functional.records.index import RecordIndex, label_ids
-from recordmill.transforms.functional.records.merge import Merged, copied_images
+from recordmill.transforms.shards.base_shards import Merged, copied_images
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.storage.stores.objects import Version

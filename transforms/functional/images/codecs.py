@@ -367,7 +367,7 @@ def examine_in_process(data: bytes) -> Jpeg | Png | None:
 
 def _from_pillow(image: Image.Image, format_: str, data: bytes) -> SourceImage:
     width, height = _stored_size(image)
-    bits, samples = samples_of(image, data)
+    bits, samples = _samples_of(image, data)
     return SourceImage(
         format=format_,
         width=width,
@@ -407,7 +407,7 @@ def _stored_size(image: Image.Image) -> tuple[int, int]:
     return (image.height, image.width) if turned else image.size
 
 
-def samples_of(image: Image.Image, data: bytes) -> tuple[int, str]:
+def _samples_of(image: Image.Image, data: bytes) -> tuple[int, str]:
     """Returns the bits per sample in the file, at least 8, and the type as in `SourceImage`.
 
     Pillow's mode is not enough: it hides the bits of color, unsigned PGM has mode I, and signed

@@ -100,7 +100,7 @@ class JpegHeader(NamedTuple):
         return self.scans == 1 and self.process in (0, 1)
 
 
-def segments(data: bytes) -> Iterator[Segment]:
+def _segments(data: bytes) -> Iterator[Segment]:
     """Yields the segments up to the end of the image or the first damage."""
     position = 2  # after SOI
     # Like next_marker of libjpeg, skip any bytes before the next marker. These are fill bytes
@@ -128,7 +128,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
     last: Segment | None = None
     exif: bytes | None = None
     scans, multi_image = 0, False
-    for last in _bounded(data) if bounded else segments(data):
+    for last in _bounded(data) if bounded else _segments(data):
         if last.marker == _SOS:
             scans += 1
         elif last.marker in _FRAMES:
@@ -161,7 +161,7 @@ def _bounded(data: bytes) -> Iterator[Segment]:
     Raises WorkLimitError if there are more segments, or Pillow would parse one slowly.
     """
     parsed, scans = 0, 0
-    for number, segment in enumerate(segments(data)):
+    for number, segment in enumerate(_segments(data)):
         scans += segment.marker == _SOS
         if number >= MAX_SEGMENTS or (not scans and segment.stop > MAX_HEADER_BYTES):
             raise WorkLimitError
@@ -170,7 +170,7 @@ def _bounded(data: bytes) -> Iterator[Segment]:
             # concatenates several EXIF segments, whose tags cannot be counted one by one.
             start = segment.body + (4 if data.startswith(_MULTI_IMAGE, segment.body) else 0)
             parsed += data.startswith(_EXIF, segment.body)
-            if parsed > 1 or number_of_tags(data[start : segment.stop]) > MAX_TAGS:
+            if parsed > 1 or _number_of_tags(data[start : segment.stop]) > MAX_TAGS:
                 raise WorkLimitError
         yield segment
 
@@ -207,7 +207,7 @@ def _without(data: bytes, dropped: Callable[[Segment], bool]) -> bytes:
     kept: list[bytes] = []
     pending: Segment | None = None
     position, stop = 0, len(data)
-    for segment in segments(data):
+    for segment in _segments(data):
         # Bytes between a dropped segment and the next marker are dropped as well, since decoders
         # expect a marker immediately after SOI.
         if pending:
@@ -257,7 +257,7 @@ def orientation_of(block: bytes | None) -> int:
     return found if 1 <= found <= 8 else UPRIGHT
 
 
-def number_of_tags(block: bytes) -> int:
+def _number_of_tags(block: bytes) -> int:
     """Returns the number of tags in the first directory of a TIFF structure, such as EXIF."""
     return sum(1 for _ in _tags(_tiff_of(block)))
 

@@ -54,7 +54,7 @@ def warn_of_lost_bits(
         )
 
 
-def decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -> np.ndarray:
+def _decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -> np.ndarray:
     """Decodes a JPEG or PNG to pixels: (height, width, channels).
 
     Like `tf.io.decode_image`, it ignores color profiles and drops alpha without blending. As uint8,
@@ -69,10 +69,10 @@ def decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") ->
             pixels = np.array(_in_channels(image, data, channels))  # a copy, which is writable
     except (OSError, *PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
-    return as_type(pixels if pixels.ndim == 3 else pixels[:, :, None], dtype)
+    return _as_type(pixels if pixels.ndim == 3 else pixels[:, :, None], dtype)
 
 
-def as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
+def _as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
     """Returns pixels of 8 bits in a type, in which white is the largest value."""
     return np.multiply(pixels, _TO_16, dtype=np.uint16) if dtype == "uint16" else pixels
 
@@ -103,7 +103,7 @@ def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
         return reduced(_in_channels(image, data, 3), side)
 
 
-def decode_mask(data: bytes) -> np.ndarray:
+def _decode_mask(data: bytes) -> np.ndarray:
     """Decodes a mask to class ids: uint8 or uint16, (height, width, 1).
 
     Raises ValueError if the mask cannot be decoded.
@@ -250,7 +250,7 @@ class ExampleReader:
         """Decodes the image and mask of an example or a frame, in place."""
         if self._decodes_mask:
             mask = self.schema.mask_feature or ""
-            example[mask] = decode_mask(example[mask])
+            example[mask] = _decode_mask(example[mask])
         if self.decodes:
             example[self.schema.image_feature or ""] = self._image(example)
 
@@ -268,9 +268,9 @@ class ExampleReader:
     def _image(self, example: dict[str, Any]) -> Any:
         data = example[self.schema.image_feature or ""]
         if self.schema.encoded_image is not None:
-            return decode_stored(data, self.channels, self.dtype)
+            return _decode_stored(data, self.channels, self.dtype)
         height, width = raw_size(self.schema, example)
-        return as_type(reshape_raw(data, height, width, self.channels), self.dtype)
+        return _as_type(reshape_raw(data, height, width, self.channels), self.dtype)
 
 
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:

@@ -111,7 +111,7 @@ def _measured(images: list[ImageShape], hashed: bool) -> Measures:
     for at in range(0, len(images) or 1, _MEASURED_IMAGES):  # once if there are none
         some = images[at : at + _MEASURED_IMAGES]
         sides = np.array([min(shape.width, shape.height) for shape in some], np.int64)
-        parts.append(measure(b"".join(shape.thumbnail for shape in some), sides, hashed))
+        parts.append(_measure(b"".join(shape.thumbnail for shape in some), sides, hashed))
     return Measures(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -120,8 +120,8 @@ def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
 
     Raises RecordError (low_quality) if it has one.
     """
-    values = values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
-    for name, found in find_issues(values).items():
+    values = _values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
+    for name, found in _find_issues(values).items():
         if found[0] and name in rejected:
             raise RecordError(Reason.LOW_QUALITY, ISSUES[name].describe(float(values[name][0])))
 
@@ -181,7 +181,7 @@ class Measures(NamedTuple):
     sharpness: Floats  # cleanvision's score, from 0 to 1 for a sharp image, (images,)
 
 
-def measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures:
+def _measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures:
     """Measures images.
 
     `sides` is the shorter side of each image in pixels, (images,). `hashed`: whether to compute
@@ -258,7 +258,7 @@ Value = TypeVar("Value", float, Floats)
 MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sharpness")
 
 
-def values_of(images: pa.Table) -> dict[IssueName, Floats]:
+def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
     """Returns the measure of each issue, by its name; NaN where it is unknown.
 
     `images` are the columns in `MEASURES`, with one image per row.
@@ -273,7 +273,7 @@ def values_of(images: pa.Table) -> dict[IssueName, Floats]:
     return {name: columns[issue.measure] for name, issue in ISSUES.items()}
 
 
-def find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
+def _find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
     """Returns which images have each issue, by its name."""
     return {
         # Comparisons with NaN are false: an unknown measure is no issue.
@@ -289,9 +289,9 @@ def quality_of_shard(
 
     `images` are the columns in `MEASURES`, with one image per row.
     """
-    values = values_of(images)
+    values = _values_of(images)
     issues = {}
-    for name, found in find_issues(values).items():
+    for name, found in _find_issues(values).items():
         if found.any():
             at = np.flatnonzero(found)
             # The worst first; images with equal measures in the order of the shard.

@@ -10,10 +10,10 @@ from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.statistics import ImageQuality
 from recordmill.transforms.functional.records.image_columns import (
     MEASURES,
-    find_issues,
+    _find_issues,
+    _values_of,
     merge_quality,
     quality_of_shard,
-    values_of,
 )
 
 GOOD = {"width": 640, "height": 480, "luma_p5": 20, "luma_p99": 230, "luma_std": 50.0}
@@ -48,7 +48,7 @@ def images(*changes: dict[str, float | None]) -> pa.Table:
     ids=str,
 )
 def test_issues_of_an_image(change, expected):
-    found = find_issues(values_of(images(change)))
+    found = _find_issues(_values_of(images(change)))
     assert [name for name, is_issue in found.items() if is_issue[0]] == expected
     assert found.keys() == ISSUES.keys()
 

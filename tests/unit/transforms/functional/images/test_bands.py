@@ -17,7 +17,7 @@ from PIL import Image, ImageCms, TiffImagePlugin
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.codecs import samples_of
+from recordmill.transforms.functional.images.codecs import _samples_of
 from recordmill.transforms.functional.images.transcode import transcode
 from tests.corpus import png_of, tiff_of
 from tests.images import SRGB, image, image_bytes, png_chunk
@@ -197,4 +197,4 @@ def test_the_depth_of_avif_is_that_of_its_header(flags: int, bits: int) -> None:
     data = bytearray(image_bytes("AVIF", 16, 16))
     with Image.open(io.BytesIO(data)) as opened:
         data[data.index(b"av1C") + 6] |= flags
-        assert samples_of(opened, bytes(data)) == (bits, "")
+        assert _samples_of(opened, bytes(data)) == (bits, "")

@@ -12,8 +12,8 @@ from PIL import Image
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.images.codecs import examine
 from recordmill.transforms.functional.records.example_reader import (
+    _decode_stored,
     decode_reduced,
-    decode_stored,
     reshape_raw,
 )
 from tests.images import SWAPPED, image, jpeg, pixels, png, png_16_bit
@@ -38,7 +38,7 @@ PNGS = {
 @pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
 def test_a_png_decodes_as_in_tensorflow(data: bytes, channels: int) -> None:
     expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
-    found = decode_stored(data, channels)
+    found = _decode_stored(data, channels)
     assert (found.dtype, found.shape) == (np.uint8, expected.shape)
     # Gray of color is rounded by one and cut by the other.
     assert np.abs(found.astype(int) - expected).max() <= int(channels == 1)
@@ -48,7 +48,7 @@ def test_a_png_decodes_as_in_tensorflow(data: bytes, channels: int) -> None:
 @pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
 def test_a_png_decodes_to_16_bits_as_in_tensorflow(data: bytes, channels: int) -> None:
     expected = tf.io.decode_png(data, channels, tf.uint16).numpy()
-    found = decode_stored(data, channels, "uint16")
+    found = _decode_stored(data, channels, "uint16")
     assert (found.dtype, found.shape) == (np.uint16, expected.shape)
     assert found.flags.writeable
     # Gray of color of 8 bits is rounded before it is widened.
@@ -59,7 +59,7 @@ def test_a_png_decodes_to_16_bits_as_in_tensorflow(data: bytes, channels: int) -
 def test_white_of_8_bits_is_white_of_16() -> None:
     file = io.BytesIO()
     Image.new("L", (2, 2), 255).save(file, "JPEG")
-    assert decode_stored(file.getvalue(), 1, "uint16").tolist() == [[[65535]] * 2] * 2
+    assert _decode_stored(file.getvalue(), 1, "uint16").tolist() == [[[65535]] * 2] * 2
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3])
@@ -67,7 +67,7 @@ def test_white_of_8_bits_is_white_of_16() -> None:
 def test_a_jpeg_decodes_as_in_tensorflow_up_to_rounding(mode: str, channels: int) -> None:
     data = jpeg(40, 30, 1, mode)
     expected = tf.io.decode_image(data, channels, expand_animations=False).numpy()
-    found = decode_stored(data, channels)
+    found = _decode_stored(data, channels)
     assert found.shape == expected.shape
     assert np.abs(found.astype(int) - expected).max() <= 3
 
@@ -75,12 +75,12 @@ def test_a_jpeg_decodes_as_in_tensorflow_up_to_rounding(mode: str, channels: int
 @pytest.mark.parametrize("data", [b"", b"not an image", jpeg()[:-200], png()[:60], b"GIF89a"])
 def test_invalid_images_are_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be decoded"):
-        decode_stored(data)
+        _decode_stored(data)
 
 
 @pytest.mark.parametrize("data", PNGS.values(), ids=PNGS)
 def test_a_reduced_image_has_the_averages_of_the_decoded_one(data: bytes) -> None:
-    whole = Image.fromarray(decode_stored(data))
+    whole = Image.fromarray(_decode_stored(data))
     assert decode_reduced(data, examine(data), 9).tobytes() == whole.tobytes()
     assert decode_reduced(data, examine(data), 4).tobytes() == whole.reduce(2).tobytes()
 
@@ -112,7 +112,7 @@ def test_raw_pixels_decode_as_a_png_of_them(stored: int, channels: int) -> None:
     drawn = pixels(9, 7, 1, stored)
     mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[stored]
     assert np.array_equal(
-        reshape_raw(drawn.tobytes(), 7, 9, channels), decode_stored(png(9, 7, 1, mode), channels)
+        reshape_raw(drawn.tobytes(), 7, 9, channels), _decode_stored(png(9, 7, 1, mode), channels)
     )
 
 

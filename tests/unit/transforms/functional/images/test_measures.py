@@ -17,9 +17,9 @@ from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import (
     HASH_BYTES,
     MIN_HASHED_SIDE,
+    _measure,
     _perceptual_hashes,
     describe,
-    measure,
 )
 
 
@@ -44,7 +44,7 @@ def measures_of(data: bytes, **settings: Any) -> dict[str, Any]:
 
 
 def measured(image: Image.Image) -> dict[str, float]:
-    found = measure(thumbnail_of(image), np.array([min(image.size)]))
+    found = _measure(thumbnail_of(image), np.array([min(image.size)]))
     return {name: values[0].item() for name, values in found._asdict().items() if name != "phash"}
 
 

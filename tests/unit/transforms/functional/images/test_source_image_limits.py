@@ -158,7 +158,7 @@ def test_the_report_draws_expensive_images_in_a_separate_process(monkeypatch):
     [
         (
             jpeg_parser,
-            "segments",
+            "_segments",
             SEPARATE["JPEG with 1,100 segments"],
             jpeg_parser.MAX_SEGMENTS,
         ),

@@ -12,7 +12,7 @@ from recordmill.schemas.records import (
     Unchanged,
 )
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.functional.records.merge import copied_images, merge_records
+from recordmill.transforms.shards.base_shards import _merge_records, copied_images
 
 
 def old(key: str, data: bytes = b"same") -> CopiedRecord:
@@ -33,7 +33,7 @@ def order(key: str) -> bytes:
 
 
 def merged(old_records, new_records, **options):
-    return list(merge_records(iter(old_records), iter(new_records), order, **options))
+    return list(_merge_records(iter(old_records), iter(new_records), order, **options))
 
 
 def test_records_are_in_the_order_of_hashes_then_keys():
