@@ -51,7 +51,7 @@ from recordmill.transforms.read_rows import (
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.sample_rows import FindSample, SampleRows
 from recordmill.transforms.similar_rows import DropSimilar, FindClusters, KeepTogether
-from recordmill.transforms.verification.removal import Removed
+from recordmill.transforms.verification.verify_shard import Removed
 from recordmill.transforms.verify_shards import FindRemovedRecords, IndexShards, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
 

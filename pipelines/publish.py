@@ -37,7 +37,6 @@ from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, read_lines
 from recordmill.transforms.storage.files import exists, write_bytes, write_checked
 from recordmill.transforms.storage.published import commit_marker
-from recordmill.transforms.verification.removal import false_statements
 
 _SHOWN_PROBLEMS = 5
 
@@ -199,9 +198,7 @@ def _commit(
     document = document.model_copy(update={"channels": channels})
     manifest = document.to_json()
     if certificate:  # the workers have searched the shards for the removed records
-        raise_problems(
-            target.work, list(false_statements(Dataset(target.work, document), certificate))
-        )
+        raise_problems(target.work, list(certificate.false_statements(document)))
     checksum = hashlib.sha256(manifest).hexdigest()
     update = {"manifest_sha256": checksum}
     published = finished_record(context, info, None).model_copy(update=update)

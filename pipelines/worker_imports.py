@@ -8,6 +8,6 @@ from __future__ import annotations
 import apache_beam.runners.worker.sdk_worker_main  # noqa: F401
 
 import recordmill.pipelines.convert  # noqa: F401 - imports the transforms, too
-from recordmill.transforms.verification.tensorflow_ops import load
+from recordmill.transforms.verification.tensorflow_reader import load
 
 load()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from recordmill.schemas.dataset_info import DatasetInfo
-from recordmill.schemas.manifest import Base, File, ShardEntry
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import DatasetInfo, Problem
+from recordmill.schemas.manifest import Base, File, Manifest, ShardEntry
 from recordmill.schemas.row_counts import Count
 
 
@@ -73,6 +75,30 @@ class Removal(RemovedRecords):
     def to_json(self) -> bytes:
         """Returns the file's content."""
         return self.model_dump_json(indent=2).encode() + b"\n"
+
+    def false_statements(self, manifest: Manifest) -> Iterator[Problem]:
+        """Yields the counts and digests that are not those of the version's manifest."""
+        for what, stated, found in self._statements(manifest):
+            if stated != found:
+                message = f"states {what} {stated}, but the manifest has {found}"
+                yield Problem(layout.REMOVAL, message)
+
+    def _statements(self, manifest: Manifest) -> Iterator[tuple[str, object, object]]:
+        """Yields (what, the certificate's value, the manifest's value)."""
+        base = manifest.base
+        yield "the name", self.name, manifest.name
+        yield "the version", self.version, manifest.version
+        yield "the base version", self.base_version, base and base.version
+        yield "the base's sha256", self.base_manifest_sha256, base and base.manifest_sha256
+        yield "removed records:", self.records, sum(base.gone.values()) if base else 0
+        yield "distinct keys:", len(set(self.keys_sha256)), self.records
+        yield "remaining records:", self.remaining_records, manifest.input.records
+        gone = sum(pair.before.records - pair.after.records for pair in self.shards)
+        yield "records removed from its shards:", gone, self.records
+        entries = (entry for split in manifest.splits.values() for entry in split.shards)
+        digests = {entry.file: ShardDigest.of(entry) for entry in entries}
+        for pair in self.shards:
+            yield f"the shard {pair.after.file}:", pair.after, digests.get(pair.after.file)
 
 
 def certificate_of(

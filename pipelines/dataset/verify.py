@@ -6,6 +6,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from pydantic import ValidationError
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
@@ -14,6 +17,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.removal import Removal
 from recordmill.transforms.duplicates import shard_tally
 from recordmill.transforms.functional.duplicates import (
     Tally,
@@ -26,11 +30,14 @@ from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, read_lines
 from recordmill.transforms.storage.files import all_files_below
-from recordmill.transforms.storage.published import current_folder, newest_version
+from recordmill.transforms.storage.published import current_folder, newest_version, read_file
 from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
 from recordmill.transforms.verification import verifier_process
-from recordmill.transforms.verification.removal import check_certificate
-from recordmill.transforms.verification.verify_shard import first_mismatched_record
+from recordmill.transforms.verification.verify_shard import (
+    Removed,
+    find_removed,
+    first_mismatched_record,
+)
 from recordmill.transforms.workers.cores import num_cores
 
 # Queued shards per core, so that no thread idles while results are collected.
@@ -88,7 +95,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Proble
         *_check_manifest(dataset),
         *([] if shard_problems else _check_classes(dataset, classes)),
         *([] if shard_problems else _check_duplicates(dataset)),
-        *([] if shard_problems else check_certificate(dataset)),
+        *([] if shard_problems else _check_certificate(dataset)),
     ]
 
 
@@ -278,3 +285,29 @@ def _compare_shard(
             update={"images": {}, "classes": {}}
         ):
             yield Problem(layout.MANIFEST, f"counts of {files.file} do not match the file")
+
+
+def _check_certificate(dataset: Dataset) -> Iterator[Problem]:
+    """Yields the problems of removal.json, and the records that remain; none without such a file.
+
+    Reads all records, and computes the digests of their images.
+    """
+    if layout.REMOVAL not in dataset.manifest.sidecars:
+        return
+    data = read_file(dataset.path(layout.REMOVAL))
+    if data is None:
+        return  # reported with the other files
+    try:
+        removal = Removal.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " > ".join(map(str, first["loc"])) or "the file"
+        yield Problem(layout.REMOVAL, f"is not a certificate: at {where}: {first['msg']}")
+        return
+    yield from removal.false_statements(dataset.manifest)
+    removed = Removed.of(removal, dataset.manifest.resolved)
+    check = partial(find_removed, dataset.directory, removed=removed)
+    with ThreadPoolExecutor(num_cores()) as executor:
+        shards = dataset.shards().values()
+        for problems in map_ahead(check, shards, executor, _SHARDS_AHEAD * num_cores()):
+            yield from problems

@@ -19,7 +19,7 @@ from recordmill.schemas.removal import Removal, RemovedRecords, digest_of_key
 from recordmill.transforms.functional.near_duplicates import MAX_DISTANCE, distances_to
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import newest_version, read_file
-from recordmill.transforms.verification.removal import image_digests
+from recordmill.transforms.verification.verify_shard import image_digests
 
 # Concurrent reads of indexes: they wait for the file system or store, not for a core.
 _THREADS = 16

@@ -20,7 +20,7 @@ from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.statistics import SplitTally
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards.checkpoints import Checkpoints
-from recordmill.transforms.verification.removal import Removed
+from recordmill.transforms.verification.verify_shard import Removed
 from recordmill.transforms.verify_shards import FindRemovedRecords, Verified, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import RESOLVED, config, direct_pipeline, example, plan, ref

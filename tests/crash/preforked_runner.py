@@ -158,7 +158,7 @@ def main() -> None:
     import recordmill.pipelines.commands.forget
     import recordmill.pipelines.commands.verify
     import recordmill.transforms.verification.verify_shard  # noqa: F401 - once for all children
-    from recordmill.transforms.verification.tensorflow_ops import load
+    from recordmill.transforms.verification.tensorflow_reader import load
 
     load()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever outlives a run is a child here

@@ -19,7 +19,7 @@ import os, sys, threading
 from tests.beam.direct import RESOLVED
 from recordmill.transforms.verification.verify_shard import verify_shard
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.verification.tensorflow_ops import load
+from recordmill.transforms.verification.tensorflow_reader import load
 
 load()
 sys.setswitchinterval(1e-5)

@@ -96,7 +96,7 @@ def prepare(directory: str) -> None:
         if verifier and verifier.is_alive:
             return
         if "tensorflow" in sys.modules:
-            from recordmill.transforms.verification.tensorflow_ops import load
+            from recordmill.transforms.verification.tensorflow_reader import load
 
             load()
             return
@@ -210,7 +210,7 @@ def serve(descriptors: Sequence[int]) -> None:
         from recordmill.transforms.storage.stores.options import use_options
 
         use_options(PipelineOptions.from_dictionary(options))
-    from recordmill.transforms.verification.tensorflow_ops import load
+    from recordmill.transforms.verification.tensorflow_reader import load
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 
     services: dict[str, Callable[..., Any]] = {"verify": verify_shard, "decode_error": decode_error}

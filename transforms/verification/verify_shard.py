@@ -1,5 +1,7 @@
 """Verifies a shard: re-reads its file, parses all records with TensorFlow, and reports problems.
 
+For a version from which records were removed, it searches shards for what is left of them.
+
 One pass over the file computes its checksums, checks the CRC of each record, and gives the records
 to TensorFlow. Our own code reads the framing, because a TensorFlow dataset takes several
 milliseconds to set up for each file.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -24,6 +26,7 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import ImageAttribute
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.removal import RemovedRecords, digest_of_key
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.records.examples import read_features, sequence_digest
 from recordmill.transforms.functional.records.framing import (
@@ -35,16 +38,16 @@ from recordmill.transforms.functional.records.framing import (
 )
 from recordmill.transforms.functional.records.index import index_mismatch
 from recordmill.transforms.functional.sources.parquet import open_parquet, read_table
-from recordmill.transforms.storage.dataset import index_batches
+from recordmill.transforms.storage.dataset import index_batches, read_index
 from recordmill.transforms.storage.shard_files import (
     MeasuredShard,
     ShardFiles,
     read_stored,
     uncompressed,
 )
-from recordmill.transforms.verification.tensorflow_ops import OpError
 from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
+    OpError,
     ParsedBatch,
     UnequalLengthsError,
     check_image,
@@ -105,11 +108,9 @@ def _matches(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -
     """Returns whether a record has the length and image hash that its index row states."""
     if len(frame.data) != entry["length"]:
         return False
-    feature = resolved.schema.image_feature
-    if feature is None:
+    if resolved.schema.image_feature is None:
         return True
-    images = read_features(frame.data).get(feature, [])
-    digests = [hashlib.sha256(image).hexdigest() for image in images]
+    digests = image_digests(frame.data, resolved)
     if resolved.schema.sequence is not None:
         return sequence_digest(digests) == entry["sha256"]
     return bool(digests) and digests[0] == entry["sha256"]
@@ -272,3 +273,61 @@ def decode_error(
     except (OpError, BadImageError) as error:
         return _first_line(error)
     return None
+
+
+def image_digests(data: bytes, resolved: ResolvedSchema) -> list[str]:
+    """Returns the hex digest of each image of a record; for sequences, of each frame."""
+    feature = resolved.schema.image_feature
+    if feature is None:
+        return []
+    images = read_features(data).get(feature, [])
+    return [hashlib.sha256(image).hexdigest() for image in images]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What a version must not have any more."""
+
+    keys: Set[str]
+    images: Set[str]
+    resolved: ResolvedSchema
+
+    @classmethod
+    def of(cls, records: RemovedRecords, resolved: ResolvedSchema) -> Removed:
+        """Returns the digests that a certificate states.
+
+        Images that another record has may remain.
+        """
+        return cls(frozenset(records.keys_sha256), frozenset(records.images_sha256), resolved)
+
+    def found_in(self, key: str, data: bytes) -> Iterator[str]:
+        """Yields a description of each part of a record that was removed."""
+        if digest_of_key(key) in self.keys:
+            yield f"its key {key!r} is one that {layout.REMOVAL} states as removed"
+        if not self.images.isdisjoint(image_digests(data, self.resolved)):
+            yield f"its image is one that {layout.REMOVAL} states as removed (key {key!r})"
+
+
+def find_removed(directory: str, shard: ShardEntry, removed: Removed) -> list[Problem]:
+    """Returns a problem for each record of a shard that was removed, by key or by image.
+
+    Holds the keys of the shard and one record in memory.
+    """
+    problems = list[Problem]()
+    try:
+        index = layout.join(directory, shard.index_file)
+        keys = read_index(index, ["key"], shard.index_sha256)["key"].to_pylist()
+        with uncompressed(layout.join(directory, shard.file)) as stream:
+            for key, frame in zip(keys, read_frames(stream), strict=False):
+                for what in removed.found_in(key, frame.data):
+                    problems.append(Problem(shard.file, what, frame.record, frame.offset))
+    except (
+        VerificationFailed,
+        FrameError,
+        DecodeError,
+        ValueError,
+        OSError,
+        *DAMAGED_STREAM,
+    ) as error:
+        problems.append(Problem(shard.file, f"cannot be searched for removed records: {error}"))
+    return problems

@@ -10,7 +10,7 @@ from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import RemovedRecords, digest_of_key
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.verification.removal import Removed, image_digests
+from recordmill.transforms.verification.verify_shard import Removed, image_digests
 
 ONE, TWO = b"first image", b"second image"
 IMAGES = ResolvedSchema(preset("image_classification"))

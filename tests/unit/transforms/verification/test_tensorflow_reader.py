@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,23 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.yaml_files import parse_schema
-from recordmill.transforms.verification.tensorflow_ops import OpError
+from recordmill.transforms.verification import tensorflow_reader
 from recordmill.transforms.verification.tensorflow_reader import (
+    OpError,
     ParsedBatch,
     UnequalLengthsError,
     parse_batch,
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=["library", "package"])
+def tensorflow(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "package":
+            loaded = {"library": None, "package": tf}
+            patch.setattr(tensorflow_reader, "_loaded", loaded)
+        yield
+
 
 EXAMPLES = """
 name: any

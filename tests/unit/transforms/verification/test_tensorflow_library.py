@@ -15,8 +15,8 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from recordmill.transforms.verification import tensorflow_ops
-from recordmill.transforms.verification.tensorflow_ops import (
+from recordmill.transforms.verification import tensorflow_reader
+from recordmill.transforms.verification.tensorflow_reader import (
     FLOAT,
     INT64,
     STRING,
@@ -24,6 +24,7 @@ from recordmill.transforms.verification.tensorflow_ops import (
     DataType,
     OpError,
     Tensor,
+    _tensor_of,
     _without_info_lines,
     run,
 )
@@ -41,7 +42,7 @@ LOG = [
 
 LOADED = """
 import sys
-from recordmill.transforms.verification.tensorflow_ops import Tensor, run
+from recordmill.transforms.verification.tensorflow_reader import Tensor, run
 [tensor] = run("StringLength", [Tensor.of([b"", b"four"])], 1, {})
 assert tensor.numpy().tolist() == [0, 4]
 print("tensorflow" in sys.modules, "numpy" in sys.modules)
@@ -156,32 +157,46 @@ def test_the_package_is_not_imported() -> None:
 
 
 def test_a_missing_package_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorflow_ops, "_loaded", {})
+    monkeypatch.setattr(tensorflow_reader, "_loaded", {})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="TensorFlow is not installed"):
-        tensorflow_ops.load()
+        tensorflow_reader.load()
 
 
-@pytest.mark.parametrize("name", ["missing.so", ctypes.util.find_library("c")])
-def test_another_library_is_a_message(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(tensorflow_ops, "_loaded", {})
-    monkeypatch.setattr(tensorflow_ops, "_library_path", lambda: name)
-    with pytest.raises(ImportError, match=f"{name}: cannot be used: "):
-        tensorflow_ops.load()
+@pytest.fixture(params=["missing.so", ctypes.util.find_library("c"), "another layout"])
+def unusable_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorflow_reader, "_loaded", {})
+    if request.param == "another layout":
+        monkeypatch.setattr(tensorflow_reader, "_VIEW", 2)
+    else:
+        monkeypatch.setattr(tensorflow_reader, "_library_path", lambda: request.param)
 
 
-def test_another_layout_of_strings_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorflow_ops, "_loaded", {})
-    monkeypatch.setattr(tensorflow_ops, "_VIEW", 2)
-    with pytest.raises(ImportError, match="its strings have another layout"):
-        tensorflow_ops.load()
+@pytest.mark.usefixtures("unusable_library")
+def test_the_package_is_used_in_place_of_another_library() -> None:
+    assert tensorflow_reader.load() is None
+    [found] = run("DecodeImage", [_tensor_of(jpeg(7, 5))], 1, DECODE)
+    assert tuple(found.shape) == (5, 7, 3)
+    [copied] = run("Identity", [_tensor_of([b"a", b"\0"])], 1, {})
+    assert copied.numpy().tolist() == [b"a", b"\0"]
+    with pytest.raises(OpError) as raised:
+        run("DecodeImage", [_tensor_of(b"no image")], 1, DECODE)
+    assert str(raised.value).startswith("Unknown image file format. One of JPEG, ")
+    assert str(raised.value).endswith(" required.")
+
+
+@pytest.mark.usefixtures("unusable_library")
+def test_neither_library_nor_package_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ImportError, match="tensorflow"):
+        tensorflow_reader.load()
 
 
 def test_a_limit_of_memory_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(name: str) -> None:
         raise OSError(f"{name}: failed to map segment from shared object")
 
-    monkeypatch.setattr(tensorflow_ops, "_loaded", {})
+    monkeypatch.setattr(tensorflow_reader, "_loaded", {})
     monkeypatch.setattr(ctypes, "CDLL", fails)
     with pytest.raises(ImportError, match="raise the limit of memory"):
-        tensorflow_ops.load()
+        tensorflow_reader.load()
