@@ -17,8 +17,9 @@ from pathlib import Path
 import grimp
 
 FOLDERS = ("pipelines", "transforms", "schemas")
-# Functions of modules that are found by name: of scripts, and of commands.
-ENTRY_POINTS = {"main", "run"}
+# Functions of modules that are found by name: of scripts, of commands, and of input formats.
+_OF_FORMATS = {"recognize", "recognize_folder", "sources_in", "probe", "parts", "read"}
+ENTRY_POINTS = {"main", "run", *_OF_FORMATS}
 GENERATED = {"example_pb2"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

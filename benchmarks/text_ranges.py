@@ -27,10 +27,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources.text_ranges import RANGE_BYTES, RangeScan, align
-from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
+from recordmill.transforms.inputs.formats import FORMATS, cut_text, scan_text
 
 _SEED = 20_240_229
 _WORDS = ("amber", "basalt", "cobalt", "dune", "ember", "fjord", "granite", "harbour")
@@ -126,37 +126,35 @@ def _workers(count: int) -> Iterator[Executor]:
         yield executor
 
 
-def _splits(
-    executor: Executor, file: TableFile, range_bytes: int
-) -> tuple[list[SourceSplit], float]:
-    """Returns the splits of a file, and the CPU seconds of its scan."""
+def _splits(executor: Executor, file: TableFile, range_bytes: int) -> tuple[list[Part], float]:
+    """Returns the parts of a file, and the CPU seconds of its scan."""
     if range_bytes >= (file.size or 0):
-        return [SourceSplit(file)], 0.0
+        return [Part(file)], 0.0
     ranges = cut_text(file, range_bytes)
     scanned = list(executor.map(_scan, ranges))
-    splits = align((split, found) for split, (found, _) in zip(ranges, scanned, strict=True))
-    return splits, sum(cpu for _, cpu in scanned)
+    parts = align((part, found) for part, (found, _) in zip(ranges, scanned, strict=True))
+    return parts, sum(cpu for _, cpu in scanned)
 
 
-def _scan(split: SourceSplit) -> tuple[RangeScan | None, float]:
+def _scan(part: Part) -> tuple[RangeScan | None, float]:
     began = time.process_time()
-    return scan_text(split), time.process_time() - began
+    return scan_text(part), time.process_time() - began
 
 
 def _digest(executor: Executor, file: TableFile, count: int) -> Found:
-    splits, _ = _splits(executor, file, -(-(file.size or 0) // count))
+    parts, _ = _splits(executor, file, -(-(file.size or 0) // count))
     counts, total = Counter[str](), 0
-    for found in executor.map(_digest_of, splits):
+    for found in executor.map(_digest_of, parts):
         counts.update(found.counts)
         total += found.digest
     return Found(counts, total % 2 ** (8 * _HASH_BYTES))
 
 
-def _digest_of(split: SourceSplit) -> Found:
+def _digest_of(part: Part) -> Found:
     counts, total = Counter[str](), 0
-    for row in one_by_one(FORMATS["csv"].read(split, Projection())):
+    for row in one_by_one(FORMATS["csv"].read(part, Projection())):
         counts[type(row).__name__] += 1
-        data = repr(row).replace(split.file.path, "").encode("utf-8", "surrogatepass")
+        data = repr(row).replace(part.file.path, "").encode("utf-8", "surrogatepass")
         total += int.from_bytes(hashlib.blake2b(data, digest_size=_HASH_BYTES).digest(), "big")
     return Found(counts, total)
 
@@ -174,16 +172,16 @@ def _times(file: TableFile, processes: int, range_bytes: int) -> tuple[Times, Ti
     """Returns the times of the scan and of the reading."""
     with _workers(processes) as executor:
         began = time.perf_counter()
-        splits, scan_cpu = _splits(executor, file, range_bytes)
+        parts, scan_cpu = _splits(executor, file, range_bytes)
         scanned = time.perf_counter()
-        read_cpu = sum(executor.map(_read, splits))
+        read_cpu = sum(executor.map(_read, parts))
         ended = time.perf_counter()
     return Times(scanned - began, scan_cpu), Times(ended - scanned, read_cpu)
 
 
-def _read(split: SourceSplit) -> float:
+def _read(part: Part) -> float:
     began = time.process_time()
-    for _ in FORMATS["csv"].read(split, Projection()):
+    for _ in FORMATS["csv"].read(part, Projection()):
         pass
     return time.process_time() - began
 

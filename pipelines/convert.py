@@ -20,15 +20,7 @@ from recordmill.pipelines.engines.runners import (
     waits_for_result,
     without_step,
 )
-from recordmill.pipelines.first_rows import TABLES, first_rejects, first_rows_error
 from recordmill.pipelines.graph import Conversion, build, projection_of
-from recordmill.pipelines.input_tables import (
-    InputTables,
-    check_join_columns,
-    probe_labels,
-    probe_tables,
-    with_labels,
-)
 from recordmill.pipelines.run.lock import abandoning, lock_target
 from recordmill.pipelines.run.run_record import (
     PUBLISHED,
@@ -44,6 +36,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked
 from recordmill.schemas.plan import SplitRanges
@@ -55,7 +48,15 @@ from recordmill.transforms.functional.rows.columns import (
     resolve_sources,
     typed_columns,
 )
-from recordmill.transforms.functional.sources.tables_beside_images import is_metadata
+from recordmill.transforms.inputs.beside_images import is_metadata
+from recordmill.transforms.inputs.first_rows import first_rejects, first_rows_error
+from recordmill.transforms.inputs.input_tables import (
+    InputTables,
+    check_join_columns,
+    probe_labels,
+    probe_tables,
+    with_labels,
+)
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
@@ -268,7 +269,7 @@ def _check_first_rows(job: Conversion) -> None:
     Raises RejectBudgetExceeded if they are.
     """
     schema, files = job.analyzer.schema, job.tables.files
-    is_table = all(file.format in TABLES for file in files)
+    is_table = all(INPUT_FORMATS[file.format].is_table for file in files)
     # Joined rows, staged images and the members of archives are known only to the run.
     if job.labels or job.stages_images or not schema.has_image or not is_table:
         return

@@ -17,7 +17,6 @@ from apache_beam.utils.shared import Shared
 
 from recordmill.pipelines.convert import make_analyzer
 from recordmill.pipelines.graph import Conversion, Reading, projection_of, write_dataset
-from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, read_record
@@ -36,6 +35,7 @@ from recordmill.transforms.functional.rows.identities import reject_row
 from recordmill.transforms.functional.rows.labels import with_background
 from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.functional.sources.dicts import row_of_dict
+from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.read_rows import ReadDicts
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.storage.files import is_local
@@ -240,7 +240,9 @@ class WriteDataset(beam.PTransform):
             return pipeline | "Skipped" >> beam.Create([_published(config.directory)])
         job = Conversion(
             config,
-            InputTables((), (), True, {}, frozenset({config.column(self._schema.image.column)})),
+            InputTables(
+                (), has_rows=True, embedded=frozenset({config.column(self._schema.image.column)})
+            ),
             None,
             make_analyzer(config, self._schema, binding, open_base(config)),
             context,

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, PCollection
 
-from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.publish import publish
 from recordmill.pipelines.run.lock import Lock
 from recordmill.pipelines.run.run_record import RunContext
@@ -39,14 +38,15 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.columns import needed_columns, required_columns
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.image_findings import FindImageIssues
+from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
 from recordmill.transforms.read_assigned import AssignedInput, ReadAssigned
 from recordmill.transforms.read_rows import (
     BindRows,
+    ListedParts,
     ListSources,
     ReadOutcome,
     ReadRows,
-    SourceSplits,
 )
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.sample_rows import FindSample, SampleRows
@@ -90,9 +90,9 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
 class Reading(NamedTuple):
     """The rows of a conversion."""
 
-    # The rows, the rejects and the skipped inputs; or the splits of the tables, to be read where
+    # The rows, the rejects and the skipped inputs; or the parts of the tables, to be read where
     # rows are assigned.
-    read: ReadOutcome | SourceSplits
+    read: ReadOutcome | ListedParts
     # The same rows for the analyze pass, which may come from a separate read; or their analyses, if
     # they were analyzed there.
     analyzed: PCollection[RowBatch] | PCollection[Analysis]
@@ -176,7 +176,7 @@ def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], A
     read, analyzer, config = reading.read, job.analyzer, job.config
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
     settings = (plan, analyzer.ranges, config.seed, analyzer.base)
-    if isinstance(read, SourceSplits):
+    if isinstance(read, ListedParts):
         projection = projection_of(analyzer.schema, config)
         reader = ReadAssigned(projection, reading.staging, analyzer.binding, *settings)
         return plan, read | "ReadTables" >> reader
@@ -213,7 +213,7 @@ def _drop_duplicates(
 def _keep_together(reading: Reading, job: Conversion) -> Reading:
     """Adds the comparison of all images; returns the rows with their clusters, if asked for."""
     read, analyzed, all_rows = reading.read, reading.analyzed, reading.all_rows
-    if job.config.near_duplicates != "keep_together" or isinstance(read, SourceSplits):
+    if job.config.near_duplicates != "keep_together" or isinstance(read, ListedParts):
         return reading
     # Only the rows of the first read have embedded images, in staging files.
     compared = read.good if job.stages_images else analyzed
@@ -248,7 +248,7 @@ def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
     return _with_unused_images(reading, job) if job.config.list_unused_images else reading
 
 
-def _read_tables(listed: SourceSplits, job: Conversion, staging: str) -> Reading:
+def _read_tables(listed: ListedParts, job: Conversion, staging: str) -> Reading:
     """Reads the tables twice: that is cheaper than holding all rows between two stages."""
     config, projection = job.config, projection_of(job.analyzer.schema, job.config)
     if config.sample is not None:
@@ -270,7 +270,7 @@ def _read_tables(listed: SourceSplits, job: Conversion, staging: str) -> Reading
 
 
 def _read_joined(
-    listed: SourceSplits, labels: InputTables, job: Conversion, staging: str
+    listed: ListedParts, labels: InputTables, job: Conversion, staging: str
 ) -> Reading:
     """Reads the tables and their labels.
 
@@ -278,7 +278,7 @@ def _read_joined(
     """
     projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_columns
     read = listed | "ReadTables" >> ReadRows(projection, staging)
-    listed_labels = listed.splits.pipeline | "ListLabels" >> ListSources(labels.files)
+    listed_labels = listed.parts.pipeline | "ListLabels" >> ListSources(labels.files)
     columns = Projection(projection.columns)
     read_labels = listed_labels | "ReadLabels" >> ReadRows(columns, counted=False)
     joined = read | "JoinLabels" >> JoinLabels(read_labels, on or ("", ""), projection.image)

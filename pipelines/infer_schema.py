@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from recordmill.pipelines.input_tables import InputTables, probe_tables
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -15,9 +14,8 @@ from recordmill.schemas.features import Origin, Schema
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
-from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
-from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.rows.columns import missing_column, resolve_sources
 from recordmill.transforms.functional.rows.image_paths import resolve_path
 from recordmill.transforms.functional.rows.infer_schema import (
@@ -27,10 +25,11 @@ from recordmill.transforms.functional.rows.infer_schema import (
     schema_name,
     schema_yaml,
 )
-from recordmill.transforms.functional.sources.batches import BYTES, PATH
+from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.values.typed import single_value
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.workers.sandbox import examine_in_subprocess
 
 _SAMPLED_ROWS = 10_000
@@ -89,15 +88,12 @@ def infer_schema(
 def _rows(tables: InputTables) -> Iterator[Row]:
     projection = Projection(tables.columns)
     for file in tables.files:
-        source = FORMATS[file.format]
-        for split in source.split(file):
-            if isinstance(split, SourceSplit):
-                for found in one_by_one(source.read(split, projection)):
-                    if isinstance(found, Row):
-                        yield _with_images(found, tables.embedded)
-                    elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
-                        lost = lost_rows_message([(masked_source(found.source), found.detail)])
-                        raise UsageError(f"--infer: {lost}")
+        for found in FORMATS[file.format].rows(file, projection):
+            if isinstance(found, Row):
+                yield _with_images(found, tables.embedded)
+            elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
+                lost = lost_rows_message([(masked_source(found.source), found.detail)])
+                raise UsageError(f"--infer: {lost}")
 
 
 def _with_images(row: Row, columns: Iterable[str]) -> Row:

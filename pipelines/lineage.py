@@ -24,11 +24,11 @@ from recordmill.pipelines.run.run_record import (
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.errors import Interrupted, UsageError
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import file_size
-from recordmill.transforms.storage.formats import FORMATS
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -164,4 +164,6 @@ def _sizes(files: Sequence[TableFile]) -> list[int | None]:
     """Returns the sizes of tables; None for folders, and for too many files to ask for each."""
     if len(files) > _MOST_FILES:
         return [None] * len(files)
-    return [None if FORMATS[file.format].is_folder else file_size(file.path) for file in files]
+    return [
+        None if INPUT_FORMATS[file.format].is_folder else file_size(file.path) for file in files
+    ]

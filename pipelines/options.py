@@ -13,23 +13,22 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import BaseModel, ValidationError
 
 from recordmill.pipelines.engines.runners import resolve_options
-from recordmill.pipelines.first_rows import has_other_form, missing_suffix
-from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, some
+from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import Properties, options_of, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.labels import is_class_name
+from recordmill.transforms.inputs.first_rows import has_other_form, missing_suffix
+from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
-
-_TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
@@ -106,7 +105,7 @@ def with_implied_options(
 def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
     """Yields a warning if tables have a column of splits that nothing reads."""
     columns = [name for name in tables.columns if name.casefold() == SPLIT]
-    are_tables = all(file.format in _TABLES for file in tables.files)
+    are_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
     if columns and are_tables and not tables.splits and options.get("split_column") is None:
         yield Finding(
             kind="unused_splits",

@@ -7,10 +7,11 @@ import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib import metadata
-from typing import Any, NamedTuple, NoReturn, cast, get_args
+from typing import Any, NamedTuple, NoReturn, cast
 
-from recordmill.schemas.config import GROUPS, ConvertConfig, InputFormat, SchemaOverrides
+from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
+from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.option import DeclaredOption, options_of
 
 # Shells for which `recordmill completion` prints a script.
@@ -252,7 +253,7 @@ def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--infer", metavar="TABLE", help="print a schema for a table, as YAML")
     parser.add_argument("--image_root", metavar="DIR", help="for --infer: base of relative paths")
     parser.add_argument(
-        "--input_format", default="auto", choices=get_args(InputFormat), help="for --infer"
+        "--input_format", default="auto", choices=("auto", *INPUT_FORMATS), help="for --infer"
     )
     parser.add_argument(
         "--columns", metavar="S=T,…", help="for --infer: image=COLUMN, label=COLUMN"

@@ -10,13 +10,13 @@ from typing import Any
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.shard_format import DAMAGED_STREAM
+from recordmill.transforms.functional.records.compression import decompressed
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import (
     FrameError,
     frame_start,
     read_frames,
 )
-from recordmill.transforms.storage.compression import decompressed
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
 from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
 from recordmill.transforms.storage.published import newest_version

@@ -22,6 +22,7 @@ from pydantic import (
 from recordmill.schemas import layout
 from recordmill.schemas.features import Schema
 from recordmill.schemas.image_quality import ISSUES
+from recordmill.schemas.input_formats import FormatName
 from recordmill.schemas.option import (
     MAX_SAMPLE_ROWS,
     MAX_SHARDS,
@@ -57,20 +58,6 @@ FORMAT_VERSION = 2
 
 _LICENSE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
-InputFormat = Literal[
-    "auto",
-    "csv",
-    "tsv",
-    "jsonl",
-    "parquet",
-    "arrow",
-    "folder",
-    "tar",
-    "tfrecord",
-    "coco",
-    "voc",
-    "yolo",
-]
 Decode = Literal["full", "header"]
 Verify = Literal["parse", "decode"]
 SplitMethod = Literal["hash", "exact", "stratified"]
@@ -116,7 +103,7 @@ class ConvertConfig(BaseModel):
         min_length=1,
         validation_alias="input",
     )
-    input_format: InputFormat = _input(
+    input_format: FormatName = _input(
         "auto", SOURCE, "", "format of the input; auto detects it by name and content"
     )
     delimiter: Delimiter | None = _input(

@@ -1,14 +1,15 @@
-"""Sources of rows: their files, splits and probes, and the projection of their columns."""
+"""Sources of rows: their files, parts and probes, and the projection of their columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.plan import TableSnapshot
 
 _Options = TypeVar("_Options")
 
@@ -35,7 +36,7 @@ class TableFile:
     """An input file, or an input folder for formats that are folders."""
 
     path: str  # its path, which is the source of its rows, and the base of relative image paths
-    format: str  # one of `recordmill.transforms.storage.formats.FORMATS`
+    format: str  # one of `recordmill.schemas.input_formats.INPUT_FORMATS`
     gzipped: bool = False
     size: int | None = None  # size in bytes, if byte ranges can be read; None otherwise
     partition: Partition = ()  # columns of the table that its folders state, or its name
@@ -53,8 +54,17 @@ class TableFile:
         return self.options
 
 
+class Sources(NamedTuple):
+    """What a path was recognized as: its files or folders, to be read in their formats."""
+
+    files: tuple[TableFile, ...]
+    text: str = ""  # a description for users; "" for plain class folders
+    snapshot: TableSnapshot | None = None
+    findings: tuple[Finding, ...] = ()
+
+
 @dataclass(frozen=True)
-class SourceSplit:
+class Part:
     """The unit that one worker reads: a file or a part of one, or some files of a folder."""
 
     file: TableFile  # the file or folder
@@ -72,7 +82,6 @@ class Projection:
     """The columns, and the images, that a reader returns."""
 
     columns: tuple[str, ...] | None = None  # the columns to keep, or None for all
-    required: tuple[str, ...] = ()  # those that a row without columns of a table must have
     image: str = ""  # the image column, or "" to read no images
     # Whether to read the bytes of embedded images; the analyze pass needs only their sizes, and an
     # estimate will do.
@@ -84,6 +93,7 @@ class Projection:
     # The columns with class labels, whose names are read where the source has ids.
     labels: frozenset[str] = frozenset()
     drops_boxes: bool = False  # whether an annotation without a valid box loses only its box
+    required: tuple[str, ...] = ()  # those that a row without columns of a table must have
 
     def has(self, column: str) -> bool:
         """Returns whether a column is projected."""

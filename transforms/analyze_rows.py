@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan, SplitRanges
-from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.elements import displayed
 from recordmill.transforms.find_splits import FindSplits
 from recordmill.transforms.functional.rows.analysis import (
@@ -39,7 +39,7 @@ from recordmill.transforms.functional.rows.planning import (
     needs_sizes,
 )
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
-from recordmill.transforms.read_rows import SourceSplits, read_split, with_limits
+from recordmill.transforms.read_rows import ListedParts, read_part, with_limits
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.writer_processes import prepare as prepare_writers
@@ -56,7 +56,7 @@ _WRITER_SAMPLE = 16
 
 @dataclass(eq=False)
 class AnalyzeSplits(beam.PTransform):
-    """Reads and analyzes rows, where only their analysis is needed: SourceSplits → Analyses.
+    """Reads and analyzes rows, where only their analysis is needed: ListedParts → Analyses.
 
     In the in-process runner, writer processes do it if there are some.
     """
@@ -64,27 +64,27 @@ class AnalyzeSplits(beam.PTransform):
     analyzer: Analyzer  # the schema, column mapping and options
     projection: Projection
 
-    def expand(self, listed: SourceSplits) -> PCollection[Analysis]:
-        """Adds the analysis; one split is one unit of work, and gives one analysis."""
+    def expand(self, listed: ListedParts) -> PCollection[Analysis]:
+        """Adds the analysis; one part is one unit of work, and gives one analysis."""
         analyze = beam.ParDo(_AnalyzeSplit(self.analyzer, self.projection))
         return (
-            listed.splits
-            | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
+            listed.parts
+            | "SpreadParts" >> beam.Reshuffle()  # Part
             | "ReadAndAnalyze" >> analyze.with_output_types(Analysis)
         )
 
 
 @dataclass(frozen=True, eq=False)
 class AnalysisTask:
-    """What all splits of a source have in common."""
+    """What all parts of a source have in common."""
 
     analyzer: Analyzer  # the schema, column mapping and options
     projection: Projection  # the columns that a conversion needs, and the limits
 
-    def run(self, split: SourceSplit, _: Pools) -> Iterator[Analysis]:
-        """Yields the analysis of a split, without rows that cannot be read."""
+    def run(self, part: Part, _: Pools) -> Iterator[Analysis]:
+        """Yields the analysis of a part, without rows that cannot be read."""
         analysis = Analysis()
-        for rows in read_split(split, self.projection, "", counted=False):
+        for rows in read_part(part, self.projection, "", counted=False):
             if isinstance(rows, RowBatch):
                 _add_rows(analysis, rows, self.analyzer)
         yield analysis
@@ -97,7 +97,7 @@ def _add_rows(analysis: Analysis, rows: RowBatch, analyzer: Analyzer) -> None:
 
 
 class _AnalyzeSplit(TaskDoFn):
-    """Analyzes one split per element, in this process or a writer process."""
+    """Analyzes one part per element, in this process or a writer process."""
 
     def __init__(self, analyzer: Analyzer, projection: Projection) -> None:
         super().__init__()
@@ -107,8 +107,8 @@ class _AnalyzeSplit(TaskDoFn):
         super().setup()
         self._task = AnalysisTask(self._analyzer, with_limits(self._projection, staging=""))
 
-    def process(self, split: SourceSplit) -> Iterator[Analysis]:
-        return self.run_on_split(self._task, split, self._analyzer.base)
+    def process(self, part: Part) -> Iterator[Analysis]:
+        return self.run_on_part(self._task, part, self._analyzer.base)
 
 
 @dataclass(eq=False)

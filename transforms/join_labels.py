@@ -27,8 +27,8 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import files_of
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
+from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.read_rows import ReadOutcome
-from recordmill.transforms.storage.formats import FileTree
 
 _SKIPPED, _UNMATCHED_LABELS, _UNMATCHED_IMAGES = "skipped", "unmatched_labels", "unmatched_images"
 _ROWS, _LABELS = "rows", "labels"

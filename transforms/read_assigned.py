@@ -17,11 +17,11 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.assign_shards import assign
 from recordmill.transforms.elements import REJECTS, ShardId
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.read_rows import SKIPPED, SourceSplits, bound, read_split, with_limits
+from recordmill.transforms.read_rows import SKIPPED, ListedParts, bound, read_part, with_limits
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs
 from recordmill.transforms.task_dofn import TaskDoFn
@@ -49,7 +49,7 @@ class AssignedInput(NamedTuple):
 
 @dataclass(eq=False)
 class ReadAssigned(beam.PTransform):
-    """Reads, binds and assigns rows: SourceSplits → AssignedInput."""
+    """Reads, binds and assigns rows: ListedParts → AssignedInput."""
 
     projection: Projection
     staging: str  # the folder for embedded images; "" to read none
@@ -59,12 +59,12 @@ class ReadAssigned(beam.PTransform):
     seed: int  # the seed of the hashes that decide split, shard and order
     base: Base | None  # the base version, whose rows keep their shards; None if there is none
 
-    def expand(self, listed: SourceSplits) -> AssignedInput:
-        """Adds the reading; one split is one unit of work."""
+    def expand(self, listed: ListedParts) -> AssignedInput:
+        """Adds the reading; one part is one unit of work."""
         settings = (self.projection, self.staging, self.binding, self.ranges, self.seed, self.base)
         found = (
-            listed.splits
-            | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
+            listed.parts
+            | "SpreadParts" >> beam.Reshuffle()  # Part
             | "ReadAndAssign"
             >> beam.ParDo(_ReadAssigned(*settings), AsSingleton(self.plan))
             .with_output_types(_Assigned)
@@ -82,7 +82,7 @@ class ReadAssigned(beam.PTransform):
 
 @dataclass(frozen=True, eq=False)
 class AssignTask:
-    """What all splits of a source have in common."""
+    """What all parts of a source have in common."""
 
     projection: Projection  # the columns to keep, the image column and the limits
     staging: str  # the folder for embedded images; "" to read none
@@ -92,12 +92,12 @@ class AssignTask:
     base: Base | None  # the base version, whose rows keep their shards; None if there is none
     plan: Plan  # the resolved schema, and the number of shards
 
-    def run(self, split: SourceSplit, _: Pools) -> Iterator[_Assigned | TaggedOutput]:
-        """Yields the references of the rows of a split by shard, the rejects, and the counts."""
+    def run(self, part: Part, _: Pools) -> Iterator[_Assigned | TaggedOutput]:
+        """Yields the references of the rows of a part by shard, the rejects, and the counts."""
         # What a resolved binding keeps cannot be pickled.
         binding = replace(self.binding, resolved=self.plan.resolved)
         gathered, read, counts = GatheredRefs(), 0, Counter[str]()
-        for rows in read_split(split, self.projection, self.staging):
+        for rows in read_part(part, self.projection, self.staging):
             if isinstance(rows, TaggedOutput):
                 yield rows
                 continue
@@ -106,9 +106,9 @@ class AssignTask:
                 if isinstance(refs, TaggedOutput):
                     yield TaggedOutput(_UNASSIGNED, refs.value)
                     continue
-                for shard, part in assign(refs, self.plan, self.ranges, self.seed, self.base):
-                    counts[shard[0]] += len(part)
-                    gathered.add(shard, part)
+                for shard, found in assign(refs, self.plan, self.ranges, self.seed, self.base):
+                    counts[shard[0]] += len(found)
+                    gathered.add(shard, found)
             if gathered.are_many:
                 yield from gathered.take().items()
         yield from gathered.take().items()
@@ -117,7 +117,7 @@ class AssignTask:
 
 
 class _ReadAssigned(TaskDoFn):
-    """Reads and assigns the rows of one split per element, in this process or a writer process."""
+    """Reads and assigns the rows of one part per element, in this process or a writer process."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class _ReadAssigned(TaskDoFn):
         self._others = binding, ranges, seed, base
         self._task: AssignTask | None = None
 
-    def process(self, split: SourceSplit, plan: Plan) -> Iterator[_Assigned | TaggedOutput]:
+    def process(self, part: Part, plan: Plan) -> Iterator[_Assigned | TaggedOutput]:
         if self._task is None or self._task.plan is not plan:
             projection = with_limits(self._projection, self._staging)
             self._task = AssignTask(projection, self._staging, *self._others, plan)
-        return self.run_on_split(self._task, split, self._task.base)
+        return self.run_on_part(self._task, part, self._task.base)

@@ -20,7 +20,7 @@ from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.elements import REJECTS, Outcome, rejected
 from recordmill.transforms.functional.rows.batches import (
     BATCH_BYTES,
@@ -44,8 +44,8 @@ from recordmill.transforms.functional.sources.text_ranges import (
     range_bytes_of,
 )
 from recordmill.transforms.functional.values.typed import size_of_values
+from recordmill.transforms.inputs.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.files import is_local, make_folders
-from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.stores.options import max_image_bytes
 from recordmill.transforms.workers.progress import advance
 
@@ -55,14 +55,14 @@ SKIPPED = "skipped"
 # Bytes of SHA-256 by which a fingerprint identifies a staged image.
 _HASH_BYTES = 16
 
-_Scanned: TypeAlias = tuple[SourceSplit, RangeScan | None]
+_Scanned: TypeAlias = tuple[Part, RangeScan | None]
 
 
-class SourceSplits(NamedTuple):
-    """The splits of all sources."""
+class ListedParts(NamedTuple):
+    """The parts of all sources."""
 
     # Units of reading: a file, a row group, or some files of a folder.
-    splits: PCollection[SourceSplit]
+    parts: PCollection[Part]
     rejects: PCollection[Reject]  # files and folders that cannot be listed
     # (kind, skipped inputs); a kind can occur several times.
     skipped: PCollection[tuple[str, SkippedInput]]
@@ -80,7 +80,7 @@ class ReadOutcome(NamedTuple):
 
 @dataclass(eq=False)
 class ListSources(beam.PTransform):
-    """Splits sources into units of reading: pipeline → SourceSplits.
+    """Splits sources into parts, the units of reading: pipeline → ListedParts.
 
     Walks folders, reads Parquet footers and scans large text tables once, even if the rows are read
     twice.
@@ -91,7 +91,7 @@ class ListSources(beam.PTransform):
     # table.
     range_bytes: int | None = None
 
-    def expand(self, root: beam.Pipeline) -> SourceSplits:
+    def expand(self, root: beam.Pipeline) -> ListedParts:
         """Adds the listing; one file or folder is one unit of work."""
         limit = self.range_bytes or LARGE_BYTES
         small = [file for file in self.files if not is_large(file, limit)]
@@ -99,36 +99,36 @@ class ListSources(beam.PTransform):
         listed = (
             root
             | "Sources" >> beam.Create(small)
-            | "Split" >> beam.FlatMap(_splits_tagged).with_outputs(REJECTS, SKIPPED, main="splits")
+            | "Parts" >> beam.FlatMap(_parts_tagged).with_outputs(REJECTS, SKIPPED, main="parts")
         )
-        splits = listed.splits
+        parts = listed.parts
         if large:
-            ranges = root | "LargeTables" >> beam.Create(large) | SplitText(self.range_bytes)
-            splits = (splits, ranges) | "AllSplits" >> beam.Flatten()
-        return SourceSplits(splits, listed[REJECTS], listed[SKIPPED])
+            ranges = root | "LargeTables" >> beam.Create(large) | CutText(self.range_bytes)
+            parts = (parts, ranges) | "AllParts" >> beam.Flatten()
+        return ListedParts(parts, listed[REJECTS], listed[SKIPPED])
 
 
 @dataclass(eq=False)
-class SplitText(beam.PTransform):
-    """Splits large text tables: PCollection[TableFile] → PCollection[SourceSplit]."""
+class CutText(beam.PTransform):
+    """Splits large text tables: PCollection[TableFile] → PCollection[Part]."""
 
     range_bytes: int | None  # the size of a byte range; None to choose it by the size of the table
 
-    def expand(self, files: PCollection[TableFile]) -> PCollection[SourceSplit]:
+    def expand(self, files: PCollection[TableFile]) -> PCollection[Part]:
         """Adds the scan; one range is one unit of work; one worker joins the scans of a file."""
         return (
             files
             | "CutText" >> beam.FlatMap(_cut, self.range_bytes)
-            | "SpreadRanges" >> beam.Reshuffle()  # SourceSplit
+            | "SpreadRanges" >> beam.Reshuffle()  # Part
             | "ScanRanges" >> beam.Map(_scanned).with_output_types(tuple[str, _Scanned])
-            | "RangesOfFile" >> beam.GroupByKey()  # (path, [(SourceSplit, RangeScan)])
+            | "RangesOfFile" >> beam.GroupByKey()  # (path, [(Part, RangeScan)])
             | "AlignRanges" >> beam.FlatMap(_aligned)
         )
 
 
 @dataclass(eq=False)
 class ReadRows(beam.PTransform):
-    """Reads every row of the sources: SourceSplits → ReadOutcome."""
+    """Reads every row of the sources: ListedParts → ReadOutcome."""
 
     projection: Projection
     # The folder below which embedded images are written to staging files; "" for the analyze pass,
@@ -139,16 +139,16 @@ class ReadRows(beam.PTransform):
     counted: bool = True
     sample: PCollection[Sampler] | None = None  # the sampler, one element; None to read all rows
 
-    def expand(self, listed: SourceSplits) -> ReadOutcome:
-        """Adds the reading; one split is one unit of work."""
+    def expand(self, listed: ListedParts) -> ReadOutcome:
+        """Adds the reading; one part is one unit of work."""
         sampler = AsSingleton(self.sample) if self.sample else None
         read = (
-            listed.splits
+            listed.parts
             # Distributes the row groups of one file over workers. Each of the two readers of a
             # table has its own reshuffle: otherwise, a runner would fuse them, and hold the rows of
             # one in memory.
-            | "SpreadSplits" >> beam.Reshuffle()  # SourceSplit
-            | "ReadSplits"
+            | "SpreadParts" >> beam.Reshuffle()  # Part
+            | "ReadParts"
             >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted, sampler)
             .with_output_types(RowBatch)
             .with_outputs(REJECTS, SKIPPED, main="rows")
@@ -160,40 +160,40 @@ class ReadRows(beam.PTransform):
         )
 
 
-def _cut(file: TableFile, range_bytes: int | None) -> list[SourceSplit]:
+def _cut(file: TableFile, range_bytes: int | None) -> list[Part]:
     return cut_text(file, range_bytes or range_bytes_of(file.size or 0))
 
 
-def _scanned(split: SourceSplit) -> tuple[str, _Scanned]:
-    return split.file.path, (split, scan_text(split))
+def _scanned(part: Part) -> tuple[str, _Scanned]:
+    return part.file.path, (part, scan_text(part))
 
 
-def _aligned(ranges: tuple[str, Iterable[_Scanned]]) -> list[SourceSplit]:
+def _aligned(ranges: tuple[str, Iterable[_Scanned]]) -> list[Part]:
     path, scanned = ranges
-    splits = align(scanned)
-    if splits[0].stop is None:
+    parts = align(scanned)
+    if parts[0].stop is None:
         logging.getLogger(__name__).warning(
             "%s: is read by one worker; expected UTF-8 and records of up to %d MiB. "
             "Check its encoding, and look for a quote that is not closed.",
             masked_url(path),
             MAX_RECORD_BYTES >> 20,
         )
-    return splits
+    return parts
 
 
-def _splits_tagged(file: TableFile) -> Iterator[SourceSplit | TaggedOutput]:
-    for split in FORMATS[file.format].split(file):
-        yield split if isinstance(split, SourceSplit) else _tagged(split)
+def _parts_tagged(file: TableFile) -> Iterator[Part | TaggedOutput]:
+    for part in FORMATS[file.format].parts(file):
+        yield part if isinstance(part, Part) else _tagged(part)
 
 
 def _read_tagged(
-    split: SourceSplit,
+    part: Part,
     projection: Projection,
     staging: str,
     counted: bool,
     sampler: Sampler | None,
 ) -> Iterator[RowBatch | TaggedOutput]:
-    return read_split(split, with_limits(projection, staging), staging, counted, sampler)
+    return read_part(part, with_limits(projection, staging), staging, counted, sampler)
 
 
 def with_limits(projection: Projection, staging: str) -> Projection:
@@ -204,23 +204,23 @@ def with_limits(projection: Projection, staging: str) -> Projection:
     return replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
 
 
-def read_split(
-    split: SourceSplit,
+def read_part(
+    part: Part,
     projection: Projection,
     staging: str,
     counted: bool = True,
     sampler: Sampler | None = None,
 ) -> Iterator[RowBatch | TaggedOutput]:
-    """Yields the rows of one split of a source, and rejects for rows that cannot be read.
+    """Yields the rows of one part of a source, and rejects for rows that cannot be read.
 
     `projection` is the columns to keep, the image column and the limits. `staging` is the folder
     for embedded images; "" to read none. `counted`: whether the progress counters include these
     rows. `sampler`: selects rows; None to read all.
     """
-    rows = FORMATS[split.file.format].read(split, projection)
+    rows = FORMATS[part.file.format].read(part, projection)
     # Sampled before they are staged: images of other rows are not copied.
     sampled = sampler.select(one_by_one(rows)) if sampler else rows
-    for found in tagged_batches(staged(sampled, _staging_file(staging))):
+    for found in tagged_batches(_staged(sampled, _staging_file(staging))):
         if counted:
             advance("read", len(found) if isinstance(found, RowBatch) else 1)
         yield found
@@ -259,7 +259,7 @@ def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
     )
 
 
-def staged(
+def _staged(
     rows: Iterator[RowBatch | Row | Embedded | Reject | SkippedInput], path: str
 ) -> Iterator[RowBatch | Row | Reject | SkippedInput]:
     """Yields rows with references in place of embedded images; holds one image in memory.
@@ -284,7 +284,7 @@ def staged(
 
 
 def _staging_file(directory: str) -> str:
-    """Returns the path of a new staging file for the images of one source split.
+    """Returns the path of a new staging file for the images of one part.
 
     The path is unique for each attempt, because an earlier attempt may still be writing.
     """

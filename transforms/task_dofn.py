@@ -13,7 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.tables import SourceSplit
+from recordmill.schemas.tables import Part
 from recordmill.transforms.elements import windowed
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.writer_processes import Answers, Task, WriterProcesses, readers
@@ -48,15 +48,15 @@ class TaskDoFn(beam.DoFn):
         run = partial(processes.run, what, task, *element)
         return self._answers.add(self._pools.waiting.submit(run), 3 * processes.number)
 
-    def run_on_split(self, task: Task, split: SourceSplit, base: Base | None) -> Iterator[Any]:
-        """Yields the results of a task on a split, or those of earlier splits.
+    def run_on_part(self, task: Task, part: Part, base: Base | None) -> Iterator[Any]:
+        """Yields the results of a task on a part, or those of earlier parts.
 
         `base` is the base version; None if there is none.
         """
-        path = split.file.path
+        path = part.file.path
         # Writer processes have no options of stores; each would hold the keys of a base version.
         processes = readers() if is_local(path) and base is None else None
-        return self.run(processes, f"the process that reads {masked_url(path)}", task, split)
+        return self.run(processes, f"the process that reads {masked_url(path)}", task, part)
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         """Yields the results of the last elements."""

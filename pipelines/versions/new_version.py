@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from recordmill.pipelines.engines.runners import runner_name
 from recordmill.pipelines.graph import Conversion, RowsOfShards, publish_rows
-from recordmill.pipelines.input_tables import InputTables
 from recordmill.pipelines.run.lock import lock_target
 from recordmill.pipelines.run.run_record import RunContext, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
@@ -37,6 +36,7 @@ from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.read_assigned import AssignedInput
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import exists
@@ -142,7 +142,7 @@ def run(
     locked = lock_target(config, context)
     if locked is None:  # the options have if_exists=fail, which raises instead
         raise UsageError(f"{config.directory}: is already published.")
-    job = Conversion(config, InputTables((), (), True, {}), None, analyzer, context, *locked)
+    job = Conversion(config, InputTables((), has_rows=True), None, analyzer, context, *locked)
 
     def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
         return publish_rows(_only_removals(root, base, selection), job, removed)

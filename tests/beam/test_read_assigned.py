@@ -13,7 +13,7 @@ from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.assign_shards import AssignShards
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.read_assigned import AssignedInput, ReadAssigned
-from recordmill.transforms.read_rows import BindRows, ListSources, ReadRows, SourceSplits
+from recordmill.transforms.read_rows import BindRows, ListedParts, ListSources, ReadRows
 from recordmill.transforms.shards.encoded_refs import joined
 from tests.beam.direct import as_tuples, config, direct_pipeline, plan, single
 
@@ -33,7 +33,7 @@ def tables(folder: Path) -> tuple[TableFile, ...]:
     return tuple(TableFile(str(folder / name), "csv") for name in ("a.csv", "b.csv"))
 
 
-def in_steps(listed: SourceSplits, plans: beam.PCollection[Any]) -> AssignedInput:
+def in_steps(listed: ListedParts, plans: beam.PCollection[Any]) -> AssignedInput:
     """Reads, binds and assigns the rows in steps of their own."""
     read = listed | ReadRows(PROJECTION)
     bound = read.good | BindRows(Binding.of(SETTINGS, SETTINGS.dataset_schema), plans)
@@ -43,7 +43,7 @@ def in_steps(listed: SourceSplits, plans: beam.PCollection[Any]) -> AssignedInpu
     return AssignedInput(assigned.rows, assigned.counts, *others)
 
 
-def in_one_step(listed: SourceSplits, plans: beam.PCollection[Any]) -> AssignedInput:
+def in_one_step(listed: ListedParts, plans: beam.PCollection[Any]) -> AssignedInput:
     """Reads and assigns the rows in one step, and decodes them."""
     binding = Binding.of(SETTINGS, SETTINGS.dataset_schema)
     settings = (binding, plans, RANGES, SETTINGS.seed, None)

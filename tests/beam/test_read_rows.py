@@ -16,12 +16,12 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.text_ranges import align
+from recordmill.transforms.inputs.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.read_rows import ListSources, ReadRows, _batched_rows
-from recordmill.transforms.storage.formats import FORMATS, cut_text, scan_text
 from tests.beam.direct import as_tuples, direct_pipeline, flat
 
 ALL = Projection()
@@ -121,18 +121,18 @@ def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.Monke
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1, 2, 3]}), path, row_group_size=2)
     listed: list[str] = []
-    split = parquet.split
+    parts = parquet.parts
 
-    def counted(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
+    def counted(stream: BinaryIO, file: TableFile) -> Iterator[Part]:
         listed.append(file.path)
-        return split(stream, file)
+        return parts(stream, file)
 
-    monkeypatch.setattr(parquet, "split", counted)
+    monkeypatch.setattr(parquet, "parts", counted)
     rows = [Row({"x": n}, path, n) for n in (1, 2, 3)]
     with direct_pipeline() as p:
-        splits = p | ListSources((TableFile(path, "parquet"),))
+        found = p | ListSources((TableFile(path, "parquet"),))
         for name in ("Once", "Again"):
-            read = splits | name >> ReadRows(Projection())
+            read = found | name >> ReadRows(Projection())
             assert_that(flat(read.good, f"{name}Flat"), equal_to(rows), label=f"{name}Rows")
     assert listed == [path]
 
@@ -147,12 +147,12 @@ def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
         "d.tsv": "n\n1\n",
     }
     files = tuple(written(tmp_path / name, text) for name, text in tables.items())
-    read = (FORMATS[file.format].read(SourceSplit(file), ALL) for file in files)
+    read = (FORMATS[file.format].read(Part(file), ALL) for file in files)
     whole = list(one_by_one(chain.from_iterable(read)))
     with direct_pipeline() as p:
         listed = p | ListSources(files, range_bytes=50)
         read = listed | ReadRows(ALL)
-        starts = listed.splits | beam.Map(lambda split: (split.file.path, split.stop is None))
+        starts = listed.parts | beam.Map(lambda part: (part.file.path, part.stop is None))
         counted = starts | beam.combiners.Count.PerElement()
         counts = {"csv": 11, "jsonl": 6, "unclosed": 1, "small": 1}
         expected = [
@@ -168,7 +168,7 @@ def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
 
 def test_ranges_of_a_table_that_has_changed_are_lost_rows(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "n\n" + "12345\n" * 10)
-    first, second = align((split, scan_text(split)) for split in cut_text(file, 40))
+    first, second = align((part, scan_text(part)) for part in cut_text(file, 40))
     assert (first.stop, second.first) == (44, 9)
     (rows,) = FORMATS["csv"].read(second, ALL)
     assert rows == [Row({"n": "12345"}, file.path, n, is_text=True) for n in (9, 10, 11)]
@@ -198,7 +198,7 @@ def test_a_table_that_cannot_be_split_is_read_by_one_worker(
     file = TableFile(str(path), "csv", size=path.stat().st_size)
     with direct_pipeline() as p:
         listed = p | ListSources((file,), range_bytes=10)
-        assert_that(listed.splits, equal_to([SourceSplit(file)]))
+        assert_that(listed.parts, equal_to([Part(file)]))
         rows = [Row({"n": "1"}, str(path), n, is_text=True) for n in range(2, 12)]
         assert_that(flat((listed | ReadRows(ALL)).good), equal_to(rows), label="Rows")
     assert [

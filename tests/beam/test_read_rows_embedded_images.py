@@ -10,7 +10,7 @@ import pytest
 from recordmill.schemas import layout
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.read_rows import _staging_file, staged
+from recordmill.transforms.read_rows import _staged, _staging_file
 
 PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
 REJECT = Reject.of_malformed_row("t.parquet", 4, "why")
@@ -27,7 +27,7 @@ def location(path: str, start: int, stop: int, data: bytes) -> Location:
 
 def test_images_become_byte_ranges_and_other_elements_pass(tmp_path: Path) -> None:
     path = str(tmp_path / layout.STAGING / "1.images")
-    found = list(staged(iter(rows(b"first", b"", b"third")), path))
+    found = list(_staged(iter(rows(b"first", b"", b"third")), path))
     assert found == [
         Row({}, "t.parquet", 1, image=location(path, 0, 5, b"first")),
         Row({}, "t.parquet", 2, image=location(path, 5, 5, b"")),
@@ -39,15 +39,15 @@ def test_images_become_byte_ranges_and_other_elements_pass(tmp_path: Path) -> No
 
 
 def test_no_file_is_created_without_embedded_images(tmp_path: Path) -> None:
-    assert list(staged(iter([PLAIN]), str(tmp_path / "s" / "1"))) == [PLAIN]
+    assert list(_staged(iter([PLAIN]), str(tmp_path / "s" / "1"))) == [PLAIN]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_concurrent_attempts_do_not_mix_their_images(tmp_path: Path) -> None:
     """The table is replaced between two attempts, by one with images of the same lengths."""
-    slow = staged(iter(rows(b"old 1", b"old 2")), _staging_file(str(tmp_path)))
+    slow = _staged(iter(rows(b"old 1", b"old 2")), _staging_file(str(tmp_path)))
     found = {0: next(slow)}
-    fast = list(staged(iter(rows(b"new 1", b"new 2")), _staging_file(str(tmp_path))))
+    fast = list(_staged(iter(rows(b"new 1", b"new 2")), _staging_file(str(tmp_path))))
     found[1] = next(slow)
     list(slow)
     read = [Path(row.image.uri).read_bytes()[slice(*row.image[1:3])] for row in fast[:2]]
@@ -61,8 +61,8 @@ def test_a_failed_attempt_leaves_no_file(tmp_path: Path) -> None:
         raise OSError("the worker's disk is gone")
 
     with pytest.raises(OSError, match="disk is gone"):
-        list(staged(failing(), str(tmp_path / "1.images")))
-    abandoned = staged(iter(rows(b"first", b"second")), str(tmp_path / "2.images"))
+        list(_staged(failing(), str(tmp_path / "1.images")))
+    abandoned = _staged(iter(rows(b"first", b"second")), str(tmp_path / "2.images"))
     next(abandoned)
     abandoned.close()
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.inputs.formats import FORMATS
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
 from tests.end_to_end.tables import write_table
@@ -76,8 +76,8 @@ def dataset(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_table_format_preserves_every_name(suffix: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / f"t.{suffix}", [{"image": name} for name in NAMES])
     file = TableFile(str(table), suffix)
-    splits = FORMATS[suffix].split(file)
-    read = (FORMATS[suffix].read(split, Projection(("image",))) for split in splits)
+    parts = FORMATS[suffix].parts(file)
+    read = (FORMATS[suffix].read(part, Projection(("image",))) for part in parts)
     rows = list(one_by_one(chain.from_iterable(read)))
     assert [row.values["image"] for row in rows] == NAMES
 

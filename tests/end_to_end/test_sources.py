@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms.functional.sources.tree import NO_IMAGE
-from recordmill.transforms.storage.formats import HIDDEN
+from recordmill.transforms.inputs.file_tree import HIDDEN
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.end_to_end.sources import ANNOTATED, CAPTIONED, LABELS, SINGLE_LABEL, Shot, shots

@@ -106,9 +106,10 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "tar", "gnu", _tar(tarfile.GNU_FORMAT)
     yield "tfrecord", "examples", _records()
     yield "coco", "instances", _coco()
+    yield "folder", "text", b"notes"
     yield "voc", "one", _VOC
     yield "yolo", "boxes", b"0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2 0.3 0.1\n"
-    yield "yolo", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"
+    yield "yolo_yaml", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"
 
 
 def main() -> None:

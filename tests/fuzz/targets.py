@@ -1,6 +1,6 @@
 """Fuzz targets: each parses untrusted bytes, and may only raise documented exceptions.
 
-The `probe` of a reader may reject a source, which `pipelines.input_tables` reports; `read` must
+The `probe` of a reader may reject a source, which `inputs.input_tables` reports; `read` must
 return rows and rejects for any source that `probe` accepted.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
@@ -18,14 +18,13 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.codecs import examine
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import (
     delimited,
-    voc,
     yolo,
 )
 from recordmill.transforms.functional.sources.data_files import (
@@ -35,10 +34,11 @@ from recordmill.transforms.functional.sources.data_files import (
     with_names,
 )
 from recordmill.transforms.functional.sources.text_ranges import align, cut, is_large, scan
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.functional.sources.tree import Entries, parts_of
+from recordmill.transforms.inputs.formats import FORMATS
 
 REJECTED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
-"""Errors that `probe` may raise: see `recordmill.pipelines.input_tables._reading`."""
+"""Errors that `probe` may raise: see `recordmill.transforms.inputs.input_tables._reading`."""
 
 MAX_ROWS = 20_000
 _PROJECTIONS = (Projection(), Projection(columns=("image", "label"), image="image", pixels=True))
@@ -69,12 +69,12 @@ def _table(known: Any, format_: str, data_file: DataFile | None = None) -> Calla
     def fuzz(data: bytes) -> None:
         try:
             reader.probe(_stream(data), file)
-            splits = list(reader.split(_stream(data), file)) if hasattr(reader, "split") else []
+            parts = list(reader.parts(_stream(data), file)) if hasattr(reader, "parts") else []
         except REJECTED:
             return
-        for split in splits[:10] or [SourceSplit(file)]:
+        for part in parts[:10] or [Part(file)]:
             for projection in _PROJECTIONS:
-                _consume(reader.read(_stream(data), split, projection))
+                _consume(reader.read(_stream(data), part, projection))
 
     return fuzz
 
@@ -86,15 +86,15 @@ def csv_ranges(data: bytes) -> None:
     if not is_large(file, size):
         return
     ranges = list(cut(_stream(data), file, size))
-    splits = align((split, scan(_stream(data), split, block_bytes=16)) for split in ranges)
+    parts = align((part, scan(_stream(data), part, block_bytes=16)) for part in ranges)
     found = [
         row
-        for split in splits
+        for part in parts
         for row in one_by_one(
-            delimited.read(_stream(data[split.start : split.stop]), split, Projection())
+            delimited.read(_stream(data[part.start : part.stop]), part, Projection())
         )
     ]
-    assert found == list(one_by_one(delimited.read(_stream(data), SourceSplit(file), Projection())))
+    assert found == list(one_by_one(delimited.read(_stream(data), Part(file), Projection())))
 
 
 def _check_message(message: str) -> None:
@@ -119,32 +119,64 @@ def sniffing(data: bytes) -> None:
         _check_message(error.detail)
 
 
-def voc_annotation(data: bytes) -> None:
-    """One XML file."""
-    try:
-        voc.parse(data)
-    except RecordError as error:
-        _check_message(error.detail)
+class _Files:
+    """A `Tree` with an image and the annotations beside it, all of which have the same content."""
+
+    root = "t"
+
+    def __init__(self, data: bytes) -> None:
+        fixed = {"1.jpg": b"", "classes.txt": b"cat\ndog\n"}
+        self._content = {**fixed, **dict.fromkeys(("1.xml", "1.txt", "1.json"), data)}
+
+    def walk(self, folder: str = "") -> Iterator[str]:
+        return iter(self._content) if not folder else iter(())
+
+    def entries(self, name: str = "") -> Entries:
+        return Entries((), () if name else tuple(sorted(self._content)))
+
+    def path(self, name: str) -> str:
+        return f"t/{name}"
+
+    def open(self, name: str) -> BinaryIO:
+        return _stream(self._content[name])
+
+    def has(self, name: str) -> bool:
+        return name in self._content
+
+    def is_empty(self, name: str) -> bool:
+        return False
 
 
-def yolo_labels(data: bytes) -> None:
-    """One text of labels, and one data.yaml."""
+def _folder(known: Any, _: str) -> Callable[[bytes], None]:
+    """Returns the fuzz target of a format of folders: the content of an annotation file."""
+
+    def fuzz(data: bytes) -> None:
+        tree, reader = _Files(data), known.reader
+        try:
+            (file,) = reader.sources_in(tree).files
+            reader.probe(tree, file)
+        except REJECTED:
+            return
+        for part in getattr(reader, "parts", parts_of)(tree, file):
+            if isinstance(part, Part):
+                _consume(reader.read(tree, part, Projection()))
+
+    return fuzz
+
+
+def yolo_yaml(data: bytes) -> None:
+    """A data.yaml."""
     try:
-        yolo.parse(data.decode("utf-8-sig", "replace"), yolo.Classes({0: "cat", 1: "dog"}))
-    except RecordError as error:
-        _check_message(error.detail)
-    try:
-        yolo.parse_yaml(data, "data.yaml")
+        yolo._parse_yaml(data, "data.yaml")
     except UsageError as error:
         _check_message(str(error))
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    **{name: _table(known, name) for name, known in FORMATS.items() if not known.is_folder},
+    **{n: (_folder if f.declared.is_folder else _table)(f, n) for n, f in FORMATS.items()},
     "csv_ranges": csv_ranges,
     "data_file": _table(FORMATS["parquet"], "parquet", _data_file()),
     "schema": schema,
     "sniffing": sniffing,
-    "voc": voc_annotation,
-    "yolo": yolo_labels,
+    "yolo_yaml": yolo_yaml,
 }

@@ -18,7 +18,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan, ResolvedSchema, SplitRanges
 from recordmill.schemas.records import ImageRef, Items, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.schemas.yaml_files import parse_schema, preset
 from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
@@ -125,7 +125,7 @@ def run(name: str, columns: dict[str, Any], rows: list[Row]) -> None:
 
 
 def read_rows(*lines: str) -> list[Row]:
-    split = SourceSplit(TableFile("/d/t.jsonl", "jsonl"))
+    split = Part(TableFile("/d/t.jsonl", "jsonl"))
     found = json_lines.read(stream("\n".join(lines).encode()), split, Projection())
     return [row for row in found if isinstance(row, Row)]
 
@@ -212,9 +212,7 @@ def test_a_value_of_any_kind_in_any_field_of_coco(
     document = {kind: [entry, dict(entry)] for kind, entry in COCO_ENTRIES.items()}
     document[part][1][name] = "HERE"
     data_ = json.dumps(document).encode().replace(b'"HERE"', drawn.encode())
-    found = list(
-        coco.read(stream(data_), SourceSplit(TableFile("/d/c.json", "coco")), Projection())
-    )
+    found = list(coco.read(stream(data_), Part(TableFile("/d/c.json", "coco")), Projection()))
     assert all(isinstance(row, Row | Reject | SkippedInput) for row in found)
     for schema in ("boxes", "outlines"):
         columns = SCHEMAS[schema][1]
@@ -224,7 +222,7 @@ def test_a_value_of_any_kind_in_any_field_of_coco(
 @given(st.text() | st.lists(st.text("0123456789.einfa+- \n")).map(" ".join))
 def test_any_text_of_yolo_labels(text: str) -> None:
     try:
-        yolo.parse(text, yolo.Classes({0: "cat"}))
+        yolo._parse(text, yolo.Classes({0: "cat"}))
     except RecordError as error:
         assert error.detail  # noqa: PT017
 
@@ -237,6 +235,6 @@ def test_any_text_in_an_element_of_voc(text: str, tag: str) -> None:
         f"<difficult>0</difficult><bndbox>{box}</bndbox></object></annotation>"
     )
     try:
-        voc.parse(whole.replace(f"<{tag}>", f"<{tag}>{text}").encode("utf-8", "surrogatepass"))
+        voc._parse(whole.replace(f"<{tag}>", f"<{tag}>{text}").encode("utf-8", "surrogatepass"))
     except RecordError as error:
         assert error.detail  # noqa: PT017

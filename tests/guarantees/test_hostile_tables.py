@@ -17,7 +17,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
@@ -79,7 +79,7 @@ def test_a_cell_beyond_the_limit_is_one_reject_in_bounded_memory(quote: bytes) -
     head = b"image,label\na.jpg,cat\n" + quote
     table = endless(head, b"x" * 2**20, 64, quote + b",dog\nb.jpg,cat\n")
     tracemalloc.start()
-    found = outcomes(delimited.read(table, SourceSplit(CSV), Projection()))
+    found = outcomes(delimited.read(table, Part(CSV), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     why = f"malformed_row: the line is longer than {LIMIT:,} bytes. Check for a missing line break."
@@ -92,7 +92,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
     head = b'{"image": "a.jpg"}\n{"image": "'
     table = endless(head, b"x" * 2**20, 64, b'"}\n{"image": "b.jpg"}\n')
     tracemalloc.start()
-    found = outcomes(json_lines.read(table, SourceSplit(JSONL), Projection()))
+    found = outcomes(json_lines.read(table, Part(JSONL), Projection()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     why = f"malformed_row: the line is longer than {LIMIT:,} bytes. Check for a missing line break."
@@ -108,7 +108,7 @@ def test_lines_of_the_maximum_length_are_read(
     monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (32,))
     name = b"x" * (32 - len(breaks) + extra)
     data = breaks.join([b"image", name, b"b", name, b"c"])
-    found = outcomes(delimited.read(stream(data), SourceSplit(CSV), Projection()))
+    found = outcomes(delimited.read(stream(data), Part(CSV), Projection()))
     assert [line for line, _ in found] == [2, 3, 4, 5]
     assert found[1] == (3, "b")
     assert found[3] == (5, "c")
@@ -122,19 +122,17 @@ def test_many_columns_take_linear_time() -> None:
     began = time.perf_counter()
     found = delimited.probe(stream(header + b"a.jpg\n"), CSV)
     (row,) = one_by_one(
-        delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection(("image",)))
+        delimited.read(stream(header + b"a.jpg\n"), Part(CSV), Projection(("image",)))
     )
     assert (len(found.columns), row.values) == (200_001, {"image": "a.jpg"})
-    (row,) = one_by_one(delimited.read(stream(header + b"a.jpg\n"), SourceSplit(CSV), Projection()))
+    (row,) = one_by_one(delimited.read(stream(header + b"a.jpg\n"), Part(CSV), Projection()))
     assert row.values == {"image": "a.jpg"}
     with pytest.raises(UsageError, match="column 'c7' occurs twice"):
         delimited.probe(stream(header.strip() + b",c7\n"), CSV)
     document = json.dumps({"image": "a.jpg", **dict.fromkeys(names, 1)}).encode()
-    (row,) = json_lines.read(stream(document), SourceSplit(JSONL), Projection(("image",)))
+    (row,) = json_lines.read(stream(document), Part(JSONL), Projection(("image",)))
     assert row.values == {"image": "a.jpg"}
-    (reject,) = json_lines.read(
-        stream(document[:-1] + b', "c7": 1}'), SourceSplit(JSONL), Projection()
-    )
+    (reject,) = json_lines.read(stream(document[:-1] + b', "c7": 1}'), Part(JSONL), Projection())
     assert reject.detail == "not a JSON object: the name 'c7' occurs twice"
     assert time.perf_counter() - began < 120  # each held to all others, it would be hours
 
@@ -145,12 +143,10 @@ def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
     with pytest.raises(UsageError, match="got binary data"):
         json_lines.probe(stream(b'{"image": "a\0.jpg"}\n'), JSONL)
     late = b"image,label\n" + b"a.jpg,cat\n" * 1000 + b"b\0.jpg,dog\nc.jpg,cat\n"
-    found = outcomes(delimited.read(stream(late), SourceSplit(CSV), Projection()))
+    found = outcomes(delimited.read(stream(late), Part(CSV), Projection()))
     assert len(found) == 1002
     assert found[-1] == (1003, "c.jpg")
-    found = outcomes(
-        json_lines.read(stream(b'{"image": "a\\u0000"}\n'), SourceSplit(JSONL), Projection())
-    )
+    found = outcomes(json_lines.read(stream(b'{"image": "a\\u0000"}\n'), Part(JSONL), Projection()))
     assert found == [(1, "a\0")]  # a file of that name cannot be: read_error
 
 
@@ -159,7 +155,7 @@ def test_zero_bytes_are_rejected_at_the_head_and_a_value_below_it() -> None:
 def test_deeply_nested_json_is_one_reject(opening: bytes, depth: int) -> None:
     closing = b"]" if opening == b"[" else b"}"
     data = b'{"image":' + opening * depth + b"1" + closing * depth + b"}\n" + b'{"image": "b"}\n'
-    found = outcomes(json_lines.read(stream(data), SourceSplit(JSONL), Projection()))
+    found = outcomes(json_lines.read(stream(data), Part(JSONL), Projection()))
     assert found[0][1].startswith(
         "malformed_row: not a JSON object: nested too deeply: more than 64"
     )
@@ -167,9 +163,7 @@ def test_deeply_nested_json_is_one_reject(opening: bytes, depth: int) -> None:
 
 
 def test_a_number_of_a_million_digits_is_one_reject() -> None:
-    (reject,) = json_lines.read(
-        stream(b'{"n": ' + b"9" * 10**6 + b"}"), SourceSplit(JSONL), Projection()
-    )
+    (reject,) = json_lines.read(stream(b'{"n": ' + b"9" * 10**6 + b"}"), Part(JSONL), Projection())
     assert reject.detail.startswith("not a JSON object: Exceeds the limit")
 
 
@@ -200,7 +194,7 @@ def test_a_footer_that_claims_too_many_rows_is_rejected_quickly(tmp_path: Path) 
     table = lying_parquet(tmp_path / "t.parquet", {ROWS_OF_GROUP: many})
     try:
         parquet.probe(table, PARQUET)
-        found = list(parquet.read(table, SourceSplit(PARQUET, 0), Projection()))
+        found = list(parquet.read(table, Part(PARQUET, 0), Projection()))
     except (UsageError, OSError, pa.ArrowException) as error:
         told_at_once = str(error)
         assert_is_message(told_at_once)
@@ -234,10 +228,10 @@ def test_a_large_dictionary_value_is_not_copied_for_each_row(
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"image": column}), path, store_schema=False)  # read as plain values
     with path.open("rb") as file:
-        assert peak_of(parquet.read(file, SourceSplit(PARQUET, 0), projection)) < 96 * LIMIT
+        assert peak_of(parquet.read(file, Part(PARQUET, 0), projection)) < 96 * LIMIT
     with pa.ipc.new_file(tmp_path / "t.arrow", pa.schema([("image", column.type)])) as writer:
         writer.write_table(pa.table({"image": column}))
-    source = SourceSplit(TableFile(str(tmp_path / "t.arrow"), "arrow"))
+    source = Part(TableFile(str(tmp_path / "t.arrow"), "arrow"))
     with Path(source.file.path).open("rb") as file:
         assert peak_of(arrow.read(file, source, projection)) < 96 * LIMIT
 
@@ -245,9 +239,7 @@ def test_a_large_dictionary_value_is_not_copied_for_each_row(
 def test_a_record_that_claims_two_gib_takes_memory_for_its_actual_size() -> None:
     length = (2**31 - 1).to_bytes(8, "little")
     header = length + _masked_crc32c(length).to_bytes(4, "little")
-    found = tfrecord.read(
-        stream(header + b"x"), SourceSplit(TableFile("t", "tfrecord")), Projection()
-    )
+    found = tfrecord.read(stream(header + b"x"), Part(TableFile("t", "tfrecord")), Projection())
     assert peak_of(found) < 64 * LIMIT
 
 

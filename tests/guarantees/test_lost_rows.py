@@ -23,10 +23,10 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.inputs.formats import FORMATS
 
 ROWS = 12
 PROJECTION = Projection(("image", "label"), "image", pixels=True)
@@ -112,11 +112,11 @@ def outcome(path: Path, data: bytes) -> str | int:
     file = TableFile(str(path), name, path.suffix == ".gz")
     try:
         FORMATS[name].probe(file)
-        splits = [split for split in FORMATS[name].split(file) if isinstance(split, SourceSplit)]
-        read = (FORMATS[name].read(split, PROJECTION) for split in splits)
+        parts = [part for part in FORMATS[name].parts(file) if isinstance(part, Part)]
+        read = (FORMATS[name].read(part, PROJECTION) for part in parts)
         found = list(one_by_one(chain.from_iterable(read)))
     except (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException):
-        return REJECTED  # as `recordmill.pipelines.input_tables` does
+        return REJECTED  # as `recordmill.transforms.inputs.input_tables` does
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):
         return LOST
     rows = sum(not isinstance(row, SkippedInput) for row in found)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.input_tables import probe_labels, probe_tables
 from recordmill.pipelines.options import config_of, load_schema
 from recordmill.pipelines.record_files import _find_record_files
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.input_tables import probe_labels, probe_tables
 from recordmill.transforms.storage.files import open_binary, read_bytes
-from recordmill.transforms.storage.formats import FileTree
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.stores.options import use_options
 

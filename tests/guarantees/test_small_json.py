@@ -10,7 +10,7 @@ import pytest
 READ = """
 import io, resource, sys
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Projection, Part, TableFile
 from recordmill.transforms.functional.sources import coco, json_lines
 n = 1_000_000
 data = eval(sys.argv[1], {"n": n})[:n]
@@ -23,9 +23,9 @@ for reader, kind in ((coco, "coco"), (json_lines, "jsonl")):
         reader.probe(stream(), file)
     except UsageError:
         pass
-    for row in reader.read(stream(), SourceSplit(file), Projection(None, "image")):
+    for row in reader.read(stream(), Part(file), Projection(None, "image")):
         pass
-coco.first_image(stream())
+coco._first_image(stream())
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 

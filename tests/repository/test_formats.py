@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from recordmill.schemas.config import InputFormat
-from recordmill.transforms.storage.formats import FORMATS, format_of
+from recordmill.transforms.inputs.formats import FORMATS, Format, format_of
 from tests.end_to_end.sources import ANNOTATED, CAPTIONED, SINGLE_LABEL
 from tests.fuzz.targets import TARGETS
 
@@ -35,11 +33,10 @@ def _first_cells(page: str, header: str) -> Iterator[str]:
         yield from re.findall(r"`(\w+)`", row.split("|")[1])
 
 
-def test_the_option_accepts_every_format() -> None:
-    assert {"auto", *FORMATS} == set(get_args(InputFormat)), (
-        "Add the format to InputFormat in schemas/config.py, "
-        "then run python docs/options.py and python -m deploy.dataflow.metadata"
-    )
+@pytest.mark.parametrize("known", FORMATS.values(), ids=FORMATS)
+def test_the_module_of_a_format_has_its_functions(known: Format) -> None:
+    functions = {"probe", "read"} | ({"sources_in"} if known.declared.is_folder else set())
+    assert functions <= vars(known.reader).keys()
 
 
 def test_the_reference_lists_every_format() -> None:
@@ -51,8 +48,7 @@ def test_the_reference_lists_every_format() -> None:
 
 
 def test_every_format_has_a_fuzz_target_with_a_corpus() -> None:
-    # Folders of classes have no content that is parsed, only names.
-    assert set(FORMATS) - {"folder"} <= TARGETS.keys()
+    assert FORMATS.keys() <= TARGETS.keys()
     folders = {path.name for path in (ROOT / "tests/fuzz/corpus").iterdir() if any(path.iterdir())}
     assert folders == TARGETS.keys(), "Run python -m tests.fuzz.seeds"
 
@@ -64,5 +60,5 @@ def test_every_format_is_converted_with_every_schema() -> None:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_files_with_the_name_of_a_format_have_it(suffix: str) -> None:
-    if not FORMATS[suffix].is_folder and suffix != "coco":  # the suffix of COCO is json
+    if not FORMATS[suffix].declared.is_folder and suffix != "coco":  # the suffix of COCO is json
         assert format_of(f"x.{suffix}", b"") == suffix

@@ -16,7 +16,7 @@ from recordmill.schemas.layout import is_url, is_web, join
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.storage.compression import decompressed
+from recordmill.transforms.functional.records.compression import decompressed
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.local_store import LOCAL
 from recordmill.transforms.storage.stores.hdfs import HDFS, is_hdfs

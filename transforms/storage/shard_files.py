@@ -22,7 +22,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
-from recordmill.transforms.storage.compression import unpacker_in
+from recordmill.transforms.functional.records.compression import unpacker_in
 from recordmill.transforms.storage.local_files import open_regular
 
 if TYPE_CHECKING:

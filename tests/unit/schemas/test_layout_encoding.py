@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.input_tables import probe_labels
 from recordmill.pipelines.run.run_record import RunContext, _working_folder, finished_record
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.inputs.input_tables import probe_labels
 
 ODD = os.fsdecode(b"d\xff")
 

@@ -10,8 +10,8 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import (
     ABSENT,
     DeclaredClasses,
+    Part,
     Projection,
-    SourceSplit,
     TableFile,
     _field_of,
     _flat_values,
@@ -32,13 +32,11 @@ ROW = {
 def test_a_split_is_by_default_the_whole_file_from_its_first_row():
     file = TableFile("t.csv", "csv")
     assert file == TableFile("t.csv", "csv", gzipped=False)
-    assert SourceSplit(file) == SourceSplit(file, row_group=None, first=1)
+    assert Part(file) == Part(file, row_group=None, first=1)
 
 
 def test_splits_can_be_pickled_and_hashed():
-    splits = {
-        SourceSplit(TableFile("t.parquet", "parquet"), group, group * 10) for group in range(3)
-    }
+    splits = {Part(TableFile("t.parquet", "parquet"), group, group * 10) for group in range(3)}
     assert pickle.loads(pickle.dumps(splits)) == splits  # noqa: S301
     assert len(splits) == 3
 

@@ -10,7 +10,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import load_yaml, parse_schema
 from recordmill.transforms.functional.sources import yolo
 
-READERS = [lambda text, where: yolo.parse_yaml(text.encode("utf-8"), where), parse_schema]
+READERS = [lambda text, where: yolo._parse_yaml(text.encode("utf-8"), where), parse_schema]
 MERGES = "\n".join(
     ["a0: &a0 {k: v}"]
     + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 12)]

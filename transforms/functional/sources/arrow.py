@@ -17,18 +17,17 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.sources import batches
-from recordmill.transforms.functional.sources.arrow_messages import (
+from recordmill.transforms.functional.sources import arrays
+from recordmill.transforms.functional.sources.parquet import probe_of_schema
+from recordmill.transforms.functional.sources.stated_sizes import (
     CONTINUATION,
+    MAX_BYTES,
+    MAX_BYTES_PER_BYTE,
     SIGNATURE,
     first_too_large,
 )
-from recordmill.transforms.functional.sources.batches import BATCH_ROWS, rows_of, text_as_bytes
-from recordmill.transforms.functional.sources.nested_columns import select, selected
-from recordmill.transforms.functional.sources.parquet import probe_of_schema
-from recordmill.transforms.functional.sources.parquet_footer import MAX_BYTES, MAX_BYTES_PER_BYTE
 
 _FEATHER_1_SIGNATURE = b"FEA1"
 
@@ -56,31 +55,28 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     with _opened(stream, file) as table:
         schema = table.reader.schema
         first = next((batch for batch in _batches(table) if batch.num_rows), None)
-        classes = dict(batches.dictionaries(first)) if first is not None else {}
+        classes = dict(arrays.dictionaries(first)) if first is not None else {}
     found = probe_of_schema(schema, file, has_rows=first is not None)
     return replace(found, classes={**classes, **found.classes})
 
 
 def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
+    stream: BinaryIO, part: Part, projection: Projection
 ) -> Iterator[RowBatch | Row | Embedded | Reject]:
-    """Yields the rows in order, and after damage a `lost_rows` reject.
-
-    `projection` is the columns to keep, and how to read images.
-    """
+    """Yields the rows in order, and after damage a `lost_rows` reject."""
     line = 1
     try:
-        with _opened(stream, split.file) as table:
+        with _opened(stream, part.file) as table:
             for batch in _batches(table):
                 _check_values(batch)
-                for part in _parts(batch):
-                    for found in _rows(part, line, split, projection, table.mapped):
+                for rows in _slices(batch):
+                    for found in _rows(rows, line, part, projection, table.mapped):
                         yield found
                         line += len(found) if isinstance(found, RowBatch) else 1
             _check_end(table)
     except _DAMAGE as error:
         detail = f"the rest of the table cannot be read: {error}"
-        yield Reject.of_lost_rows(split.file.path, line, detail)
+        yield Reject.of_lost_rows(part.file.path, line, detail)
 
 
 class _Table(NamedTuple):
@@ -116,7 +112,7 @@ def _check_values(batch: pa.RecordBatch) -> None:
     """
     batch.validate()
     for column in batch.columns:
-        text_as_bytes(column).validate(full=True)
+        arrays.text_as_bytes(column).validate(full=True)
 
 
 def _check_end(table: _Table) -> None:
@@ -171,21 +167,23 @@ def _batches(table: _Table) -> Iterator[pa.RecordBatch]:
     raise pa.ArrowInvalid(why)
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a batch in parts whose values take a bounded amount of memory.
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a batch in slices whose values take a bounded amount of memory.
 
     Raises ArrowInvalid if its rows repeat long texts, which dictionaries and views have only once.
     """
     _check_texts(batch, max(MAX_BYTES, MAX_BYTES_PER_BYTE * batch.get_total_buffer_size()))
-    waiting = [batch.slice(i, BATCH_ROWS) for i in range(0, batch.num_rows, BATCH_ROWS)][::-1]
+    waiting = [
+        batch.slice(i, arrays.BATCH_ROWS) for i in range(0, batch.num_rows, arrays.BATCH_ROWS)
+    ][::-1]
     while waiting:
-        part = waiting.pop()
-        half = part.num_rows // 2
-        if half and _texts(part) > MAX_BYTES:
-            waiting += [part.slice(half), part.slice(0, half)]
+        rows = waiting.pop()
+        half = rows.num_rows // 2
+        if half and _texts(rows) > MAX_BYTES:
+            waiting += [rows.slice(half), rows.slice(0, half)]
         else:
-            _check_texts(part, MAX_BYTES)
-            yield part
+            _check_texts(rows, MAX_BYTES)
+            yield rows
 
 
 def _check_texts(batch: pa.RecordBatch, limit: int) -> None:
@@ -196,37 +194,35 @@ def _check_texts(batch: pa.RecordBatch, limit: int) -> None:
 
 def _texts(batch: pa.RecordBatch) -> int:
     # The values of a dictionary that is not within a list are converted once for all rows.
-    columns = [c for c in batch.columns if not batches.has_dictionary(c.type)]
-    return sum(map(batches.text_bytes, columns))
+    columns = [c for c in batch.columns if not arrays.has_dictionary(c.type)]
+    return sum(map(arrays.text_bytes, columns))
 
 
 def _rows(
     batch: pa.RecordBatch,
     line: int,
-    split: SourceSplit,
+    part: Part,
     projection: Projection,
     mapped: pa.Buffer | None,
 ) -> Iterator[RowBatch | Row | Embedded]:
     """Yields the rows of a batch, the first of which has the number `line`."""
-    path, names, image = split.file.path, batch.schema.names, projection.image
+    path, names, image = part.file.path, batch.schema.names, projection.image
+    columns = arrays.selected(batch.schema, projection.columns)
     # Without embedded images, the image column contains paths, if there is one.
-    if image not in names or not batches.is_embedded(batch.schema.field(image).type):
-        kept = selected(batch.schema, projection.columns)
-        yield from batches.row_batches(select(batch, kept), path, line)
+    if image not in names or not arrays.is_embedded(batch.schema.field(image).type):
+        yield from arrays.row_batches(arrays.select(batch, columns), path, line)
         return
-    column = batch.column(names.index(image))
-    images, paths = batches.bytes_of(column), batches.paths_of(column)
-    columns = selected(batch.schema, projection.columns)
+    images = arrays.bytes_of(batch.column(names.index(image)))
     kept = [column for column in columns if column.path[0] != image]
-    spans = batches.spans_of(images)  # [(memory address, size in bytes) or None]
-    for i, (span, others) in enumerate(zip(spans, rows_of(select(batch, kept)), strict=True)):
-        row = Row(projection.apply({**others, image: paths[i]}), path, line + i)
+    found = arrays.rows_with_paths(batch, kept, projection, path, line)
+    spans = arrays.spans_of(images)  # [(memory address, size in bytes) or None]
+    for row, span, data in zip(found, spans, images, strict=True):
         location = _location(span, path, mapped) if span is not None else None
         # The byte range in a mapped file, or else the bytes; for the analyze pass, just the size.
         if span is None or location is not None:
             yield row._replace(image=location)
         elif projection.pixels:
-            yield Embedded(row, images[i].as_py())
+            yield Embedded(row, data.as_py())
         else:
             yield row._replace(image=Location(path, 0, span[1]))
 

@@ -6,21 +6,25 @@ If the top-level folders are splits, as in train/cat/1.jpg, the folders in them 
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding, some
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.statistics import EXAMPLES
 from recordmill.schemas.tables import (
     SPLIT,
     SPLIT_NAMES,
     DeclaredClasses,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
+    Sources,
     TableFile,
 )
 from recordmill.transforms.functional.images.sniffing import (
@@ -37,7 +41,6 @@ from recordmill.transforms.functional.sources.tree import (
     has_file,
     stem_of,
 )
-from recordmill.transforms.functional.sources.tree import split as split  # re-export
 
 COLUMNS = ("image", "label", "id")
 
@@ -52,14 +55,57 @@ class FolderOptions:
     has_split_folders: bool = False  # whether the folders at the top are splits
 
 
-def recognize(tree: Tree) -> tuple[TableFile, str] | None:
-    """Returns None: a folder that nothing else recognizes is read as class folders."""
-    return None
+def sources_in(tree: Tree) -> Sources:
+    """Returns a folder with images in class folders as a source."""
+    splits = _split_folders(tree)
+    findings = tuple(_doubtful_classes(tree, splits))
+    file = TableFile(tree.root, "folder", options=FolderOptions(bool(splits)))
+    if splits:
+        return Sources((file,), "class folders within split folders", findings=findings)
+    names = tree.entries().folders
+    named = [name for name in names if name.lower() in SPLIT_NAMES]
+    if not named:
+        return Sources((file,), findings=findings)
+    others = [name for name in names if name not in named]
+    why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
+    what = "classes, not splits" if len(named) > 1 else "a class, not a split"
+    text = f"{', '.join(named)}: {what}, because {why}"
+    if len(named) < 2:
+        return Sources((file,), f"class folders; {text}", findings=findings)
+    doubtful = Finding(
+        kind="splits_as_classes",
+        severity="warning",
+        text=f"{tree.root}: {text}",
+        hint="for labels in a table: --input TABLE --image_root DIR; for images without labels: "
+        "--split_column label, and a schema without classes",
+        examples=tuple(named[:EXAMPLES]),
+    )
+    return Sources((file,), "class folders", findings=(*findings, doubtful))
 
 
-def source_of(tree: Tree) -> TableFile:
-    """Returns a folder of images as a source."""
-    return TableFile(tree.root, "folder", options=FolderOptions(bool(split_folders(tree))))
+def _doubtful_classes(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
+    """Yields a warning if folders below the class folders look like the classes."""
+    if found := _only_class(tree, splits):
+        label, folder, below = found
+        each = "each split as in " if splits else ""
+        yield Finding(
+            kind="only_class",
+            severity="warning",
+            text=f"{tree.root}: all images have the same class, {label!r}, "
+            f"although they are in different folders ({some(below)}). If these are the classes, "
+            f"convert {each}--input {shlex.quote(tree.path(folder))}",
+            examples=below[:EXAMPLES],
+        )
+    elif repeated := _repeated_folders(tree, splits):
+        folder, below = repeated
+        yield Finding(
+            kind="repeated_folders",
+            severity="warning",
+            text=f"{tree.root}: the folders of different classes contain the same folders "
+            f"({some(below)}). If these are the classes, convert each as in --input "
+            f"{shlex.quote(tree.path(folder))}, or name the upper folders like splits: train, test",
+            examples=below[:EXAMPLES],
+        )
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -75,7 +121,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             others[other] += 1
         else:
             has_splits = file.options_of(FolderOptions).has_split_folders
-            splits = split_folders(tree) if has_splits else ()
+            splits = _split_folders(tree) if has_splits else ()
             labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, splits))
             columns = (*COLUMNS, SPLIT) if splits else COLUMNS
             return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
@@ -88,7 +134,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     )
 
 
-def split_folders(tree: Tree) -> tuple[str, ...]:
+def _split_folders(tree: Tree) -> tuple[str, ...]:
     """Returns the top-level folders if they are splits with classes in them; () otherwise.
 
     Other folders do not matter unless they have images.
@@ -101,7 +147,7 @@ def split_folders(tree: Tree) -> tuple[str, ...]:
     return () if any(has_file(tree, name, has_image_suffix) for name in others) else names
 
 
-def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, str, tuple[str, ...]] | None:
+def _only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, str, tuple[str, ...]] | None:
     """Returns the only class, a folder in it with other folders, and their names; or None."""
     found = list[str]()
     for name in _with_images(tree, splits):
@@ -115,7 +161,7 @@ def only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, str, tuple[str, 
     return (label, found[0], below) if below else None
 
 
-def repeated_folders(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+def _repeated_folders(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
     """Returns a folder in a class, and the names of folders in it that the others have; or None.
 
     Returns None if images are beside these folders, which ends the search at the first class of
@@ -153,7 +199,7 @@ def _innermost(tree: Tree, folder: str) -> str:
 
 def names_of(tree: Tree) -> set[str]:
     """Returns the names of the class folders."""
-    return {posixpath.basename(name) for name in _class_folders(tree, split_folders(tree))}
+    return {posixpath.basename(name) for name in _class_folders(tree, _split_folders(tree))}
 
 
 def _class_folders(tree: Tree, splits: Sequence[str]) -> list[str]:
@@ -167,13 +213,11 @@ def _empty_classes(tree: Tree, splits: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({posixpath.basename(name) for name in empty}))
 
 
-def read(
-    tree: Tree, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Reject | SkippedInput]:
+def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image, and the skipped files."""
     skipped = defaultdict[str, list[str]](list)
-    has_splits = split.file.options_of(FolderOptions).has_split_folders and projection.has(SPLIT)
-    for name in split.names:
+    has_splits = part.file.options_of(FolderOptions).has_split_folders and projection.has(SPLIT)
+    for name in part.names:
         try:
             other = _other_kind(tree, name)
         except OSError as error:
@@ -185,16 +229,16 @@ def read(
         elif has_splits and "/" not in name:
             skipped[NO_SPLIT].append(name)
         else:
-            yield _row(tree, name, split.file, projection)
+            yield _row(tree, name, part.file, projection)
     yield from (SkippedInput.named(kind, names) for kind, names in sorted(skipped.items()))
 
 
-def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
+def _values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
     """Returns the values of an image by column, from its path below the folder.
 
-    >>> values_of("cats/tabby/1.b.jpg")
+    >>> _values_of("cats/tabby/1.b.jpg")
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
-    >>> values_of("train/cats/1.jpg", has_split_folders=True)
+    >>> _values_of("train/cats/1.jpg", has_split_folders=True)
     {'image': 'train/cats/1.jpg', 'label': 'cats', 'id': '1', 'split': 'train'}
     """
     *folders, _ = name.split("/")
@@ -206,7 +250,7 @@ def values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
 
 def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
     has_splits = file.options_of(FolderOptions).has_split_folders
-    uri, values = tree.path(name), values_of(name, has_splits)
+    uri, values = tree.path(name), _values_of(name, has_splits)
     return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
 
 

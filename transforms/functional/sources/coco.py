@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -25,13 +26,17 @@ from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
+    SPLIT,
+    SPLIT_NAMES,
     DeclaredClasses,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
+    Sources,
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
+from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     check_depth,
@@ -71,6 +76,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS = 1000
 _SPOOLS = 64
 _SPOOL_BYTES = 2**18
+
+# Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
+_KINDS = ("instances", "", "person_keypoints", "captions")
+_KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_info)_(?=.)")
+_YEAR = re.compile(r"[-_]?\d{4}$")
+_COCO_LISTS = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
+_HEAD_BYTES = 2**16
 
 _Categories: TypeAlias = "dict[str, set[str | None]]"
 
@@ -158,17 +170,100 @@ def _declared(path: str, categories: Iterator[tuple[str, Any]]) -> DeclaredClass
     return DeclaredClasses(tuple(sorted((i, name) for name, i in names.items()))) if names else None
 
 
-def first_image(stream: BinaryIO) -> str | None:
+def _first_image(stream: BinaryIO) -> str | None:
     """Returns the `file_name` of the first image; None if there is none."""
     names = values_at(stream, "images.item.file_name")
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
+def recognize_folder(tree: Tree) -> Sources | None:
+    """Returns the files of a folder with COCO annotations as sources, or None.
+
+    Of several kinds of annotations for the same images, one is chosen.
+    """
+    by_kind: dict[str, list[str]] = {}
+    for name in _json_files(tree):
+        match = _KIND.match(posixpath.basename(name))
+        by_kind.setdefault(match[1] if match else "", []).append(name)
+    kind = next((kind for kind in _KINDS if kind in by_kind), None)
+    if kind is None:
+        return None
+    found = {name: file_in(tree, name) for name in by_kind[kind]}
+    if any(file.partition for file in found.values()):
+        # Beside train.json and val.json, all.json has the same images, or those of no split.
+        found = {name: file for name, file in found.items() if file.partition}
+    files = _with_key_prefixes(list(found.values()))
+    others = sorted(n for names in by_kind.values() for n in names if n not in found)
+    unread = f"; not read: {', '.join(others)}" if others else ""
+    return Sources(files, f"COCO ({', '.join(found)}{unread})")
+
+
+def file_in(tree: Tree, name: str) -> TableFile:
+    """Returns a COCO file as a source, with its split and the folder of its images."""
+    folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
+    stem = _KIND.sub("", stem)
+    named = (_YEAR.sub("", stem), posixpath.basename(folder))
+    split = next((name for name in named if name.lower() in SPLIT_NAMES), "")
+    names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
+    images = _image_folder(tree, name, names)
+    partition = ((SPLIT, split),) if split else ()
+    options = CocoOptions(tree.path(images))
+    return TableFile(tree.path(name), "coco", partition=partition, options=options)
+
+
+def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
+    """Returns COCO files whose keys begin with the folder of the images, if these have several.
+
+    Tools that export each split to a folder of its own number the images of each from 1.
+    """
+    folders = [file.options_of(CocoOptions).images or "" for file in files]
+    top = posixpath.commonpath(folders)
+    below = [posixpath.relpath(folder, top) for folder in folders]
+    prefixes = ["" if name == "." else f"{name}/" for name in below]
+    return tuple(replace(f, key_prefix=p) for f, p in zip(files, prefixes, strict=True))
+
+
+def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
+    """Returns the folder, below that of the dataset, to which the paths in a COCO file refer.
+
+    `names`: names that a folder of its images may have.
+    """
+    folder = posixpath.dirname(name)
+    below = [posixpath.join(top, n) for top in ("", "images") for n in names]
+    inner = posixpath.join(folder, "data")
+    candidates = [folder, *below, inner, "images", "data", "JPEGImages", ""]
+    with tree.open(name) as stream:
+        first = _first_image(stream)
+    if first is None:
+        return folder
+    return next((f for f in candidates if tree.has(posixpath.join(f, first))), folder)
+
+
+def _json_files(tree: Tree) -> Iterator[str]:
+    """Yields the paths of COCO files: in the folder, in annotations/, or beside their images."""
+    top = tree.entries()
+    for folder in ("", *(name for name in top.folders if _may_annotate(name))):
+        files = top.files if not folder else tree.entries(folder).files
+        for name in files:
+            path = posixpath.join(folder, name)
+            if name.lower().endswith(".json") and _is_coco(tree, path):
+                yield path
+
+
+def _may_annotate(folder: str) -> bool:
+    return folder.lower() in SPLIT_NAMES or folder.lower() in ("annotations", "labels")
+
+
+def _is_coco(tree: Tree, name: str) -> bool:
+    with tree.open(name) as stream:
+        return _COCO_LISTS.search(stream.read(_HEAD_BYTES)) is not None
+
+
 def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
+    stream: BinaryIO, part: Part, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON."""
-    path = split.file.path
+    path = part.file.path
     try:
         with ExitStack() as stack:
             spools = [
@@ -181,7 +276,7 @@ def read(
             fault = _fault_of_file(spools)
             for spool in spools:
                 for image in _images(spool):
-                    yield from _rows(image, split.file, categories, projection, fault)
+                    yield from _rows(image, part.file, categories, projection, fault)
     except DAMAGED_JSON as error:
         detail = f"the rest of the JSON document cannot be read: {_message(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.functional.sources.nested_columns import is_list, lists
+from recordmill.transforms.functional.sources.arrays import is_list, lists
 
 # How Arrow keeps the ids of Parquet's columns, by which Iceberg identifies them.
 FIELD_ID = b"PARQUET:field_id"
@@ -116,12 +116,11 @@ class DataFileView:
             )
 
     def iter_batches(
-        self, batch_size: int, row_groups: Any, columns: list[str] | None, use_threads: bool
+        self, batch_size: int, row_groups: Any, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the file, with deleted ones, as `pq.ParquetFile.iter_batches` does.
 
         `columns` are the columns of the table, or fields of their structs; None for all columns.
-        `use_threads`: whether to decode columns in parallel.
         """
         fields = list(self.schema_arrow) if columns is None else _pruned(self.schema_arrow, columns)
         found = {field.name: self._match(field, self._file_schema) for field in fields}
@@ -131,9 +130,7 @@ class DataFileView:
             if (source := found[field.name]) is not None
             for path in self._paths(field, source, source.name)
         ]
-        for batch in self._parquet.iter_batches(
-            batch_size, row_groups=row_groups, columns=paths, use_threads=use_threads
-        ):
+        for batch in self._parquet.iter_batches(batch_size, row_groups, paths):
             arrays = [self._column(field, found[field.name], batch) for field in fields]
             schema = pa.schema(fields)
             # Without columns, the batch of the file keeps the number of rows.

@@ -23,7 +23,7 @@ from typing import BinaryIO, TextIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -256,20 +256,6 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             return Probe(tuple(header), has_rows=True)
 
 
-def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
-) -> Iterator[RowBatch | Reject]:
-    """Yields the rows of a table in batches, and rejects.
-
-    `split` is the source split: the file, or a byte range of it. `projection` is the columns to
-    keep, and how to read images.
-    """
-    file, columns = split.file, projection.columns
-    header = split.header if split.start else file.options_of(DelimitedOptions).header or None
-    is_start = not split.start
-    return read_rows(stream, delimiter_of(file), file.path, columns, split.first, header, is_start)
-
-
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
     """Raises an error for a binary file.
 
@@ -307,29 +293,22 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
     return header
 
 
-def read_rows(
-    stream: BinaryIO,
-    delimiter: str,
-    file: str,
-    columns: Sequence[str] | None,
-    first: int = 1,
-    header: Sequence[str] | None = None,
-    is_start: bool = True,
-) -> Iterator[RowBatch | Reject]:
-    """Yields the rows below the header in batches, and rejects, in the order of the file.
+def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBatch | Reject]:
+    """Yields the rows of a file, or a byte range of it, in batches, and rejects, in their order.
 
-    Where an unknown number of rows is lost, the reject has the reason `lost_rows`. `file` is the
-    path that rows report as their source. `columns` are the columns to keep, or None for all.
-    `header` is the columns of the table if the stream begins below its header; None otherwise.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
     """
+    path, delimiter = part.file.path, delimiter_of(part.file)
+    stated = part.file.options_of(DelimitedOptions).header
+    header: Sequence[str] | None = part.header if part.start else stated or None
     with ExitStack() as opened:
         try:
-            lines = opened.enter_context(_lines(stream, first, is_start))
+            lines = opened.enter_context(_lines(stream, part.first, not part.start))
             header = next(_reader(lines, delimiter), []) if header is None else header
         except (csv.Error, *UNREADABLE) as error:
-            yield Reject.of_lost_rows(file, 1, f"the table cannot be read: {error}")
+            yield Reject.of_lost_rows(path, 1, f"the table cannot be read: {error}")
             return
-        table = _Table(file, header, _positions(header, columns))
+        table = _Table(path, header, _positions(header, projection.columns))
         while True:
             lines.skip_blank()
             if plain := table.plain_batch(lines, delimiter):
@@ -338,10 +317,10 @@ def read_rows(
             records, starts, fault = _next_records(lines, delimiter)
             yield from table.batches(records, starts)
             if isinstance(fault, csv.Error):
-                yield _reject_of(fault, file, starts[-1], lines.number)
+                yield _reject_of(fault, path, starts[-1], lines.number)
             elif fault:
                 detail = f"the rest of the table cannot be read: {fault}"
-                yield Reject.of_lost_rows(file, starts[-1], detail)
+                yield Reject.of_lost_rows(path, starts[-1], detail)
                 return
             elif not records:
                 return

@@ -16,7 +16,7 @@ from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.rows.columns import missing_column
-from recordmill.transforms.functional.sources.batches import BYTES, PATH
+from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.values.typed import short_repr
 
 _DIGEST_BYTES = 7

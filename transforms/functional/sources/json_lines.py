@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile, column_names
+from recordmill.schemas.tables import Part, Probe, Projection, TableFile, column_names
 from recordmill.transforms.functional.sources.delimited import (
     LongLine,
     bounded_lines,
@@ -40,7 +40,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     Raises UsageError if there are rows, and none of the first ones is a JSON object.
     """
     reject_binary(stream, file)
-    first = list(islice(read_rows(stream, file.path, None), _HEAD_ROWS))
+    first = list(islice(_read_rows(stream, file.path, None), _HEAD_ROWS))
     rows = [row for row in first if isinstance(row, Row)]
     if first and not rows:
         raise UsageError(
@@ -50,16 +50,12 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     return Probe(tuple(sorted(names)), has_rows=bool(rows))
 
 
-def read(stream: BinaryIO, split: SourceSplit, projection: Projection) -> Iterator[Row | Reject]:
-    """Yields each row of a table, or its reject.
-
-    `split` is the source split: the file, or a byte range of it. `projection` is the columns to
-    keep, and how to read images.
-    """
-    return read_rows(stream, split.file.path, projection, split.first)
+def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row | Reject]:
+    """Yields each row of a file, or a byte range of it, or its reject."""
+    return _read_rows(stream, part.file.path, projection, part.first)
 
 
-def read_rows(
+def _read_rows(
     stream: BinaryIO, file: str, projection: Projection | None, first: int = 1
 ) -> Iterator[Row | Reject]:
     """Yields each row, or its reject, in the order of the file; blank lines are ignored.

@@ -23,29 +23,15 @@ import pyarrow.parquet as pq
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.sources import batches
-from recordmill.transforms.functional.sources.batches import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    joined_batches,
-    row_batches,
-    rows_of,
-    text_bytes,
-)
+from recordmill.transforms.functional.sources import arrays
 from recordmill.transforms.functional.sources.data_files import (
     DataFile,
     DataFileView,
     deleted_lines,
 )
-from recordmill.transforms.functional.sources.nested_columns import (
-    columns_of,
-    is_supported,
-    select,
-    selected,
-)
-from recordmill.transforms.functional.sources.parquet_footer import (
+from recordmill.transforms.functional.sources.stated_sizes import (
     MAX_BYTES,
     MAX_BYTES_PER_BYTE,
     check_values,
@@ -91,16 +77,19 @@ class _BoundedParquet(pq.ParquetFile):
         batch_size: int,
         row_groups: Sequence[int] | None = None,
         columns: Sequence[str] | None = None,
-        use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of some row groups; raises ArrowException if they are damaged."""
+        """Yields the rows of some row groups, or all; raises ArrowException if they are damaged.
+
+        `columns` are the paths of columns, or None for all.
+        """
         groups = range(self.num_row_groups) if row_groups is None else row_groups
         for group in groups:
             try:
                 self._check(group, batch_size, columns)
             except ValueError as error:
                 raise pa.ArrowInvalid(str(error)) from error
-        yield from super().iter_batches(batch_size, list(groups), columns, use_threads)
+        names = None if columns is None else list(columns)
+        yield from super().iter_batches(batch_size, list(groups), names, use_threads=False)
 
     def _check(self, group: int, rows: int, columns: Sequence[str] | None) -> None:
         """Raises ValueError if a batch of a row group would take far more memory than its pages."""
@@ -124,7 +113,7 @@ class _BoundedParquet(pq.ParquetFile):
         if repeated and self._reads_texts:
             texts = _BoundedParquet(stored, repeated)
             for batch in texts.iter_batches(rows, [group], repeated):
-                if (size := sum(text_bytes(column) for column in batch.columns)) > limit:
+                if (size := sum(arrays.text_bytes(column) for column in batch.columns)) > limit:
                     what = f"{size:,} bytes in {batch.num_rows:,} rows"
                     raise ValueError(f"columns {repeated} have {what}; expected at most {limit:,}")
 
@@ -173,34 +162,14 @@ def table_batches(
     paths = [plain.schema.column(i) for i in range(len(plain.schema))]
     texts = [column.path for column in paths if column.physical_type == "BYTE_ARRAY"]
     size, limit = 0, max(_TEXT_BYTES, _TEXT_BYTES_PER_BYTE * len(data))
-    for batch in read_batches(open_parquet(data, texts), _TABLE_ROWS, columns):
-        size += sum(text_bytes(column) for column in batch.columns)
+    for batch in open_parquet(data, texts).iter_batches(_TABLE_ROWS, columns=columns):
+        size += sum(arrays.text_bytes(column) for column in batch.columns)
         if size > limit:
             raise ValueError(f"the texts of a table of {len(data):,} bytes exceed {limit:,} bytes")
         table = pa.Table.from_batches([batch]).select(kept.names).cast(kept)
         yield from table.to_batches()
     if not count:
         yield pa.RecordBatch.from_pylist([], kept)
-
-
-def read_batches(
-    parquet: pq.ParquetFile,
-    rows: int,
-    columns: Sequence[str] | None = None,
-    row_groups: Sequence[int] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a table in batches.
-
-    `columns` are the columns to read, or None for all. `row_groups` are the row groups to read, or
-    None for all.
-    """
-    # `iter_batches` reads all columns for None, and no column for an empty list.
-    return parquet.iter_batches(  # type: ignore[no-any-return]
-        rows,
-        row_groups=row_groups and list(row_groups),
-        columns=None if columns is None else list(columns),
-        use_threads=False,
-    )
 
 
 def recognize(head: bytes) -> bool:
@@ -235,15 +204,15 @@ def _dictionaries(parquet: pq.ParquetFile, counts: Sequence[int]) -> dict[str, D
     group in any order, which declares nothing.
     """
     schema = parquet.schema_arrow
-    columns = [name for name in schema.names if batches.has_dictionary(schema.field(name).type)]
+    columns = [name for name in schema.names if arrays.has_dictionary(schema.field(name).type)]
     groups = [group for group, count in enumerate(counts) if count]
     if not columns or not groups:
         return {}
     try:
         # The first and the last row group stand for all: each may take a request.
         ends = dict.fromkeys((groups[0], groups[-1]))
-        read = (read_batches(parquet, 1, columns, [group]) for group in ends)
-        found = [dict(batches.dictionaries(next(iter(rows)))) for rows in read]
+        read = (parquet.iter_batches(1, [group], columns) for group in ends)
+        found = [dict(arrays.dictionaries(next(iter(rows)))) for rows in read]
     except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError, MemoryError):
         return {}  # the rows are rejected when they are read
     return {name: classes for name, classes in found[0].items() if found[-1].get(name) == classes}
@@ -258,43 +227,38 @@ def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe
         raise UsageError(
             f"{file.path}: column {repeated[0]!r} occurs twice. Rename one of the two."
         )
-    columns = columns_of(schema)
-    unsupported = {c.name: str(c.type) for c in columns.values() if not is_supported(c.type)}
-    structs = frozenset(columns) - {column.name for column in selected(schema, None)}
+    columns = arrays.columns_of(schema)
+    unsupported = {c.name: str(c.type) for c in columns.values() if not arrays.is_supported(c.type)}
+    structs = frozenset(columns) - {column.name for column in arrays.selected(schema, None)}
     return Probe(
         tuple(columns),
         has_rows,
         unsupported,
-        batches.embedded_columns(schema),
+        arrays.embedded_columns(schema),
         structs,
-        classes=batches.class_labels(schema.metadata or {}),
+        classes=arrays.class_labels(schema.metadata or {}),
     )
 
 
-def split(stream: BinaryIO, file: TableFile) -> Iterator[SourceSplit]:
-    """Yields one source split per row group."""
-    for group, first in enumerate(first_rows(open_parquet(stream).metadata)):
-        yield SourceSplit(file, group, first)
+def parts(stream: BinaryIO, file: TableFile) -> Iterator[Part]:
+    """Yields one part per row group."""
+    for group, first in enumerate(_first_rows(open_parquet(stream).metadata)):
+        yield Part(file, group, first)
 
 
 def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
+    stream: BinaryIO, part: Part, projection: Projection
 ) -> Iterator[RowBatch | Row | Embedded | Reject]:
-    """Yields the rows of a row group, and rejects for the rows after damage.
-
-    `projection` is the columns to keep, and how to read images.
-    """
-    table = _opened(stream, split.file)
+    """Yields the rows of a row group, and rejects for the rows after damage."""
+    table = _opened(stream, part.file)
     schema = table.schema_arrow
-    if projection.image in schema.names and batches.is_embedded(
-        schema.field(projection.image).type
-    ):
-        yield from _read_images(table, split, projection)
+    if projection.image in schema.names and arrays.is_embedded(schema.field(projection.image).type):
+        yield from _read_images(table, part, projection)
     else:
-        yield from _read_values(table, split, projection.columns)
+        yield from _read_values(table, part, projection.columns)
 
 
-def first_rows(metadata: Any) -> list[int]:
+def _first_rows(metadata: Any) -> list[int]:
     """Returns the number of the first row of each row group, counted from 1."""
     counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     return [1 + before for before in accumulate(counts, initial=0)][: len(counts)]
@@ -309,74 +273,63 @@ def _opened(stream: BinaryIO, file: TableFile) -> Any:
 
 
 def _read_values(
-    parquet: Any, split: SourceSplit, columns: Sequence[str] | None
+    parquet: Any, part: Part, columns: Sequence[str] | None
 ) -> Iterator[_Rows | Reject]:
     """Yields the rows of a row group in batches, and a reject for each row after damage."""
-    kept = selected(parquet.schema_arrow, columns)
+    kept = arrays.selected(parquet.schema_arrow, columns)
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[RowBatch]:
-        return row_batches(select(batch, kept), split.file.path, line)
+        return arrays.row_batches(arrays.select(batch, kept), part.file.path, line)
 
-    return _read_batches(parquet, split, [column.prefix for column in kept], rows)
+    return _read_batches(parquet, part, [column.prefix for column in kept], rows)
 
 
-def _read_images(
-    parquet: Any, split: SourceSplit, projection: Projection
-) -> Iterator[_Rows | Reject]:
+def _read_images(parquet: Any, part: Part, projection: Projection) -> Iterator[_Rows | Reject]:
     """Yields the rows of a row group with their images, or with the mean image size."""
-    group, path, image = split.row_group or 0, split.file.path, projection.image
+    group, path, image = part.row_group or 0, part.file.path, projection.image
     # The analyze pass does not read images: their mean size is enough to plan shards.
     mean = _mean_bytes(parquet.metadata.row_group(group))
-    columns = selected(parquet.schema_arrow, projection.columns)
+    columns = arrays.selected(parquet.schema_arrow, projection.columns)
     kept = [column for column in columns if column.path[0] != image]
     names = [column.prefix for column in kept]
     if projection.pixels:
         names.append(image)
-    elif batches.has_path(parquet.schema_arrow.field(image).type):
-        names.append(f"{image}.{batches.PATH}")
+    elif arrays.has_path(parquet.schema_arrow.field(image).type):
+        names.append(f"{image}.{arrays.PATH}")
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
-        names = batch.schema.names
-        # Without pixels and paths, the batch has no image column.
-        if image not in names:
-            images, paths = None, [None] * batch.num_rows
-        else:
-            column = batch.column(names.index(image))
-            images = batches.bytes_of(column) if projection.pixels else None
-            paths = batches.paths_of(column)
-        for i, values in enumerate(rows_of(select(batch, kept))):
-            values = projection.apply({**values, image: paths[i]})
-            data = images[i].as_py() if images is not None else None
-            if data is not None:
-                yield Embedded(Row(values, path, line + i), data)
-            else:
-                location = None if projection.pixels else Location(path, 0, mean)
-                yield Row(values, path, line + i, image=location)
+        found = arrays.rows_with_paths(batch, kept, projection, path, line)
+        if not projection.pixels:
+            yield from (row._replace(image=Location(path, 0, mean)) for row in found)
+            return
+        images = arrays.bytes_of(batch.column(batch.schema.names.index(image)))
+        for row, data in zip(found, images, strict=True):
+            yield Embedded(row, data.as_py()) if data.is_valid else row
 
-    # As many rows as have about BATCH_BYTES of images.
-    most = max(1, BATCH_BYTES // max(1, mean)) if projection.pixels else BATCH_ROWS
-    return _read_batches(parquet, split, names, rows, most)
+    # As many rows as have about arrays.BATCH_BYTES of images.
+    most = max(1, arrays.BATCH_BYTES // max(1, mean)) if projection.pixels else arrays.BATCH_ROWS
+    return _read_batches(parquet, part, names, rows, most)
 
 
 def _read_batches(
     parquet: Any,
-    split: SourceSplit,
+    part: Part,
     columns: list[str],
     rows: Callable[[pa.RecordBatch, int], Iterator[_Rows]],
-    max_rows: int = BATCH_ROWS,
+    max_rows: int = arrays.BATCH_ROWS,
 ) -> Iterator[_Rows | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage.
 
     `rows`: converts a batch to rows, or batches of rows, given the number of its first row.
     """
-    group, file, line = split.row_group or 0, split.file, split.first
+    group, file, line = part.row_group or 0, part.file, part.first
     count = parquet.metadata.row_group(group).num_rows
     end, damage = line + count, "it has fewer rows than its footer states"
     deleted = deleted_lines(file, line, count)
     batch_rows = min(max_rows, _batch_rows(parquet.schema_arrow, columns))
     try:
-        batches = read_batches(parquet, batch_rows, columns, [group])
-        for batch in joined_batches(batches):
+        batches = parquet.iter_batches(batch_rows, [group], columns)
+        for batch in arrays.joined_batches(batches):
             for found in rows(batch, line):
                 yield from _live(found, line, deleted)
                 line += len(found) if isinstance(found, RowBatch) else 1
@@ -408,7 +361,7 @@ def _batch_rows(schema: pa.Schema, columns: Sequence[str]) -> int:
     kinds = (pa.types.is_primitive, pa.types.is_null, pa.types.is_dictionary)
     types = [schema.field(name).type for name in columns if name in names]
     is_fixed = len(types) == len(columns) and all(any(kind(t) for kind in kinds) for t in types)
-    return BATCH_ROWS if is_fixed else _FEW_ROWS
+    return arrays.BATCH_ROWS if is_fixed else _FEW_ROWS
 
 
 def _damaged_rows(

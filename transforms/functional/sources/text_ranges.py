@@ -4,7 +4,7 @@ A record may begin in one range and end in another, and only the text before a r
 the range begins within quotes. So each range is first scanned for both cases, which needs only its
 own bytes. A `RangeScan` holds, for each case, where the first record begins and whether the range
 ends within quotes. Joining the scans in file order gives the actual case and line number of every
-range. The resulting splits begin and end between records, and are read independently.
+range. The resulting parts begin and end between records, and are read independently.
 
 The scan applies the csv module's strict rules: a quote inside an unquoted field is text, and after
 text that follows a closing quote, the rest of the line is skipped. Most quotes open and close in
@@ -27,7 +27,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.tables import SourceSplit, TableFile
+from recordmill.schemas.tables import Part, TableFile
 from recordmill.transforms.functional.sources.delimited import (
     DELIMITERS,
     MAX_FIELD_CHARACTERS,
@@ -110,7 +110,7 @@ def _exceeds(file: TableFile, limit: int) -> bool:
     return file.format in TEXT_FORMATS and (file.size or 0) > limit
 
 
-def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[SourceSplit]:
+def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[Part]:
     """Yields the ranges of a large file; they are cut anywhere, and must be scanned and aligned.
 
     Yields the whole file if it is UTF-16 or its header cannot be read.
@@ -119,29 +119,29 @@ def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[SourceS
     try:
         if file.format in DELIMITERS:
             if is_utf16(stream):
-                yield SourceSplit(file)
+                yield Part(file)
                 return
             header = header_of(stream, file)
     except (ValueError, EOFError, OSError):  # reported as a reject when the file is read
-        yield SourceSplit(file)
+        yield Part(file)
         return
     size = file.size or 0
     for start in range(0, size, range_bytes):
-        yield SourceSplit(file, start=start, stop=min(start + range_bytes, size), header=header)
+        yield Part(file, start=start, stop=min(start + range_bytes, size), header=header)
 
 
-def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) -> RangeScan | None:
+def scan(stream: BinaryIO, part: Part, block_bytes: int = _BLOCK_BYTES) -> RangeScan | None:
     """Scans the lines that begin in a range.
 
     Returns the scan; None if the file must be read as a whole. `split` is a range that `cut`
     yields. `block_bytes` is the number of bytes per scan step.
     """
-    delimiter = delimiter_of(split.file) if split.file.format in DELIMITERS else None
-    if split.stop is None:
+    delimiter = delimiter_of(part.file) if part.file.format in DELIMITERS else None
+    if part.stop is None:
         return None
     found = NO_LINES
     try:
-        for offset, block in _lines_from(stream, split, block_bytes):
+        for offset, block in _lines_from(stream, part, block_bytes):
             # Before Python 3.11, the csv module rejects lines with NUL.
             if sys.version_info < (3, 11) and delimiter and b"\0" in block:
                 return None
@@ -152,29 +152,29 @@ def scan(stream: BinaryIO, split: SourceSplit, block_bytes: int = _BLOCK_BYTES) 
     return found
 
 
-def align(scanned: Iterable[tuple[SourceSplit, RangeScan | None]]) -> list[SourceSplit]:
+def align(scanned: Iterable[tuple[Part, RangeScan | None]]) -> list[Part]:
     """Returns the ranges of one file, moved to begin and end between records.
 
     Returns the whole file if only a single reader gives the exact rows and rejects: a record is
     longer than `MAX_RECORD_BYTES`, or a range cannot be scanned. `scanned` is all ranges of the
     file, each with its scan, in any order.
     """
-    splits, before = list[SourceSplit](), NO_LINES
-    for split, found in sorted(scanned, key=lambda pair: pair[0].start):
+    parts, before = list[Part](), NO_LINES
+    for part, found in sorted(scanned, key=lambda pair: pair[0].start):
         if found is None:
-            return [SourceSplit(split.file)]
+            return [Part(part.file)]
         effect = found.inside if before.outside.quoted else found.outside
         if effect.entry is not None:
             start, lines = effect.entry
-            splits.append(replace(split, start=start, first=1 + before.lines + lines))
+            parts.append(replace(part, start=start, first=1 + before.lines + lines))
         before = _join(before, found)
-    file, effect = splits[0].file, before.outside
+    file, effect = parts[0].file, before.outside
     size = file.size or 0
     gap = max(effect.gap, size - effect.last)
     if gap > MAX_RECORD_BYTES and file.format in DELIMITERS:
-        return [SourceSplit(file)]
-    stops = [*(split.start for split in splits[1:]), size]
-    return [replace(split, stop=stop) for split, stop in zip(splits, stops, strict=True)]
+        return [Part(file)]
+    stops = [*(part.start for part in parts[1:]), size]
+    return [replace(part, stop=stop) for part, stop in zip(parts, stops, strict=True)]
 
 
 def _join(first: RangeScan, then: RangeScan) -> RangeScan:
@@ -307,12 +307,10 @@ def _record_end(data: bytes, delimiter: str) -> int:
     return end
 
 
-def _lines_from(
-    stream: BinaryIO, split: SourceSplit, block_bytes: int
-) -> Iterator[tuple[int, bytes]]:
+def _lines_from(stream: BinaryIO, part: Part, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yields (byte offset, whole lines) of the lines that begin in a range."""
-    start, stop = split.start, split.stop or 0
-    is_csv = split.file.format in DELIMITERS
+    start, stop = part.start, part.stop or 0
+    is_csv = part.file.format in DELIMITERS
     line_break = _LINE_BREAK if is_csv else _LINE_BREAK_OF_JSON
     # The byte before the range decides whether the range begins with a line.
     offset = max(0, start - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
@@ -19,12 +20,13 @@ from recordmill.schemas.tables import (
     IMAGES,
     SPLIT,
     SPLIT_NAMES,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
     TableFile,
 )
 from recordmill.transforms.functional.images.sniffing import is_image, sniff
+from recordmill.transforms.functional.records.compression import is_tfrecord
 from recordmill.transforms.functional.records.framing import (
     Frame,
     FrameError,
@@ -49,11 +51,31 @@ _SPLIT_OF_SCRIPT = re.compile(
 _MAX_PATH_BYTES = 4096
 
 
-def probe(stream: BinaryIO, file: TableFile, known: RecordColumns | None = None) -> Probe:
+class RecordMetadata(ABC):
+    """What lies beside TFRecord files and describes their records: the options of a source."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> RecordColumns:
+        """The columns of the records."""
+
+    @abstractmethod
+    def keys_of(self, path: str) -> Sequence[str] | None:
+        """Returns the keys of the records of a file; None if they have none.
+
+        Raises VerificationFailed if they cannot be read.
+        """
+
+
+def recognize(head: bytes) -> bool:
+    """Returns whether a file begins with a record."""
+    return is_tfrecord(head)
+
+
+def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the features of the first records as columns, and those that they are read as.
 
-    `known` is the columns by the metadata of the file; None if there is none. Raises UsageError if
-    none of these records is a `tf.train.Example`.
+    Raises UsageError if none of these records is a `tf.train.Example`.
     """
     records = list[dict[str, Any]]()
     fault: ValueError | None = None
@@ -65,11 +87,15 @@ def probe(stream: BinaryIO, file: TableFile, known: RecordColumns | None = None)
             fault = fault or error  # `read` reports it as a reject
     if not records and fault is not None:
         raise UsageError(f"{file.path}: is not a TFRecord file of Examples: {fault}") from fault
-    return _probed(records, file, known)
+    return _probed(records, file, _columns_of(file))
 
 
-def _probed(records: list[dict[str, Any]], file: TableFile, known: RecordColumns | None) -> Probe:
-    columns = known or conventional_columns()
+def _columns_of(file: TableFile) -> RecordColumns:
+    options = file.options
+    return options.columns if isinstance(options, RecordMetadata) else conventional_columns()
+
+
+def _probed(records: list[dict[str, Any]], file: TableFile, columns: RecordColumns) -> Probe:
     # Sorted, because the order of a map in a message is not that in which it was written.
     features = dict.fromkeys(sorted({name for values in records for name in values}))
     images = {n for values in records for n, v in values.items() if _is_image(_first(v))}
@@ -115,24 +141,21 @@ def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[s
     return {}
 
 
-def read(
-    stream: BinaryIO,
-    split: SourceSplit,
-    projection: Projection,
-    known: RecordColumns | None = None,
-    keys: Sequence[str] | None = None,
-) -> Iterator[Row | Embedded | Reject]:
+def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row | Embedded | Reject]:
     """Yields the row of each record, or a reject with the byte offset of the record.
 
-    Records after damage that hides where the next record begins are lost. `known` is the columns by
-    the metadata of the file; None if there is none. `keys` are the keys of the records; None if
-    they have none.
+    Records after damage that hides where the next record begins are lost.
     """
-    path, seen = split.file.path, dict[Any, Any]()
-    columns = known or conventional_columns()
+    path, options, seen = part.file.path, part.file.options, dict[Any, Any]()
+    columns = _columns_of(part.file)
+    try:
+        keys = options.keys_of(path) if isinstance(options, RecordMetadata) else None
+    except VerificationFailed as error:
+        yield Reject.of_lost_rows(path, 1, str(error))
+        return
     for found in _records(stream):
         try:
-            row = _row(found, split.file, projection, columns, seen)
+            row = _row(found, part.file, projection, columns, seen)
             if keys is None:
                 yield row
             elif found.record < len(keys):

@@ -1,27 +1,30 @@
-"""Defines the interface of folders to their readers, the files that these skip, and splits."""
+"""Defines the interface of folders to their readers, the files that these skip, and their parts."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from recordmill.schemas.records import SkippedInput
-from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import SPLIT_NAMES, SourceSplit, TableFile
+from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Part, Projection, TableFile
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
 SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 
-# Files per source split: few enough for a folder to keep many workers busy, and enough to make the
-# cost of a split negligible.
-SPLIT_FILES = 1000
+# Files per part: few enough for a folder to keep many workers busy, and enough to make the
+# cost of a part negligible.
+PART_FILES = 1000
 
 
 # Folders of which each is searched for folders that are named like splits.
 _MAX_FOLDERS = 8
+
+# The largest annotation file.
+_MAX_BYTES = 64 * 2**20
 
 # Files of a folder that are searched for an image or annotation.
 _MAX_SEARCHED = 10_000
@@ -73,22 +76,13 @@ class Tree(Protocol):
 # ~snapshot. Names that a class could have, such as Recycled, are left out. Hidden ones, such as
 # .git, .dvc, .Trashes and .ipynb_checkpoints, need no entry.
 _SYSTEM = frozenset(
-    {
+    (
         *("__macosx", "network trash folder", "temporary items", "icon\r"),
         *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "$recycle.bin"),
-        *("system volume information", "lost+found", "~snapshot"),
-        *(
-            "@eadir",
-            "#recycle",
-            "#snapshot",
-            "@tmp",
-            "@sharebin",
-            "@synologydrive",
-            "@synoresource",
-        ),
-        *("@recycle", "@recently-snapshot", "@__thumb", "@transcode"),
-        *("__pycache__", "node_modules"),
-    }
+        *("system volume information", "lost+found", "~snapshot", "@eadir", "#recycle"),
+        *("#snapshot", "@tmp", "@sharebin", "@synologydrive", "@synoresource", "@recycle"),
+        *("@recently-snapshot", "@__thumb", "@transcode", "__pycache__", "node_modules"),
+    )
 )
 
 
@@ -123,17 +117,10 @@ def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
     return any(isinstance(f, Unlisted) or (isinstance(f, str) and accepts(f)) for f in found)
 
 
-def _splits_of_names(file: TableFile, names: Iterable[str]) -> Iterator[SourceSplit]:
-    """Yields source splits of up to `SPLIT_FILES` files."""
-    remaining = iter(names)
-    while names_of_split := tuple(islice(remaining, SPLIT_FILES)):
-        yield SourceSplit(file, names=names_of_split)
-
-
-def split(
+def parts_of(
     tree: Tree, file: TableFile, accepts: Callable[[str], bool] = bool
-) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields source splits of the files in a folder, then rejects and skipped inputs.
+) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields parts of the files in a folder, then rejects and skipped inputs.
 
     `accepts`: returns whether the source includes a file; other files are ignored.
     """
@@ -147,9 +134,42 @@ def split(
             else:
                 others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
-    # Names are listed while their splits are yielded, so `others` is complete only after the last.
-    yield from _splits_of_names(file, names())
+    # Names are listed while their parts are yielded, so `others` is complete only after the last.
+    accepted = names()
+    while found := tuple(islice(accepted, PART_FILES)):
+        yield Part(file, names=found)
     yield from others
+
+
+def row_of_file(
+    tree: Tree,
+    name: str,
+    projection: Projection,
+    parse: Callable[[bytes], Mapping[str, Any]],
+    folder: str = "",
+    split: str | None = None,
+    has_folders: bool = False,
+) -> Row | Reject:
+    """Returns the row of an annotation file, whose column `image` is a path; or its reject.
+
+    `folder` is that of the images. `has_folders`: whether images of several folders have the same
+    names, so that the folder is a part of the key.
+    """
+    path = tree.path(name)
+    try:
+        with tree.open(name) as stream:
+            values = dict(parse(stream.read(_MAX_BYTES)))
+    except RecordError as error:
+        return Reject("", "", path, error.reason, error.detail)
+    except OSError as error:
+        return Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
+    below = posixpath.join(folder, values["image"])
+    if has_folders:
+        values["image"] = posixpath.normpath(below)
+    # With an image root, paths are resolved, and confined to it, as those in tables are.
+    image = Location(tree.path(below)) if projection.image_root is None else None
+    values = {"id": stem_of(name), SPLIT: split, **values}
+    return Row(projection.apply(values), path, 0, image=image)
 
 
 def stem_of(name: str) -> str:

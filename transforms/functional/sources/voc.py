@@ -20,14 +20,15 @@ from xml.parsers import expat
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import BOX_SIDES
 from recordmill.schemas.layout import split_rank
-from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
     SPLIT_NAMES,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
+    Sources,
     TableFile,
 )
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
@@ -36,11 +37,12 @@ from recordmill.transforms.functional.sources.tree import (
     NO_SPLIT,
     SEVERAL_SPLITS,
     Tree,
+    parts_of,
+    row_of_file,
     split_folders,
     split_named,
     stem_of,
 )
-from recordmill.transforms.functional.sources.tree import split as tree_split
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     Box,
@@ -82,13 +84,13 @@ class VocOptions:
     has_split_folders: bool = False  # whether folders named like splits are the splits
 
 
-def recognize(tree: Tree) -> tuple[TableFile, str] | None:
+def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder with VOC's layout, directly or in its folders, as VOCdevkit has; or None."""
     folders = tree.entries().folders
     is_voc = _is_voc(tree, "", folders) or any(
         _is_voc(tree, folder, tree.entries(folder).folders) for folder in folders
     )
-    return (source_of(tree), "Pascal VOC") if is_voc else None
+    return sources_in(tree)._replace(text="Pascal VOC") if is_voc else None
 
 
 def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
@@ -98,14 +100,14 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
                 return True
             annotations = posixpath.join(root, name)
             below = (annotations, posixpath.join(annotations, "xmls"))
-            return any(is_annotation(file) for f in below for file in tree.entries(f).files)
+            return any(_is_annotation(file) for f in below for file in tree.entries(f).files)
     return False
 
 
-def source_of(tree: Tree) -> TableFile:
+def sources_in(tree: Tree) -> Sources:
     """Returns a folder of annotations as a source."""
-    has_splits = bool(split_folders(tree, is_annotation))
-    return TableFile(tree.root, "voc", options=VocOptions(has_splits))
+    has_splits = bool(split_folders(tree, _is_annotation))
+    return Sources((TableFile(tree.root, "voc", options=VocOptions(has_splits)),))
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -113,7 +115,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
     Raises UsageError if the folder contains no XML file.
     """
-    first = next((n for n in tree.walk() if isinstance(n, str) and is_annotation(n)), None)
+    first = next((n for n in tree.walk() if isinstance(n, str) and _is_annotation(n)), None)
     if first is None:
         raise UsageError(
             f"{file.path}: has no XML file; expected a VOC folder with Annotations/*.xml"
@@ -122,18 +124,18 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     found = [split for split in _SPLITS if f"{split}.txt" in lists]
     splits = tuple(split for split in found if split != "trainval" or found == ["trainval"])
     if file.options_of(VocOptions).has_split_folders and not splits:
-        splits = split_folders(tree, is_annotation)
+        splits = split_folders(tree, _is_annotation)
     return Probe(COLUMNS, has_rows=True, splits=splits, preset="object_detection")
 
 
-def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | SkippedInput]:
-    """Yields source splits of the XML files, then rejects and skipped inputs."""
+def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields parts of the XML files, then rejects and skipped inputs."""
     others: list[str] = []
     images: dict[str, str] = {}  # {id: file}, as of test images in VOC2007
     annotated: set[str] = set()
 
     def accepts(name: str) -> bool:
-        if is_annotation(name):
+        if _is_annotation(name):
             annotated.add(stem_of(name))
             return True
         if has_image_suffix(name):
@@ -142,7 +144,7 @@ def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | Skippe
             others.append(name)
         return False
 
-    yield from tree_split(tree, file, accepts)
+    yield from parts_of(tree, file, accepts)
     if others:
         yield SkippedInput.named(NO_IMAGE, others)
     # Without a common id, <filename> says which image is meant.
@@ -150,22 +152,19 @@ def split(tree: Tree, file: TableFile) -> Iterator[SourceSplit | Reject | Skippe
         yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
 
 
-def read(
-    tree: Tree, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Reject | SkippedInput]:
+def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each annotated image, or its reject."""
     folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
     listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
     repeated = set[tuple[str, str]]()  # (folder of annotations, id) in the lists of several splits
     has_splits = projection.has(SPLIT)
-    has_split_folders = split.file.options_of(VocOptions).has_split_folders
+    has_split_folders = part.file.options_of(VocOptions).has_split_folders
     by_folder = has_splits and has_split_folders
-    for name in split.names:
+    for name in part.names:
         folder, id_ = posixpath.dirname(name), stem_of(name)
         if folder not in folders:
             folders[folder] = _image_folder(tree, folder)
             listed[folder] = _listed_splits(tree, folder, repeated) if has_splits else {}
-        path = tree.path(name)
         by_name = split_named(name) if by_folder else None
         of_image = listed[folder].get(id_) if listed[folder] else by_name
         if (listed[folder] or by_folder) and of_image is None:
@@ -174,25 +173,18 @@ def read(
             continue
         if (folder, id_) in repeated:
             yield SkippedInput.named(SEVERAL_SPLITS, [name])
-        try:
-            with tree.open(name) as stream:
-                values = parse(stream.read(_MAX_BYTES), projection.drops_boxes)
-        except RecordError as error:
-            yield Reject("", "", path, error.reason, error.detail)
-            continue
-        except OSError as error:
-            yield Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
-            continue
-        image = None
-        if projection.image_root is None:
-            image = Location(tree.path(posixpath.join(folders[folder], values["image"])))
-        if has_split_folders:  # train/1.jpg and test/1.jpg are different images
-            values["image"] = posixpath.normpath(posixpath.join(folders[folder], values["image"]))
-        values = {**values, "id": id_, SPLIT: of_image}
-        yield Row(projection.apply(values), path, 0, image=image)
+        yield row_of_file(
+            tree,
+            name,
+            projection,
+            partial(_parse, drops_boxes=projection.drops_boxes),
+            folder=folders[folder],
+            split=of_image,
+            has_folders=has_split_folders,  # train/1.jpg and test/1.jpg are different images
+        )
 
 
-def parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
+def _parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
     """Parses one XML file to values by column.
 
     Raises RecordError (malformed_row) if the annotation is not valid, or bad_box if one of its
@@ -300,6 +292,6 @@ def _listed_splits(tree: Tree, folder: str, repeated: set[tuple[str, str]]) -> d
     return found
 
 
-def is_annotation(name: str) -> bool:
+def _is_annotation(name: str) -> bool:
     """Returns whether a file is an annotation by its suffix."""
     return name.lower().endswith(".xml")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import IMAGE_SUFFIXES
 from recordmill.transforms.functional.sources.json_lines import parse_object
 from recordmill.transforms.functional.sources.tree import is_hidden
@@ -63,7 +63,7 @@ _PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTENDED = (*_PAX, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
-def members(stream: BinaryIO) -> Iterator[Member]:
+def _members(stream: BinaryIO) -> Iterator[Member]:
     """Yields each member in order; the caller may read from the stream between two members.
 
     A member with truncated data is yielded before the error is raised. Raises TarError: at a
@@ -217,7 +217,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
     Raises UsageError if none of these samples has an image.
     """
-    rows = read(stream, SourceSplit(file), Projection())
+    rows = read(stream, Part(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
     found = [row for row in first if isinstance(row, Row)]
     if not found:
@@ -228,15 +228,16 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 
 def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
+    stream: BinaryIO, part: Part, projection: Projection
 ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
-    """Yields the row of each sample or its reject, and the number of skipped members.
-
-    `projection` is the columns to keep, and how to read images.
-    """
+    """Yields the row of each sample or its reject, and the number of skipped members."""
     # Rows are numbered by their sample, from 1.
-    path, number, seen = split.file.path, 0, set[str]()
-    for sample in _samples(stream, split.file, projection):
+    path, number, seen = part.file.path, 0, set[str]()
+    # A compressed tar file has no byte ranges to reference: images up to the limit are read now,
+    # and larger ones are rejected later.
+    is_read = part.file.gzipped and projection.pixels
+    limit = projection.max_image_bytes if is_read else -1
+    for sample in _samples(stream, limit):
         if isinstance(sample, SkippedInput):
             yield sample
             continue
@@ -250,18 +251,16 @@ def read(
                 "Create the tar file with --sort=name"
             )
         seen.add(sample.key)
-        yield _row(sample, path, number, projection, split.file.gzipped)
+        yield _row(sample, path, number, projection, limit)
         if sample.others:
             yield SkippedInput.named(OTHER, sample.others)
 
 
-def _samples(
-    stream: BinaryIO, file: TableFile, projection: Projection
-) -> Iterator[_Sample | SkippedInput]:
+def _samples(stream: BinaryIO, limit: int) -> Iterator[_Sample | SkippedInput]:
     """Yields the samples in order; damage of the tar file is a fault of the last sample."""
     sample: _Sample | None = None
     try:
-        for member in members(stream):
+        for member in _members(stream):
             if member.kind == "folder":
                 continue
             key, suffix = _key_and_suffix(member.name)
@@ -274,7 +273,7 @@ def _samples(
                 if sample is not None:
                     yield sample
                 sample = _Sample(key)
-            _add(sample, member, suffix.lower(), stream, file.gzipped, projection)
+            _add(sample, member, suffix.lower(), stream, limit)
     except _DAMAGE as error:
         sample = sample or _Sample("")
         sample.fault = f"the rest of the tar file cannot be read: {error}"
@@ -297,19 +296,8 @@ def _in_hidden(name: str) -> bool:
     return any(is_hidden(part) for part in name.removeprefix("./").split("/"))
 
 
-def _add(
-    sample: _Sample,
-    member: Member,
-    suffix: str,
-    stream: BinaryIO,
-    gzipped: bool,
-    projection: Projection,
-) -> None:
-    """Adds a member to its sample, with its data if that is text.
-
-    `suffix` is its name after the first dot, in lower case. `gzipped`: whether the tar file is
-    compressed. `projection`: says whether to read the image of a compressed tar file.
-    """
+def _add(sample: _Sample, member: Member, suffix: str, stream: BinaryIO, limit: int) -> None:
+    """Adds a member to its sample, with its data if that is text, or an image up to the limit."""
     if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
         sample.others.append(_text(member.name))
     elif member.kind != "file":
@@ -319,8 +307,7 @@ def _add(
             first = _shown(sample.image.name)
             sample.fault = f"has two images, {first} and {_shown(member.name)}"
         sample.image = member
-        if gzipped and projection.pixels and member.size <= projection.max_image_bytes:
-            # A compressed tar file has no byte ranges to reference: read the image now.
+        if member.size <= limit:
             stream.seek(member.start)
             sample.data = stream.read(member.size)
     elif member.size > MAX_TEXT_BYTES:
@@ -351,13 +338,9 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
 
 
 def _row(
-    sample: _Sample, path: str, number: int, projection: Projection, gzipped: bool
+    sample: _Sample, path: str, number: int, projection: Projection, limit: int
 ) -> Row | Embedded | Reject:
-    """Returns the row of a sample, or its reject.
-
-    `number` is the number of the sample, from 1. `projection` is the columns to keep, and how to
-    read images. `gzipped`: whether the tar file is compressed.
-    """
+    """Returns the row of a sample, or its reject; `number` is that of the sample, from 1."""
     member = sample.image
     if member is None and not sample.fault:
         sample.fault = "has labels but no image"
@@ -372,12 +355,9 @@ def _row(
     own = {"id": posixpath.basename(sample.key), "__key__": sample.key}
     values = projection.apply({"image": name, **own, **sample.values} | {"image": name})
     untyped = frozenset({"label"} if isinstance(values.get("label"), str) else ())
-    row = Row(
-        values, path, number, untyped, Location(path, member.start, member.start + member.size)
-    )
-    if not gzipped or not projection.pixels or member.size > projection.max_image_bytes:
-        return row  # images over the limit are rejected when they are read
-    return Embedded(row, sample.data)
+    location = Location(path, member.start, member.start + member.size)
+    row = Row(values, path, number, untyped, location)
+    return Embedded(row, sample.data) if member.size <= limit else row
 
 
 def _shown(name: str) -> str:

@@ -25,12 +25,14 @@ from recordmill.schemas.tables import (
     SPLIT,
     SPLIT_NAMES,
     DeclaredClasses,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
+    Sources,
     TableFile,
 )
 from recordmill.schemas.yaml_files import load_yaml
+from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
@@ -41,12 +43,10 @@ from recordmill.transforms.functional.sources.tree import (
     split_named,
     stem_of,
 )
-from recordmill.transforms.functional.sources.tree import split as split  # re-export
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     NORMALIZED,
     TO_CORNERS,
-    Box,
     box_columns,
     number_of,
 )
@@ -92,10 +92,10 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     Raises UsageError if there are no images or no class names.
     """
     options = file.options_of(YoloOptions)
-    classes = classes_of(tree, options.yaml)
+    classes = _classes_of(tree, options.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
-    splits = tuple(classes.splits) or (split_folders_of(tree) if options.has_split_folders else ())
+    splits = tuple(classes.splits) or (_split_folders_of(tree) if options.has_split_folders else ())
     if missing := _Splits(tree, file, classes).missing:
         shown = "; ".join(f"{name}: {', '.join(paths)}" for name, paths in missing.items())
         what = f"{file.path}: the splits of {options.yaml} do not exist ({shown})"
@@ -110,23 +110,24 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     )
 
 
-def recognize(tree: Tree) -> tuple[TableFile, str] | None:
+def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder with class names and labels of YOLO, and a description; None for others."""
     if (yaml := _yaml_of(tree)) or _has_labels(tree):
-        return source_of(tree, yaml), f"YOLO ({yaml})" if yaml else "YOLO"
+        return sources_in(tree, yaml)._replace(text=f"YOLO ({yaml})" if yaml else "YOLO")
     return None
 
 
-def source_of(tree: Tree, yaml: str | None = None) -> TableFile:
+def sources_in(tree: Tree, yaml: str | None = None) -> Sources:
     """Returns a folder of labels as a source.
 
     `yaml` is its file of classes, "" if it has none; it is looked for by default.
     """
     yaml = _yaml_of(tree) if yaml is None else yaml
-    return TableFile(tree.root, "yolo", options=YoloOptions(yaml, bool(split_folders_of(tree))))
+    options = YoloOptions(yaml, bool(_split_folders_of(tree)))
+    return Sources((TableFile(tree.root, "yolo", options=options),))
 
 
-def split_folders_of(tree: Tree) -> tuple[str, ...]:
+def _split_folders_of(tree: Tree) -> tuple[str, ...]:
     """Returns the folders named like splits that have images."""
     return split_folders(tree, has_image_suffix)
 
@@ -168,17 +169,15 @@ def _has_labels(tree: Tree) -> bool:
     return any(name in files for name in _TEXTS) and any(map(_is_label, files))
 
 
-def read(
-    tree: Tree, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Reject | SkippedInput]:
+def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and skipped inputs.
 
     `split`: some of its files: images, labels and others.
     """
-    options = split.file.options_of(YoloOptions)
-    classes = classes_of(tree, options.yaml)
-    splits = _Splits(tree, split.file, classes)
-    for name in split.names:
+    options = part.file.options_of(YoloOptions)
+    classes = _classes_of(tree, options.yaml)
+    splits = _Splits(tree, part.file, classes)
+    for name in part.names:
         if has_image_suffix(name):
             yield from _row(tree, name, classes, splits, projection)
         elif name in splits.lists:
@@ -191,7 +190,7 @@ def read(
             yield SkippedInput.named(NO_IMAGE, [name])
 
 
-def classes_of(tree: Tree, yaml: str = "") -> Classes:
+def _classes_of(tree: Tree, yaml: str = "") -> Classes:
     """Reads the classes of a dataset from data.yaml or classes.txt.
 
     `yaml` is the path of data.yaml relative to the folder; "" to look for it. Raises UsageError if
@@ -201,10 +200,10 @@ def classes_of(tree: Tree, yaml: str = "") -> Classes:
         if yaml or tree.has(name):
             data, where = _content(tree, name), tree.path(name)
             if name.lower().endswith((".yaml", ".yml")):
-                return parse_yaml(data, where)
+                return _parse_yaml(data, where)
             if name in _DARKNET:
                 return _darknet(tree, data, where)
-            return parse_classes(data, where)
+            return _parse_classes(data, where)
     raise UsageError(
         f"{tree.root}: no class names for YOLO labels; expected data.yaml with 'names', or "
         "classes.txt. For class folders, set --input_format folder"
@@ -216,13 +215,13 @@ def root_of(yaml: Tree, name: str) -> str:
 
     Raises UsageError if it is invalid.
     """
-    path = posixpath.normpath(classes_of(yaml, name).path or ".")
+    path = posixpath.normpath(_classes_of(yaml, name).path or ".")
     found = path if path.startswith("/") else yaml.path(path)
     # A `path` may be that of another machine, or relative to a setting of Ultralytics.
     return found if path != "." and yaml.has(path) else yaml.root
 
 
-def parse_yaml(data: bytes, where: str) -> Classes:
+def _parse_yaml(data: bytes, where: str) -> Classes:
     """Parses the classes in data.yaml.
 
     Raises UsageError if the file is not YAML, or its names are missing, invalid or duplicate.
@@ -260,7 +259,7 @@ def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
     names = _below(tree, values.get("names") or "obj.names", "")
     if not tree.has(names):
         raise UsageError(f"{where}: its file of class names, {names}, does not exist. Add it.")
-    classes = parse_classes(_content(tree, names), tree.path(names))
+    classes = _parse_classes(_content(tree, names), tree.path(names))
     lists = {split: values.get(split, "") for split in ("train", "valid", "test")}
     return classes._replace(splits={split: (path,) for split, path in lists.items() if path})
 
@@ -271,7 +270,7 @@ def _paths(value: Any) -> tuple[str, ...]:
     return tuple(path for path in values if isinstance(path, str) and path)
 
 
-def parse_classes(data: bytes, where: str) -> Classes:
+def _parse_classes(data: bytes, where: str) -> Classes:
     """Parses the classes in classes.txt: the id of a class is its line number, counted from 0.
 
     Raises UsageError if the file is not UTF-8, or a class occurs twice.
@@ -290,7 +289,7 @@ def _classes(names: dict[int, str], where: str) -> Classes:
     return Classes(names)
 
 
-def parse(text: str, classes: Classes) -> dict[str, Any]:
+def _parse(text: str, classes: Classes) -> dict[str, Any]:
     """Parses one label file to values by column.
 
     Raises RecordError (malformed_row), unknown_label or bad_box.
@@ -308,7 +307,7 @@ def parse(text: str, classes: Classes) -> dict[str, Any]:
         if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
             detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 or more"
             raise RecordError(Reason.MALFORMED_ROW, f"{detail} points; got {len(fields)} fields")
-        boxes.append(_bounding_box(numbers) if outline else TO_CORNERS["cxcywh"](*numbers[:4]))
+        boxes.append(box_of_outline([numbers]) if outline else TO_CORNERS["cxcywh"](*numbers[:4]))
         outlines.append([numbers] if outline else [])  # a list of polygons per object
     return {**box_columns(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
 
@@ -417,7 +416,7 @@ def _row(
     image = tree.path(name)
     try:
         text = _content(tree, label).decode("utf-8-sig") if label is not None else ""
-        values = parse(text, classes)
+        values = _parse(text, classes)
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
@@ -470,8 +469,3 @@ def _class_name(field: str, line: int, classes: Classes) -> str:
         detail = f"line {line}: class id {field[:40]!r} is not one of the {count} declared classes"
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
     return classes.names[id_]
-
-
-def _bounding_box(points: list[float]) -> Box:
-    xs, ys = points[::2], points[1::2]  # x1, y1, x2, y2 …
-    return min(xs), min(ys), max(xs), max(ys)

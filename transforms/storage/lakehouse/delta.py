@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from recordmill.schemas.layout import is_url, join
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import TableFile
+from recordmill.schemas.tables import Sources, TableFile
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,
     DataFile,
@@ -25,7 +25,6 @@ from recordmill.transforms.functional.sources.data_files import (
     mapped,
     with_names,
 )
-from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
 from recordmill.transforms.storage.lakehouse.increment import (
@@ -58,7 +57,7 @@ _FILES = ("add", "remove")
 _WITH_FEATURES = 3
 
 
-def open_delta(address: TableAddress, since: Mapping[str, int]) -> Layout:
+def open_delta(address: TableAddress, since: Mapping[str, int]) -> Sources:
     """Returns a version of a Delta table, or the rows that were added since another one.
 
     Raises UsageError if there is no such table or version, or it cannot be read in parallel.
@@ -77,7 +76,7 @@ def open_delta(address: TableAddress, since: Mapping[str, int]) -> Layout:
         raise address.error(f"cannot be read as a Delta table: {plain_text(error)}") from error
 
 
-def _layout(address: TableAddress, table: Any, root: str, since: Mapping[str, int]) -> Layout:
+def _layout(address: TableAddress, table: Any, root: str, since: Mapping[str, int]) -> Sources:
     _load(address, table, address.snapshot, "Choose a later version.")
     _check_features(address, table)
     version, id_, schema = table.version(), str(table.metadata().id), _schema(table)
@@ -96,12 +95,12 @@ def _layout(address: TableAddress, table: Any, root: str, since: Mapping[str, in
 
     text, first = f"Delta table, version {version}", since.get(id_)
     if first is None:
-        return Layout(files(version), text, entry)
+        return Sources(files(version), text, entry)
     if first > version:
         raise address.error(f"is older than version {first}, which --base has. {WHOLE_TABLE}")
     log, versions = _Log(root), range(first, version + 1)
     history = History(address, versions, files, log.is_rewrite, log.operation, "version")
-    return Layout(added_files(history), f"{text}: rows added since version {first}", entry)
+    return Sources(added_files(history), f"{text}: rows added since version {first}", entry)
 
 
 def _check_snapshot(address: TableAddress, table: Any) -> None:

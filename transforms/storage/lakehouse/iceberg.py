@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import TableFile
+from recordmill.schemas.tables import Sources, TableFile
 from recordmill.transforms.functional.sources.data_files import (
     FIELD_ID,
     DataFile,
@@ -24,7 +24,6 @@ from recordmill.transforms.functional.sources.data_files import (
     mapped,
     with_names,
 )
-from recordmill.transforms.functional.sources.folder_layouts import Layout
 from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
 from recordmill.transforms.storage.lakehouse.increment import WHOLE_TABLE, History, added_files
 from recordmill.transforms.storage.stores.clients import iceberg_settings
@@ -41,7 +40,7 @@ _EQUALITY_DELETES = (
 )
 
 
-def open_iceberg(address: TableAddress, since: Mapping[str, int]) -> Layout:
+def open_iceberg(address: TableAddress, since: Mapping[str, int]) -> Sources:
     """Returns a snapshot of an Iceberg table, or the rows that were added since another one.
 
     `since` is the snapshots whose rows a base version has, by the id of the table. Raises
@@ -67,12 +66,12 @@ def open_iceberg(address: TableAddress, since: Mapping[str, int]) -> Layout:
         raise address.error(f"cannot be read as an Iceberg table: {why}") from error
 
 
-def _layout(address: TableAddress, table: Any, since: Mapping[str, int]) -> Layout:
+def _layout(address: TableAddress, table: Any, since: Mapping[str, int]) -> Sources:
     snapshot = table.current_snapshot()
     if address.snapshot is not None:
         snapshot = table.snapshot_by_id(address.snapshot)
     if snapshot is None and address.snapshot is None:
-        return Layout((), "Iceberg table without a snapshot")
+        return Sources((), "Iceberg table without a snapshot")
     if snapshot is None:
         raise address.error(_no_snapshot(table))
     id_, uuid = int(snapshot.snapshot_id), str(table.metadata.table_uuid)
@@ -85,14 +84,14 @@ def _layout(address: TableAddress, table: Any, since: Mapping[str, int]) -> Layo
 
     text, first = f"Iceberg table, snapshot {id_}", since.get(uuid)
     if first is None:
-        return Layout(files(id_), text, entry)
+        return Sources(files(id_), text, entry)
     operations = _operations(address, table, snapshot, first)
 
     def is_rewrite(id_: int) -> bool:
         return operations[id_] == "replace"
 
     history = History(address, list(operations), files, is_rewrite, operations.__getitem__)
-    return Layout(added_files(history), f"{text}: rows added since snapshot {first}", entry)
+    return Sources(added_files(history), f"{text}: rows added since snapshot {first}", entry)
 
 
 def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) -> dict[int, str]:

@@ -22,7 +22,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.references import bind
-from recordmill.transforms.read_rows import _staging_file, staged
+from recordmill.transforms.read_rows import _staged, _staging_file
 from recordmill.transforms.shards.build_examples import Fetched, _fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.shards.shard_task import _file_version_tags, _ref_version_tags
@@ -160,7 +160,7 @@ class World:
         found = (
             Embedded(Row({}, "t.parquet", line), data) for line, data in enumerate(self.embedded)
         )
-        rows = staged(found, _staging_file(str(self.folder / "work")))
+        rows = _staged(found, _staging_file(str(self.folder / "work")))
         values = (None, b"key", self.label)
         in_table = [
             ImageRef("key", row.file, row.line, *row.image[:3], values, staged=row.image.staged)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources import arrow
 
@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[Reject]]:
     rows: list[dict[str, Any]] = []
     rejects: list[Reject] = []
     with path.open("rb") as stream:
-        for found in arrow.read(stream, SourceSplit(TableFile(str(path), "arrow")), Projection()):
+        for found in arrow.read(stream, Part(TableFile(str(path), "arrow")), Projection()):
             if isinstance(found, RowBatch):
                 rows += [dict(row.values) for row in found]
             else:

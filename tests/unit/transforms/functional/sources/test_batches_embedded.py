@@ -12,10 +12,10 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Location, Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import arrow, parquet
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.inputs.formats import FORMATS
 
 ANALYZE = Projection(("image", "label"), "image")
 WHOLE = Projection(("image", "label"), "image", pixels=True)
@@ -44,16 +44,14 @@ def in_parquet(column, projection):
     file = TableFile("t.parquet", "parquet")
     return [
         row
-        for split in parquet.split(io.BytesIO(data.getvalue()), file)
-        for row in one_by_one(parquet.read(io.BytesIO(data.getvalue()), split, projection))
+        for part in parquet.parts(io.BytesIO(data.getvalue()), file)
+        for row in one_by_one(parquet.read(io.BytesIO(data.getvalue()), part, projection))
     ]
 
 
 def in_arrow(path, projection):
     with open(path, "rb") as stream:
-        return list(
-            one_by_one(arrow.read(stream, SourceSplit(TableFile(str(path), "arrow")), projection))
-        )
+        return list(one_by_one(arrow.read(stream, Part(TableFile(str(path), "arrow")), projection)))
 
 
 def write_arrow(path, column, form):
@@ -107,7 +105,7 @@ def test_the_first_pass_over_parquet_reads_no_image():
     raw[chunk.data_page_offset : chunk.data_page_offset + chunk.total_compressed_size] = bytes(
         chunk.total_compressed_size
     )
-    split = SourceSplit(TableFile("t.parquet", "parquet"), 0, 1)
+    split = Part(TableFile("t.parquet", "parquet"), 0, 1)
     found = list(one_by_one(parquet.read(io.BytesIO(bytes(raw)), split, ANALYZE)))
     assert [row.values["image"] for row in found] == [f"{i}.jpg" for i in range(40)]
     assert found[0].image == Location("t.parquet", 0, found[0].image.stop)
@@ -159,7 +157,7 @@ def test_an_arrow_table_of_paths_is_a_table():
     with pa.ipc.new_file(data, made.schema) as writer:
         writer.write_table(made)
     stream = io.BufferedReader(io.BytesIO(data.getvalue()))
-    found = list(one_by_one(arrow.read(stream, SourceSplit(TableFile("t.arrow", "arrow")), WHOLE)))
+    found = list(one_by_one(arrow.read(stream, Part(TableFile("t.arrow", "arrow")), WHOLE)))
     assert [row.values for row in found] == made.to_pylist()
     assert {row.image for row in found} == {None}
 

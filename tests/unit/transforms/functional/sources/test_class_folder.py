@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.records import Row, SkippedInput
-from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.functional.rows.labels import merged_class_names
 from recordmill.transforms.functional.sources import class_folder
-from recordmill.transforms.functional.sources.folder_layouts import class_folders, layout_of
-from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, is_hidden
-from recordmill.transforms.storage.formats import FileTree
+from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, is_hidden, parts_of
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.recognize import sources_of
 from tests.images import jpeg
 
 # As they are written on disks; the list of the product is in lower case.
@@ -48,12 +48,12 @@ def make(root: Path, tree: dict[str, tuple[set[str], set[str]]]) -> None:
 def converted(root: Path) -> tuple[tuple[str, ...], dict[str, tuple[str | None, str | None]]]:
     """Returns the classes of a folder, and label and split of each image."""
     tree = FileTree(str(root))
-    (file,) = class_folders(tree).files
+    (file,) = class_folder.sources_in(tree).files
     declared = class_folder.probe(tree, file).classes["label"]
     rows = {}
-    for split in class_folder.split(tree, file):
-        if isinstance(split, SourceSplit):
-            for row in class_folder.read(tree, split, Projection()):
+    for part in parts_of(tree, file):
+        if isinstance(part, Part):
+            for row in class_folder.read(tree, part, Projection()):
                 if isinstance(row, Row):
                     rows[row.values["image"]] = (row.values.get("label"), row.values.get("split"))
     labels = {label for label, _ in rows.values() if label is not None}
@@ -101,9 +101,9 @@ def test_images_beside_split_folders_are_skipped_and_counted(tmp_path: Path) -> 
     (tmp_path / "cover.jpg").write_bytes(IMAGE)
     (tmp_path / "notes.md").write_text("notes")
     tree = FileTree(str(tmp_path))
-    (file,) = class_folders(tree).files
-    (split,) = [s for s in class_folder.split(tree, file) if isinstance(s, SourceSplit)]
-    skipped = [f for f in class_folder.read(tree, split, Projection()) if not isinstance(f, Row)]
+    (file,) = class_folder.sources_in(tree).files
+    (part,) = [s for s in parts_of(tree, file) if isinstance(s, Part)]
+    skipped = [f for f in class_folder.read(tree, part, Projection()) if not isinstance(f, Row)]
     assert skipped == [
         SkippedInput(NO_IMAGE, 1, ("notes.md",)),
         SkippedInput(NO_SPLIT, 1, ("cover.jpg",)),
@@ -151,7 +151,7 @@ def test_folders_that_may_be_the_classes_are_a_warning(tmp_path, names, warning)
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         if not name.endswith("/"):
             (tmp_path / name).write_bytes(IMAGE)
-    found = "".join(f.text for f in layout_of(FileTree(str(tmp_path))).findings)
+    found = "".join(f.text for f in sources_of(str(tmp_path), "auto", has_images=True).findings)
     assert bool(found) == bool(warning)
     for part in warning.split(".*"):
         assert part in found

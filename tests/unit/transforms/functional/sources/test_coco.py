@@ -20,9 +20,9 @@ from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
     DeclaredClasses,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
     TableFile,
 )
 from recordmill.transforms.functional.sources import coco
@@ -50,7 +50,7 @@ def document(images, annotations, categories=CATEGORIES):
 
 def read(document_, projection=Projection()):  # noqa: B008 - frozen
     data = document_ if isinstance(document_, bytes) else json.dumps(document_).encode()
-    found = list(coco.read(io.BufferedReader(io.BytesIO(data)), SourceSplit(FILE), projection))
+    found = list(coco.read(io.BufferedReader(io.BytesIO(data)), Part(FILE), projection))
     return sorted(found, key=lambda f: f.line if isinstance(f, Row) else 10**9)
 
 
@@ -243,7 +243,7 @@ def test_images_are_in_the_folder_of_the_source_unless_there_is_an_image_root():
 
     def uri(projection: Projection, file_name: str = "5.jpg") -> str:
         changed = io.BytesIO(data.replace(b"5.jpg", file_name.encode()))
-        (found,) = coco.read(io.BufferedReader(changed), SourceSplit(file), projection)
+        (found,) = coco.read(io.BufferedReader(changed), Part(file), projection)
         return found.uri
 
     assert uri(Projection()) == "d/train/5.jpg"
@@ -268,7 +268,7 @@ def test_images_are_in_the_folder_of_the_source_unless_there_is_an_image_root():
     ids=range(10),
 )
 def test_the_first_image_is_found_without_reading_on(data, name):
-    assert coco.first_image(io.BytesIO(data)) == name
+    assert coco._first_image(io.BytesIO(data)) == name
 
 
 def test_invalid_entries_and_duplicate_ids_are_reported():
@@ -415,5 +415,5 @@ def test_files_that_are_not_coco_are_rejected(document_, message):
 def test_a_compressed_file_is_read():
     data = gzip.compress(json.dumps(document([image_bytes(5)], [annotation(1, 5)])).encode())
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
-    (row,) = coco.read(stream, SourceSplit(FILE), Projection(("xmin",)))
+    (row,) = coco.read(stream, Part(FILE), Projection(("xmin",)))
     assert row.values == {"xmin": [1.5]}

@@ -13,7 +13,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.functional.sources.data_files import (
@@ -51,8 +51,8 @@ def read(table: pa.Table, file: TableFile, **projection: Any) -> list[Any]:
     data = io.BytesIO()
     pq.write_table(table, data, row_group_size=4)
     found = []
-    for split in parquet.split(data, file):
-        found += one_by_one(parquet.read(data, split, Projection(**projection)))
+    for part in parquet.parts(data, file):
+        found += one_by_one(parquet.read(data, part, Projection(**projection)))
     return found
 
 
@@ -159,4 +159,4 @@ def test_a_split_states_the_rows_of_its_file() -> None:
     data = io.BytesIO()
     pq.write_table(pa.table({"a": [1, 2]}), data)
     assert parquet.probe(data, file).has_rows is False
-    assert list(parquet.split(data, file)) == [SourceSplit(file, 0, 1)]
+    assert list(parquet.parts(data, file)) == [Part(file, 0, 1)]

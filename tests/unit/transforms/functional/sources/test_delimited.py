@@ -7,6 +7,8 @@ import gzip
 import io
 import re
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.delimited import (
@@ -23,10 +25,6 @@ from recordmill.transforms.functional.sources.delimited import (
     BoundedLines,
     DelimitedOptions,
     probe,
-    read_rows,
-)
-from recordmill.transforms.functional.sources.delimited import (
-    read as read_split,
 )
 
 
@@ -34,9 +32,21 @@ def buffered(data):
     return io.BufferedReader(io.BytesIO(data))
 
 
+def read_rows(
+    stream: io.BufferedReader,
+    delimiter: str,
+    columns: tuple[str, ...] | None,
+    header: tuple[str, ...] | None = None,
+) -> Iterator[Any]:
+    options = DelimitedOptions(delimiter, header or ())
+    return delimited.read(
+        stream, Part(TableFile("t.csv", "csv", options=options)), Projection(columns)
+    )
+
+
 def read(data, delimiter=",", columns=None):
     """Returns all rows as (line, values), all rejects as their line, and lost rows as "LINE-"."""
-    return [plain(o) for o in one_by_one(read_rows(buffered(data), delimiter, "t.csv", columns))]
+    return [plain(o) for o in one_by_one(read_rows(buffered(data), delimiter, columns))]
 
 
 def plain(outcome):
@@ -176,7 +186,7 @@ def test_a_field_at_the_limit_is_read():
 
 
 def test_a_message_states_the_remedy():
-    outcomes = list(read_rows(buffered(b'a\n1,2\n"x"y\n'), ",", "t.csv", None))
+    outcomes = list(read_rows(buffered(b'a\n1,2\n"x"y\n'), ",", None))
     assert [o.detail for o in outcomes] == [
         "2 fields, expected 1 as in the header. Quote fields that contain the delimiter.",
         "',' expected after '\"'. Double the quotes within a field.",
@@ -224,8 +234,8 @@ def test_lines_that_are_split_together_give_the_rows_of_the_csv_module(text, ahe
     header = ("a", "b") if is_known else None
 
     def found():
-        read = read_rows(buffered(data), ",", "t.csv", None, 1, header)
-        return [plain(o) for o in one_by_one(read)]
+        rows = read_rows(buffered(data), ",", None, header)
+        return [plain(o) for o in one_by_one(rows)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "BATCH_ROWS", ahead)
@@ -250,7 +260,7 @@ def test_blank_lines_are_skipped_in_blocks_of_any_size(text, ahead, block):
     data = f"a,b\n{text}".encode("utf-8", "surrogateescape")
 
     def found():
-        return [plain(o) for o in one_by_one(read_rows(buffered(data), ",", "t.csv", None))]
+        return [plain(o) for o in one_by_one(read_rows(buffered(data), ",", None))]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "BATCH_ROWS", ahead)
@@ -298,7 +308,7 @@ def test_only_lines_without_quotes_are_split_together(monkeypatch):
 @given(st.binary(max_size=200))
 @settings(max_examples=300)
 def test_no_bytes_whatever_raise(data):
-    for outcome in one_by_one(read_rows(buffered(b"a,b\n" + data), ",", "t.csv", None)):
+    for outcome in one_by_one(read_rows(buffered(b"a,b\n" + data), ",", None)):
         plain(outcome)
 
 
@@ -312,7 +322,7 @@ GZIPPED = gzip.compress(
 
 def read_gzipped(data):
     unzipped = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
-    return [plain(o) for o in one_by_one(read_rows(unzipped, ",", "t.csv", None))]
+    return [plain(o) for o in one_by_one(read_rows(unzipped, ",", None))]
 
 
 def test_complete_gzip_streams():
@@ -379,5 +389,5 @@ def test_delimiter_and_columns_of_a_table_can_be_stated(delimiter, header, data,
     found = probe(buffered(data), file)
     assert found.columns == ("a", "b")
     assert found.has_rows == bool(expected)
-    rows = one_by_one(read_split(buffered(data), SourceSplit(file), Projection()))
+    rows = one_by_one(delimited.read(buffered(data), Part(file), Projection()))
     assert [plain(row) for row in rows] == expected

@@ -16,13 +16,13 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import Probe, Projection, TableFile
 from recordmill.transforms.functional.sources import delimited
-from recordmill.transforms.functional.sources.json_lines import parse_object, probe, read_rows
+from recordmill.transforms.functional.sources.json_lines import _read_rows, parse_object, probe
 
 
 def read(data, columns=None):
     """Returns all rows as (line, values), all rejects as their line, and lost rows as "LINE-"."""
     projection = None if columns is None else Projection(columns)
-    return [plain(o) for o in read_rows(io.BytesIO(data), "t.jsonl", projection)]
+    return [plain(o) for o in _read_rows(io.BytesIO(data), "t.jsonl", projection)]
 
 
 def plain(outcome):
@@ -179,7 +179,7 @@ GZIPPED = gzip.compress(b"".join(json.dumps(v).encode() + b"\n" for _, v in ROWS
 
 def read_gzipped(data):
     unzipped = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
-    return [plain(o) for o in read_rows(unzipped, "t.jsonl", None)]
+    return [plain(o) for o in _read_rows(unzipped, "t.jsonl", None)]
 
 
 def test_complete_gzip_streams():
@@ -216,7 +216,7 @@ def test_a_damaged_gzip_stream_ends_in_lost_rows(at, bit):
 def test_blank_lines_are_skipped_in_blocks_of_any_size(text, run, buffer):
     def found():
         stream = io.BufferedReader(io.BytesIO(text.encode()), buffer)
-        return list(read_rows(stream, "t.jsonl", None))
+        return list(_read_rows(stream, "t.jsonl", None))
 
     expected = found()
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recordmill.transforms.functional.sources.nested_columns import (
+from recordmill.transforms.functional.sources.arrays import (
     _plain,
     columns_of,
     is_supported,

@@ -11,11 +11,11 @@ import pytest
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason
-from recordmill.schemas.tables import DeclaredClasses, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.functional.sources import arrow, batches, parquet
-from recordmill.transforms.functional.sources.batches import BATCH_ROWS
-from recordmill.transforms.functional.sources.parquet import first_rows, probe_of_schema
+from recordmill.transforms.functional.sources import arrays, arrow, parquet
+from recordmill.transforms.functional.sources.arrays import BATCH_ROWS
+from recordmill.transforms.functional.sources.parquet import _first_rows, probe_of_schema
 
 
 def written(table, **options):
@@ -29,14 +29,14 @@ def read(data, columns=None):
     file = pq.ParquetFile(io.BytesIO(data))
     return [
         plain(outcome)
-        for group, first in enumerate(first_rows(file.metadata))
+        for group, first in enumerate(_first_rows(file.metadata))
         for outcome in read_group(data, group, first, columns)
     ]
 
 
 def read_group(data, group, first, columns=None):
     """Returns the rows and rejects of a row group."""
-    split = SourceSplit(TableFile("t.parquet", "parquet"), group, first)
+    split = Part(TableFile("t.parquet", "parquet"), group, first)
     return list(one_by_one(parquet.read(io.BytesIO(data), split, Projection(columns))))
 
 
@@ -123,7 +123,7 @@ def test_supported_types_give_plain_python_values(type_, values):
 def test_rows_are_numbered_through_row_groups():
     table = pa.table({"n": list(range(1, 26))})
     data = written(table, row_group_size=10)
-    assert first_rows(pq.read_metadata(io.BytesIO(data))) == [1, 11, 21]
+    assert _first_rows(pq.read_metadata(io.BytesIO(data))) == [1, 11, 21]
     assert read(data) == [(n, {"n": n}) for n in range(1, 26)]
 
 
@@ -284,7 +284,7 @@ def test_text_that_is_no_utf_8_is_the_fault_of_its_own_row(tmp_path, column, val
         writer.write_table(table)
     file = TableFile(str(tmp_path / "t.arrow"), "arrow")
     with open(file.path, "rb") as stream:
-        found = list(one_by_one(arrow.read(stream, SourceSplit(file), Projection())))
+        found = list(one_by_one(arrow.read(stream, Part(file), Projection())))
     assert [(row.line, row.values) for row in found] == rows
     if not pa.types.is_dictionary(column.type):  # Parquet's writer rejects those
         assert read(written(table)) == rows
@@ -319,13 +319,13 @@ LABEL = {"names": ["owl", "cat"], "_type": "ClassLabel"}
 def test_class_labels_of_hugging_face_are_declared_classes(features, columns):
     metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     expected = DeclaredClasses(((0, "owl"), (1, "cat")), by_id=True)
-    assert batches.class_labels(metadata) == dict.fromkeys(columns, expected)
+    assert arrays.class_labels(metadata) == dict.fromkeys(columns, expected)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"info": 1}', b'{"info": {"features": [1]}}'])
 def test_other_metadata_declares_nothing(data):
-    assert batches.class_labels({b"huggingface": data}) == {}
-    assert batches.class_labels({}) == {}
+    assert arrays.class_labels({b"huggingface": data}) == {}
+    assert arrays.class_labels({}) == {}
 
 
 def categories(*names: str, ordered: bool = False) -> pa.DictionaryArray:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
-from recordmill.transforms.functional.sources.parquet_footer import pages_of_group
+from recordmill.transforms.functional.sources.stated_sizes import pages_of_group
 
 TABLE = TableFile("t.parquet", "parquet")
 
@@ -58,7 +58,7 @@ def test_a_list_of_equal_values_is_not_read() -> None:
     assert len(data) < 2_000
 
     def read(*columns: str) -> list[Row | Reject]:
-        found = parquet.read(io.BytesIO(data), SourceSplit(TABLE, 0, 1), Projection(columns, ""))
+        found = parquet.read(io.BytesIO(data), Part(TABLE, 0, 1), Projection(columns, ""))
         return list(one_by_one(found))  # type: ignore[arg-type]
 
     assert [row.values for row in read("id") if isinstance(row, Row)] == [{"id": 1}, {"id": 2}]
@@ -113,7 +113,7 @@ def test_columns_that_expand_are_not_decoded(kind: str) -> None:
     peak = before
 
     def read() -> list[Row | Reject]:
-        found = parquet.read(io.BytesIO(data), SourceSplit(TABLE, 0, 1), Projection(None, ""))
+        found = parquet.read(io.BytesIO(data), Part(TABLE, 0, 1), Projection(None, ""))
         return list(one_by_one(found))  # type: ignore[arg-type]
 
     rejects = read()
@@ -133,5 +133,5 @@ def test_texts_that_repeat_are_read_if_they_are_small(rows: list[list[str]]) -> 
 def test_a_table_without_rows_is_read() -> None:
     """Arrow writes one row group, whose columns state 0 as the place of their data."""
     data = written(pa.table({"a": pa.array([], pa.string()), "b": pa.array([], pa.binary())}))
-    batches = parquet.read_batches(parquet.open_parquet(io.BytesIO(data)), 9, ["a", "b"])
+    batches = parquet.open_parquet(io.BytesIO(data)).iter_batches(9, columns=["a", "b"])
     assert sum(batch.num_rows for batch in batches) == 0

@@ -10,7 +10,6 @@ import pytest
 
 from recordmill.transforms.functional.sources.parquet import (
     open_parquet,
-    read_batches,
     read_table,
 )
 
@@ -72,10 +71,10 @@ def test_a_table_has_the_columns_asked_for_in_that_order(data: bytes) -> None:
 
 def test_batches_are_those_of_the_row_groups_asked_for(data: bytes) -> None:
     def rows(*arguments: object) -> list[list[dict[str, object]]]:
-        batches = read_batches(open_parquet(io.BytesIO(data)), *arguments)  # type: ignore[arg-type]
+        batches = open_parquet(io.BytesIO(data)).iter_batches(*arguments)
         return [batch.to_pylist() for batch in batches]
 
-    assert rows(9, ["key"], [1]) == [[{"key": "c"}]]
+    assert rows(9, [1], ["key"]) == [[{"key": "c"}]]
     assert [len(batch) for batch in rows(1)] == [1, 1, 1]
 
 
@@ -88,7 +87,7 @@ def test_no_thread_of_arrow_is_started(data: bytes) -> None:
     before = threads()
     for _ in range(20):
         read_table(data)
-        list(read_batches(open_parquet(io.BytesIO(data)), 1))
+        list(open_parquet(io.BytesIO(data)).iter_batches(1))
     assert threads() == before
 
 

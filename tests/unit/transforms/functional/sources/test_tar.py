@@ -14,7 +14,7 @@ from recordmill.transforms.functional.sources.webdataset import (
     BLOCK_BYTES,
     Member,
     TarError,
-    members,
+    _members,
 )
 
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "ustar": tarfile.USTAR_FORMAT}
@@ -41,7 +41,7 @@ def of_kind(kind, name="a.jpg"):
 
 
 def read(data):
-    return list(members(io.BytesIO(data)))
+    return list(_members(io.BytesIO(data)))
 
 
 def content(data):
@@ -135,7 +135,7 @@ def test_every_cut_is_an_error_or_between_two_members():
 def until_damage(data):
     """Returns the members before damage; the last may be truncated."""
     found = []
-    stream = members(io.BytesIO(data))
+    stream = _members(io.BytesIO(data))
     with contextlib.suppress(TarError):
         found.extend(iter(lambda: next(stream), None))
     return found
@@ -145,7 +145,7 @@ def until_damage(data):
 def test_a_damaged_header_is_reported_with_its_byte(at):
     data = bytearray(written([("a.jpg", b"1"), ("b.jpg", b"2")]))
     data[2 * BLOCK_BYTES + at] ^= 1
-    stream = members(io.BytesIO(bytes(data)))
+    stream = _members(io.BytesIO(bytes(data)))
     assert next(stream).name == "a.jpg"
     with pytest.raises(TarError, match="at byte 1024: invalid member header"):
         next(stream)

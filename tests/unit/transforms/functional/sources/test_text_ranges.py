@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import delimited, json_lines, text_ranges
 from recordmill.transforms.functional.sources.delimited import DelimitedOptions
@@ -43,28 +43,26 @@ def table(data: bytes, format_: str = "csv") -> TableFile:
 
 def splits_of(
     data: bytes, range_bytes: int, format_: str = "csv", block_bytes: int = 2**20
-) -> list[SourceSplit]:
-    """Returns the splits of a table; its ranges are scanned in any order."""
+) -> list[Part]:
+    """Returns the parts of a table; its ranges are scanned in any order."""
     ranges = list(cut(stream(data), table(data, format_), range_bytes))
-    return align((split, scan(stream(data), split, block_bytes)) for split in reversed(ranges))
+    return align((part, scan(stream(data), part, block_bytes)) for part in reversed(ranges))
 
 
-def read(data: bytes, split: SourceSplit) -> list[Row | Reject]:
-    reader = READERS[split.file.format]
-    return list(
-        one_by_one(reader.read(stream(data[split.start : split.stop]), split, Projection()))
-    )
+def read(data: bytes, part: Part) -> list[Row | Reject]:
+    reader = READERS[part.file.format]
+    return list(one_by_one(reader.read(stream(data[part.start : part.stop]), part, Projection())))
 
 
 def read_whole(data: bytes, format_: str = "csv") -> list[Row | Reject]:
-    return read(data, SourceSplit(table(data, format_)))
+    return read(data, Part(table(data, format_)))
 
 
 def read_ranges(
     data: bytes, range_bytes: int, format_: str = "csv", block_bytes: int = 2**20
 ) -> list[Row | Reject]:
-    splits = splits_of(data, range_bytes, format_, block_bytes)
-    return [row for split in splits for row in read(data, split)]
+    parts = splits_of(data, range_bytes, format_, block_bytes)
+    return [row for part in parts for row in read(data, part)]
 
 
 PIECES = st.sampled_from(
@@ -124,13 +122,13 @@ def realistic(rows: int) -> bytes:
 def test_any_number_of_ranges_shares_the_rows(count: int) -> None:
     data = realistic(1000)
     range_bytes = -(-len(data) // count)
-    splits = splits_of(data, range_bytes, block_bytes=256)
-    assert len(splits) == count
-    assert [split.start for split in splits[1:]] == [split.stop for split in splits[:-1]]
-    assert (splits[0].start, splits[-1].stop) == (0, len(data))
-    for at, split in enumerate(splits):
-        assert at * range_bytes <= split.start < (at + 1) * range_bytes
-    found = [row for split in splits for row in read(data, split)]
+    parts = splits_of(data, range_bytes, block_bytes=256)
+    assert len(parts) == count
+    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+    assert (parts[0].start, parts[-1].stop) == (0, len(data))
+    for at, part in enumerate(parts):
+        assert at * range_bytes <= part.start < (at + 1) * range_bytes
+    found = [row for part in parts for row in read(data, part)]
     assert found == read_whole(data)
     assert sum(isinstance(row, Row) for row in found) == 1020
     assert sum(isinstance(row, Reject) for row in found) == 20
@@ -198,14 +196,14 @@ def test_what_needs_a_single_reader_stays_whole(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_ranges, "MAX_RECORD_BYTES", 30)
-    assert splits_of(data, 5) == [SourceSplit(table(data))]
+    assert splits_of(data, 5) == [Part(table(data))]
 
 
 def test_a_line_of_json_may_be_longer_than_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_ranges, "MAX_RECORD_BYTES", 3)
     data = b'{"a": 1}\n{"a": "' + b"x" * 100 + b'"}\n\n{"a": 3}\n'
-    splits = splits_of(data, 10, "jsonl", block_bytes=4)
-    assert [(split.start, split.first) for split in splits] == [(0, 1), (119, 3), (120, 4)]
+    parts = splits_of(data, 10, "jsonl", block_bytes=4)
+    assert [(part.start, part.first) for part in parts] == [(0, 1), (119, 3), (120, 4)]
     assert read_ranges(data, 10, "jsonl", block_bytes=4) == read_whole(data, "jsonl")
 
 
@@ -217,7 +215,7 @@ def test_a_range_that_cannot_be_read_leaves_the_file_whole() -> None:
     data = b"a\n1\n2\n"
     first, second = cut(stream(data), table(data), 3)
     assert scan(Broken(data), second) is None
-    assert align([(first, scan(stream(data), first)), (second, None)]) == [SourceSplit(table(data))]
+    assert align([(first, scan(stream(data), first)), (second, None)]) == [Part(table(data))]
 
 
 @pytest.mark.parametrize(
@@ -241,9 +239,9 @@ def test_ranges_of_a_table_with_any_delimiter_and_no_header(delimiter: str) -> N
     data = "\n".join(lines).format(delimiter).encode()
     options = DelimitedOptions(delimiter, ("a", "b"))
     file = TableFile("t.csv", "csv", size=len(data), options=options)
-    whole = read(data, SourceSplit(file))
+    whole = read(data, Part(file))
     assert len([row for row in whole if isinstance(row, Row)]) == 25
     for range_bytes in range(1, len(data)):
         ranges = list(cut(stream(data), file, range_bytes))
-        splits = align((split, scan(stream(data), split)) for split in ranges)
-        assert [row for split in splits for row in read(data, split)] == whole
+        parts = align((part, scan(stream(data), part)) for part in ranges)
+        assert [row for part in parts for row in read(data, part)] == whole

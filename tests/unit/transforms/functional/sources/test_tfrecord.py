@@ -18,9 +18,9 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
     IMAGES,
     DeclaredClasses,
+    Part,
     Probe,
     Projection,
-    SourceSplit,
     TableFile,
 )
 from recordmill.transforms.functional.records.framing import _masked_crc32c
@@ -54,7 +54,7 @@ def framed(*records):
 
 
 def read(data, projection=Projection(), path=PATH, gzipped=False):  # noqa: B008 - frozen
-    split = SourceSplit(TableFile(path, "tfrecord", gzipped))
+    split = Part(TableFile(path, "tfrecord", gzipped))
     return list(tfrecord.read(io.BufferedReader(io.BytesIO(data)), split, projection))
 
 
@@ -214,8 +214,8 @@ def test_an_empty_shard_is_no_mistake():
 def test_a_cut_gzip_stream_is_reported_after_what_came_before():
     data = gzip.compress(framed(*(example(x=[i], noise=[jpeg(200, 200, i)]) for i in range(9))))
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[: len(data) // 2])))
-    split = SourceSplit(TableFile("x.tfrecord.gz", "tfrecord", gzipped=True))
-    *rows, last = tfrecord.read(stream, split, Projection())
+    part = Part(TableFile("x.tfrecord.gz", "tfrecord", gzipped=True))
+    *rows, last = tfrecord.read(stream, part, Projection())
     assert [row.values["x"] for row in rows] == [[i] for i in range(len(rows))]
     assert 0 < len(rows) < 9
     assert (last.source, last.reason) == (f"x.tfrecord.gz:{len(rows) + 1}", Reason.LOST_ROWS)

@@ -16,7 +16,8 @@ from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.yolo import Classes
-from recordmill.transforms.storage.formats import FORMATS, FileTree
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.formats import FORMATS
 
 OBJECT = (
     "<object><name>cat</name><difficult>{difficult}</difficult><truncated>1</truncated>"
@@ -32,7 +33,7 @@ def annotation(*objects, filename="1 새.jpg"):
 
 def test_an_xml_file_gives_its_columns():
     one, two = OBJECT.format(difficult=0, xmin=1), OBJECT.format(difficult=1, xmin=" 3.5 ")
-    assert voc.parse(annotation(one, two)) == {
+    assert voc._parse(annotation(one, two)) == {
         "image": "1 새.jpg",
         "height": 40,
         "width": 30,
@@ -48,7 +49,7 @@ def test_an_xml_file_gives_its_columns():
 
 
 def test_a_image_without_objects_has_empty_lists():
-    found = voc.parse(annotation())
+    found = voc._parse(annotation())
     assert (found["labels"], found["xmin"], found["difficult"]) == ([], [], [])
 
 
@@ -57,7 +58,7 @@ def test_a_image_without_objects_has_empty_lists():
     ["<object><name>cat</name></object>", OBJECT.format(difficult=0, xmin="x")],
 )
 def test_an_object_without_a_valid_box_may_lose_its_box(other):
-    found = voc.parse(annotation(OBJECT.format(difficult=0, xmin=1), other), drops_boxes=True)
+    found = voc._parse(annotation(OBJECT.format(difficult=0, xmin=1), other), drops_boxes=True)
     assert found["xmin"][0] == 1.0
     assert math.isnan(found["xmin"][1])
     assert found["labels"] == ["cat", "cat"]
@@ -89,7 +90,7 @@ OUTSIDE = b"""<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>
 )
 def test_what_is_no_annotation_is_a_reject(data, reason):
     with pytest.raises(RecordError) as raised:
-        voc.parse(data)
+        voc._parse(data)
     assert raised.value.reason is reason
     assert raised.value.detail
 
@@ -106,7 +107,7 @@ CLASSES = Classes({0: "cat", 3: "dog"})
 
 
 def test_a_label_file_gives_boxes_by_their_corners():
-    found = yolo.parse("0 0.5 0.25 0.25 0.5\n\n  3\t.5 .5 1 1\r\n", CLASSES)
+    found = yolo._parse("0 0.5 0.25 0.25 0.5\n\n  3\t.5 .5 1 1\r\n", CLASSES)
     assert found == {
         "xmin": [0.375, 0.0],
         "ymin": [0.0, 0.0],
@@ -119,19 +120,19 @@ def test_a_label_file_gives_boxes_by_their_corners():
 
 
 def test_an_outline_gives_the_box_around_it():
-    found = yolo.parse("3 0.5 0.1 0.9 0.3 0.25 0.75", CLASSES)
+    found = yolo._parse("3 0.5 0.1 0.9 0.3 0.25 0.75", CLASSES)
     assert [found[c] for c in ("xmin", "ymin", "xmax", "ymax")] == [[0.25], [0.1], [0.9], [0.75]]
     assert found["segmentation"] == [[[0.5, 0.1, 0.9, 0.3, 0.25, 0.75]]]
 
 
 def test_the_points_of_a_pose_are_no_outline():
-    found = yolo.parse("0 0.5 0.5 0.5 0.5 0.1 0.1 2", CLASSES._replace(has_points=True))
+    found = yolo._parse("0 0.5 0.5 0.5 0.5 0.1 0.1 2", CLASSES._replace(has_points=True))
     assert (found["xmin"], found["xmax"], found["segmentation"]) == ([0.25], [0.75], [[]])
 
 
 @given(*[st.floats(0, 1, width=32)] * 4)
 def test_every_box_has_its_centre_and_size(x, y, width, height):
-    found = yolo.parse(f"0 {x!r} {y!r} {width!r} {height!r}", CLASSES)
+    found = yolo._parse(f"0 {x!r} {y!r} {width!r} {height!r}", CLASSES)
     (xmin,), (ymin,), (xmax,), (ymax,) = (found[c] for c in ("xmin", "ymin", "xmax", "ymax"))
     assert (xmin + xmax) / 2 == pytest.approx(x, abs=1e-12)
     assert (ymin + ymax) / 2 == pytest.approx(y, abs=1e-12)
@@ -153,7 +154,7 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
 )
 def test_what_is_no_label_is_a_reject(text, reason, message):
     with pytest.raises(RecordError) as raised:
-        yolo.parse(text, CLASSES)
+        yolo._parse(text, CLASSES)
     assert raised.value.reason is reason
     assert message in raised.value.detail
 
@@ -167,7 +168,7 @@ def test_what_is_no_label_is_a_reject(text, reason, message):
     ],
 )
 def test_classes_are_read_from_a_yaml_file(data, expected):
-    assert yolo.parse_yaml(data, "data.yaml") == expected
+    assert yolo._parse_yaml(data, "data.yaml") == expected
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_classes_are_read_from_a_yaml_file(data, expected):
 )
 def test_a_yaml_file_without_names_is_rejected(data):
     with pytest.raises(UsageError, match=r"^data\.yaml(:\d+:\d+)?: "):
-        yolo.parse_yaml(data, "data.yaml")
+        yolo._parse_yaml(data, "data.yaml")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_a_yaml_file_without_names_is_rejected(data):
 )
 def test_a_list_of_classes_that_is_not_valid_is_a_message(data, problem):
     with pytest.raises(UsageError, match=rf"^classes\.txt: {problem}"):
-        yolo.parse_classes(data, "classes.txt")
+        yolo._parse_classes(data, "classes.txt")
 
 
 def put(root, files):
@@ -207,10 +208,10 @@ def put(root, files):
 
 def splits_of(tree, format_, columns=("image", "split"), yaml=""):
     """Returns the split of each image, and the number of skipped annotations."""
-    file = yolo.source_of(tree, yaml) if format_ == "yolo" else voc.source_of(tree)
+    (file,) = (yolo.sources_in(tree, yaml) if format_ == "yolo" else voc.sources_in(tree)).files
     found, skipped = {}, 0
-    for split in FORMATS[format_].split(file):
-        for row in FORMATS[format_].read(split, Projection(columns)):
+    for part in FORMATS[format_].parts(file):
+        for row in FORMATS[format_].read(part, Projection(columns)):
             if isinstance(row, Row):
                 found[row.values["image"]] = row.values.get("split")
             elif row.kind in (voc.UNLISTED, NO_SPLIT):
@@ -222,7 +223,7 @@ def test_the_splits_of_voc_are_its_lists(tmp_path):
     xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in range(5)}
     lists = {"train": "0\n", "valid": "1 1\n\n", "trainval": "0\n1\n2\n", "cat_train": "4 -1\n"}
     tree = put(tmp_path, {**xml, **{f"ImageSets/Main/{k}.txt": v for k, v in lists.items()}})
-    assert voc.recognize(tree)
+    assert voc.recognize_folder(tree)
     assert FORMATS["voc"].probe(TableFile(tree.root, "voc")).splits == ("train", "valid")
     expected = {"0.jpg": "train", "1.jpg": "valid", "2.jpg": "trainval"}
     assert splits_of(tree, "voc") == (expected, 2)
@@ -236,7 +237,7 @@ def test_the_splits_of_voc_are_its_lists(tmp_path):
 def test_images_without_an_annotation_are_counted(annotations, bare, tmp_path):
     xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in annotations}
     tree = put(tmp_path, {**xml, **{f"JPEGImages/{i}.jpg": b"" for i in range(3)}})
-    found = voc.split(tree, TableFile(tree.root, "voc"))
+    found = voc.parts(tree, TableFile(tree.root, "voc"))
     skipped = [(p.kind, *p.names) for p in found if isinstance(p, SkippedInput)]
     assert skipped == [(voc.UNANNOTATED, *bare)] * bool(bare)
 
@@ -245,8 +246,8 @@ def test_ids_in_several_lists_of_voc_are_counted(tmp_path):
     xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in range(3)}
     lists = {"train": "0\n1\n", "val": "1\n2\n", "trainval": "0\n1\n2\n"}
     tree = put(tmp_path, {**xml, **{f"ImageSets/Main/{k}.txt": v for k, v in lists.items()}})
-    (split,) = voc.split(tree, TableFile(tree.root, "voc"))
-    found = [part for part in voc.read(tree, split, Projection()) if isinstance(part, SkippedInput)]
+    (part,) = voc.parts(tree, TableFile(tree.root, "voc"))
+    found = [part for part in voc.read(tree, part, Projection()) if isinstance(part, SkippedInput)]
     assert found == [SkippedInput(SEVERAL_SPLITS, 1, ("Annotations/1.xml",))]
 
 
@@ -278,7 +279,7 @@ def test_the_splits_of_yolo_are_those_of_its_yaml(train, val, expected, tmp_path
     lists |= {"windows.txt": "D:\\x\\images\\a\\b.jpg\r\n", "moved.txt": "data/images/a/b.jpg\n"}
     text = YAML.format(train=train, val=val)
     tree = put(tmp_path, {"pets.yaml": text, "readme.yaml": "a: 1", **IMAGES, **lists})
-    assert yolo.source_of(tree).options == yolo.YoloOptions("pets.yaml")
+    assert yolo.sources_in(tree).files[0].options == yolo.YoloOptions("pets.yaml")
     assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 2 - len(expected))
 
 
@@ -287,8 +288,8 @@ def test_lists_of_images_are_not_label_files(tmp_path):
     files = {"data.yaml": YAML.format(train="autosplit_train.txt", val=""), "images/b.jpg": b""}
     files |= {"labels/b.txt": "", "labels/c.txt": "", "autosplit_train.txt": "./images/b.jpg\n"}
     source = TableFile(put(tmp_path, files).root, "yolo", options=yolo.YoloOptions("data.yaml"))
-    (split,) = FORMATS["yolo"].split(source)
-    found = [one for one in FORMATS["yolo"].read(split, Projection()) if not isinstance(one, Row)]
+    (part,) = FORMATS["yolo"].parts(source)
+    found = [one for one in FORMATS["yolo"].read(part, Projection()) if not isinstance(one, Row)]
     assert sum(one.number for one in found if one.kind == yolo.UNMATCHED) == 1  # labels/c.txt
 
 
@@ -304,13 +305,13 @@ def test_a_yaml_may_describe_another_folder(tmp_path):
 def test_several_yaml_files_with_names_are_ambiguous(tmp_path):
     tree = put(tmp_path, {"a.yaml": "names: [a]", "b.yaml": "names: [b]"})
     with pytest.raises(UsageError, match=r"a\.yaml, b\.yaml\. Name one of them, as in --input /"):
-        yolo.recognize(tree)
+        yolo.recognize_folder(tree)
 
 
 def test_folders_are_splits_of_yolo_without_a_yaml(tmp_path):
     images = {"images/train/b.jpg": b"", "images/c.jpg": b""}
     tree = put(tmp_path, {"labels/train/b.txt": "", "classes.txt": "cat", **images})
-    assert yolo.recognize(tree)
+    assert yolo.recognize_folder(tree)
     assert splits_of(tree, "yolo") == ({"images/train/b.jpg": "train"}, 1)
     everything = {"images/train/b.jpg": None, "images/c.jpg": None}
     assert splits_of(tree, "yolo", columns=("image",)) == (everything, 0)

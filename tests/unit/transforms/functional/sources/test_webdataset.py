@@ -12,7 +12,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.sources import webdataset
 from recordmill.transforms.functional.sources.webdataset import HIDDEN, OTHER
 from tests.unit.transforms.functional.sources.test_tar import of_kind, written
@@ -26,8 +26,8 @@ def stream_of(data, gzipped=False):
 
 
 def read(data, projection=WHOLE, gzipped=False):
-    split = SourceSplit(TableFile("d/x.tar", "tar", gzipped))
-    return list(webdataset.read(stream_of(data, gzipped), split, projection))
+    part = Part(TableFile("d/x.tar", "tar", gzipped))
+    return list(webdataset.read(stream_of(data, gzipped), part, projection))
 
 
 def rejects_of(data):
@@ -189,9 +189,9 @@ def test_a_member_that_claims_more_than_there_can_be_takes_no_memory():
 
 def test_a_cut_gzip_stream_is_reported():
     data = gzip.compress(written([("a.jpg", bytes(range(256)) * 40)]))
-    split = SourceSplit(TableFile("d/x.tar", "tar", True))
+    part = Part(TableFile("d/x.tar", "tar", True))
     raw = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data[:200])))
-    (reject,) = webdataset.read(raw, split, WHOLE)
+    (reject,) = webdataset.read(raw, part, WHOLE)
     assert "cannot be read" in reject.detail
     assert reject.reason is Reason.LOST_ROWS
 

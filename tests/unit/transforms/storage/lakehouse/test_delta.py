@@ -15,15 +15,14 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import Projection
+from recordmill.schemas.tables import Projection, Sources
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.functional.sources.folder_layouts import Layout
-from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.recognize import sources_of
 from tests.lakehouse import added, commit, delete_rows, log
 
 
-def opened(table: Path, version: int | None = None) -> Layout:
+def opened(table: Path, version: int | None = None) -> Sources:
     at = "" if version is None else f"@{version}"
     return sources_of(f"delta:{table}{at}", "auto", has_images=True)
 
@@ -34,12 +33,12 @@ def message_of(table: Path | str, **options: Any) -> str:
     return str(error.value)
 
 
-def rows_of(layout: Layout, columns: tuple[str, ...] | None = None) -> list[Row]:
+def rows_of(layout: Sources, columns: tuple[str, ...] | None = None) -> list[Row]:
     found = [
         row
         for file in layout.files
-        for split in FORMATS[file.format].split(file)
-        for row in one_by_one(FORMATS[file.format].read(split, Projection(columns)))
+        for part in FORMATS[file.format].parts(file)
+        for row in one_by_one(FORMATS[file.format].read(part, Projection(columns)))
     ]
     assert all(isinstance(row, Row) for row in found)
     return found

@@ -18,11 +18,10 @@ from pyiceberg.types import DateType, FloatType, IntegerType, NestedField, Strin
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import Projection
+from recordmill.schemas.tables import Projection, Sources
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.functional.sources.folder_layouts import Layout
-from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.recognize import sources_of
 from tests.iceberg_tables import compact, delete_equal, delete_positions, local_catalog
 
 BIRDS = Schema(
@@ -44,7 +43,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield opened
 
 
-def opened(name: str, snapshot: int | None = None, input_format: str = "auto") -> Layout:
+def opened(name: str, snapshot: int | None = None, input_format: str = "auto") -> Sources:
     at = "" if snapshot is None else f"@{snapshot}"
     return sources_of(f"iceberg:{name}{at}", input_format, has_images=True)
 
@@ -55,12 +54,12 @@ def message_of(name: str, snapshot: int | None = None, input_format: str = "auto
     return str(error.value)
 
 
-def rows_of(layout: Layout) -> list[Row]:
+def rows_of(layout: Sources) -> list[Row]:
     return [
         row
         for file in layout.files
-        for split in FORMATS[file.format].split(file)
-        for row in one_by_one(FORMATS[file.format].read(split, Projection()))
+        for part in FORMATS[file.format].parts(file)
+        for row in one_by_one(FORMATS[file.format].read(part, Projection()))
         if isinstance(row, Row)
     ]
 
@@ -256,7 +255,7 @@ def test_what_cannot_be_read_is_named(catalog: Any) -> None:
         "iceberg:other.db.birds: cannot be read as an Iceberg table: ValueError: "
     )
     catalog.create_table("db.birds", BIRDS)
-    assert opened("local.db.birds") == Layout((), "Iceberg table without a snapshot")
+    assert opened("local.db.birds") == Sources((), "Iceberg table without a snapshot")
     assert message_of("local.db.birds", input_format="csv") == (
         "iceberg:local.db.birds: a table has no other format. Remove --input_format."
     )

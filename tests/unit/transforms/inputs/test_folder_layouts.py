@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.schemas.tables import SPLIT, Sources, TableFile
 from recordmill.transforms.functional.sources.class_folder import FolderOptions
 from recordmill.transforms.functional.sources.coco import CocoOptions
-from recordmill.transforms.functional.sources.folder_layouts import Layout, layout_of
 from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
-from recordmill.transforms.storage.formats import FileTree
-from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.recognize import sources_of
 
 COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
 YAML = "names: [cat]\n"
 
 
-def found(root: Path, *names: str) -> Layout:
+def found(root: Path, *names: str) -> Sources:
     """Writes files, whose content follows from their names, and returns the layout."""
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -45,17 +44,19 @@ def found(root: Path, *names: str) -> Layout:
 )
 def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: Path) -> None:
     file = TableFile(str(tmp_path), "folder", options=FolderOptions(has_splits))
-    assert found(tmp_path, *names) == Layout((file,), text)
+    assert found(tmp_path, *names) == Sources((file,), text)
 
 
 def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> None:
     found(tmp_path, "train/1.jpg")
     (tmp_path / "metadata.csv").write_text("file_name,label\ntrain/1.jpg,owl\n")
-    metadata = TableFile(f"{tmp_path}/metadata.csv", "csv")
+    metadata = TableFile(f"{tmp_path}/metadata.csv", "csv", size=32)
     note = "metadata.csv; train: not splits, because they have no metadata file"
     tree = FileTree(str(tmp_path))
-    assert layout_of(tree) == Layout((metadata,), f"Hugging Face ImageFolder ({note})")
-    (file,) = layout_of(tree, has_labels=True).files
+    assert sources_of(tree.root, "auto", has_images=True) == Sources(
+        (metadata,), f"Hugging Face ImageFolder ({note})"
+    )
+    (file,) = sources_of(tree.root, "auto", has_images=True, has_labels=True).files
     assert file == TableFile(str(tmp_path), "folder", options=FolderOptions())
 
 
@@ -69,7 +70,7 @@ def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> 
     ],
 )
 def test_voc(names: list[str], tmp_path: Path) -> None:
-    expected = Layout((TableFile(str(tmp_path), "voc", options=VocOptions()),), "Pascal VOC")
+    expected = Sources((TableFile(str(tmp_path), "voc", options=VocOptions()),), "Pascal VOC")
     assert found(tmp_path, *names) == expected
 
 

@@ -9,14 +9,13 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.tables import Projection
-from recordmill.transforms.functional.sources.table_folders import (
-    check_no_log,
-    is_marker,
-    is_spark_json,
+from recordmill.transforms.inputs.formats import _with_partition, is_spark_json
+from recordmill.transforms.inputs.paths import (
+    _check_no_log,
+    _is_marker,
+    _root_of_partitions,
+    _tables_below,
     partition_of,
-    root_of_partitions,
-    tables_below,
-    with_partition,
 )
 
 
@@ -60,12 +59,12 @@ PARTS = ("split=test/part-1.parquet", "split=train/part-0.parquet")
     ids=str,
 )
 def test_a_folder_with_only_tables_is_its_tables(names, expected):
-    assert tables_below(Folder(*names)) == list(expected)
+    assert _tables_below(Folder(*names)) == list(expected)
 
 
 def test_a_folder_of_images_is_not_listed_to_its_end():
     folder = Folder("1.jpg", *(f"{i}.jpg" for i in range(1000)))
-    assert tables_below(folder) == []
+    assert _tables_below(folder) == []
     assert folder.walked == 1
 
 
@@ -78,14 +77,14 @@ def test_a_folder_of_images_is_not_listed_to_its_end():
     ],
 )
 def test_tables_with_a_log_are_rejected(kind, names):
-    for check in (tables_below, check_no_log):
+    for check in (_tables_below, _check_no_log):
         with pytest.raises(UsageError, match=rf"^out: is a table of {kind}; .* deleted rows.*\.$"):
             check(Folder(*names))
 
 
 def test_folders_that_only_have_such_names_are_accepted():
     folder = Folder("metadata/a.parquet", "data/b.parquet")
-    assert tables_below(folder) == ["data/b.parquet", "metadata/a.parquet"]
+    assert _tables_below(folder) == ["data/b.parquet", "metadata/a.parquet"]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +103,13 @@ def test_partitions_are_in_the_names_of_folders(name, expected):
 
 
 def test_the_folder_of_a_partitioned_table():
-    assert root_of_partitions("s3://b/t/a=1/b=2/part-0.parquet") == "s3://b/t"
-    assert root_of_partitions("part-0.parquet") == ""
+    assert _root_of_partitions("s3://b/t/a=1/b=2/part-0.parquet") == "s3://b/t"
+    assert _root_of_partitions("part-0.parquet") == ""
 
 
 def test_markers_and_json_of_spark():
     names = ["a/_SUCCESS", "_metadata", ".part-0.csv.crc", "_started_12", "_annotations.coco.json"]
-    assert [is_marker(name) for name in names] == [True, True, True, True, False]
+    assert [_is_marker(name) for name in names] == [True, True, True, True, False]
     assert [is_spark_json(name) for name in ("t/part-0-c000.json.gz", "parts.json")] == [
         True,
         False,
@@ -132,7 +131,9 @@ PARTITION = (("split", "train"), ("year", None))
 def test_rows_have_the_projected_columns_of_their_partition(columns, is_text, values, untyped):
     row = Row({"x": 1}, "t.parquet", 1, is_text=is_text)
     skipped = SkippedInput("hidden")
-    rows = list(with_partition([row, Embedded(row, b"x"), skipped], PARTITION, Projection(columns)))
+    rows = list(
+        _with_partition([row, Embedded(row, b"x"), skipped], PARTITION, Projection(columns))
+    )
     assert [rows[0], rows[1].row, rows[1].data, rows[2]] == [rows[0], rows[0], b"x", skipped]
     assert rows[0].values == values
     assert {name for name in values if rows[0].untyped(name)} == untyped

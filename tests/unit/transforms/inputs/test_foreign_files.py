@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recordmill.transforms.functional.sources.foreign_files import describe
+from recordmill.transforms.inputs.recognize import _describe
 
 HEAD = 64
 
@@ -62,11 +62,11 @@ def database(path) -> bytes:
     ids=lambda value: "" if isinstance(value, bytes) else str(value),  # a zip has its time
 )
 def test_what_a_file_is(name, data, expected):
-    found = describe(name, data[:HEAD])
+    found = _describe(name, data[:HEAD])
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
 
 
 def test_a_database(tmp_path):
     data = database(tmp_path / "t.db")
-    assert describe("t.db", data[:HEAD]).startswith("an SQLite database.")
+    assert _describe("t.db", data[:HEAD]).startswith("an SQLite database.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.transforms.storage.listing import ListedPath, is_folder, list_paths, similar_path
+from recordmill.transforms.inputs.paths import ListedPath, is_folder, list_paths, similar_path
 
 
 def touch(root: Path, *names: str) -> None:

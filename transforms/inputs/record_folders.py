@@ -10,26 +10,26 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.records import Embedded, Row
-from recordmill.schemas.rejects import Reject
+from recordmill.schemas.masking import masked_url
 from recordmill.schemas.shard_format import SUFFIX_PATTERN
-from recordmill.schemas.tables import Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources import tfrecord
+from recordmill.transforms.functional.rows.binding import common_folder
 from recordmill.transforms.functional.sources.record_columns import (
     Labels,
     RecordColumns,
     columns_of,
     conventional_columns,
 )
+from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
 from recordmill.transforms.storage.dataset import Dataset, read_index
 from recordmill.transforms.storage.files import entries
 from recordmill.transforms.storage.published import newest_version, read_file
@@ -51,11 +51,29 @@ _RECORDS = re.compile(rf"\.(tfrecords?|tfrec|records?)(-\d+-of-\d+)?{SUFFIX_PATT
 _NUMBERED = re.compile(r"(\d+):(.+)")
 
 
-class Metadata(NamedTuple):
-    """The files beside TFRecord files that describe their records: the options of a source."""
+@dataclass(frozen=True)
+class Metadata(RecordMetadata):
+    """The files beside TFRecord files that describe their records."""
 
     folder: str  # their folder, such as that of a published dataset
     sha256: str  # the digest of their content, by which a change during the run is noticed
+
+    @property
+    def columns(self) -> RecordColumns:
+        """The columns of the records."""
+        return _described(self).columns
+
+    def keys_of(self, path: str) -> list[str] | None:
+        """Returns the keys of the records of a file; None if they have none.
+
+        Raises VerificationFailed if the index of the dataset cannot be read.
+        """
+        shard = _described(self).shards.get(posixpath.basename(path))
+        if shard is None:
+            return None
+        index = layout.join(self.folder, shard.index_file)
+        keys: list[str] = read_index(index, ["key"], shard.index_sha256)["key"].to_pylist()
+        return keys
 
 
 class Description(NamedTuple):
@@ -76,8 +94,8 @@ def record_files(folder: str) -> list[str]:
     folders, files = entries(folder)
     _check_published(folder, files)
     if {layout.SUCCESS, layout.MANIFEST} <= {*files}:
-        metadata = metadata_of(folder)
-        shards = described(metadata).shards if metadata else ()
+        metadata = _metadata_of(folder)
+        shards = _described(metadata).shards if metadata else ()
         return [layout.join(folder, name) for name in shards]
     if versions := sorted(filter(_VERSION.fullmatch, folders)):
         if (newest := newest_version(folder)) != folder:
@@ -105,7 +123,7 @@ def _check_published(folder: str, files: Collection[str]) -> None:
         )
 
 
-def metadata_of(folder: str) -> Metadata | None:
+def _metadata_of(folder: str) -> Metadata | None:
     """Returns the metadata of the TFRecord files in a folder; None if there is none."""
     if layout.is_web(folder):
         return None  # most hosts answer requests of files that they do not have in their own ways
@@ -124,7 +142,7 @@ def metadata_in(file: TableFile) -> Metadata | None:
 
 
 @lru_cache(8)
-def described(metadata: Metadata) -> Description:
+def _described(metadata: Metadata) -> Description:
     """Returns the description of records.
 
     Raises UsageError if it cannot be read, or has changed since it was listed.
@@ -146,31 +164,49 @@ def described(metadata: Metadata) -> Description:
     return Description(columns, shards, manifest.name, manifest.version)
 
 
-def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns of records, as `tfrecord.probe` does, by their metadata."""
-    metadata = metadata_in(file)
-    return tfrecord.probe(stream, file, described(metadata).columns if metadata else None)
+def with_metadata(files: Sequence[TableFile]) -> list[TableFile]:
+    """Returns TFRecord files with what describes their records, and other files as they are."""
+    folders = {posixpath.dirname(file.path) for file in files if file.format == "tfrecord"}
+    if not folders:
+        return list(files)
+    metadata = {folder: _metadata_of(folder or ".") for folder in sorted(folders)}
+    prefixes = _key_prefixes([found for found in metadata.values() if found])
+    described_files = list[TableFile]()
+    for file in files:
+        found = metadata.get(posixpath.dirname(file.path)) if file.format == "tfrecord" else None
+        if found and _is_about(found, file):
+            file = replace(file, options=found, key_prefix=prefixes.get(found, ""))
+        described_files.append(file)
+    return described_files
 
 
-def read(
-    stream: BinaryIO, split: SourceSplit, projection: Projection
-) -> Iterator[Row | Embedded | Reject]:
-    """Yields the rows of records, as `tfrecord.read` does, by their metadata."""
-    path, metadata = split.file.path, metadata_in(split.file)
-    if metadata is None:
-        yield from tfrecord.read(stream, split, projection)
-        return
-    description = described(metadata)
-    shard = description.shards.get(posixpath.basename(path))
-    keys = None
-    if shard is not None:
-        index = layout.join(metadata.folder, shard.index_file)
-        try:
-            keys = read_index(index, ["key"], shard.index_sha256)["key"].to_pylist()
-        except VerificationFailed as error:
-            yield Reject.of_lost_rows(path, 1, str(error))
-            return
-    yield from tfrecord.read(stream, split, projection, description.columns, keys)
+def _is_about(metadata: Metadata, file: TableFile) -> bool:
+    """Returns whether metadata is about a file: a dataset lists its shards."""
+    shards = _described(metadata).shards
+    return not shards or posixpath.basename(file.path) in shards
+
+
+def _key_prefixes(metadata: Sequence[Metadata]) -> dict[Metadata, str]:
+    """Returns a folder for the keys of each of several datasets, whose keys may be equal."""
+    datasets = {found: one for found in metadata if (one := _described(found)).shards}
+    if len(datasets) < 2:
+        return {}
+    root = common_folder([f"{found.folder}/" for found in datasets])
+    for names in (
+        [one.name for one in datasets.values()],
+        [f"{one.name}/{one.version}" for one in datasets.values()],
+        [found.folder.removeprefix(root) for found in datasets],
+    ):
+        if len(set(names)) == len(names):
+            break
+    return {found: f"{name}/" for found, name in zip(datasets, names, strict=True)}
+
+
+def dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
+    """Yields a description of each dataset in an input."""
+    for found in dict.fromkeys(filter(None, map(metadata_in, files))):
+        if (dataset := _described(found)).shards:
+            yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
 
 
 def _described_by(folder: str) -> dict[str, bytes]:

@@ -11,10 +11,11 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import DeclaredClasses, Probe, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import DeclaredClasses, Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
 from recordmill.transforms.functional.sources.tree import Unlisted
-from recordmill.transforms.storage.formats import FORMATS, HIDDEN, LOOPS, FileTree
+from recordmill.transforms.inputs.file_tree import HIDDEN, LOOPS, FileTree
+from recordmill.transforms.inputs.formats import FORMATS
 from tests.images import image_bytes, jpeg, png
 
 
@@ -35,10 +36,8 @@ def read(
 ) -> list[Row | Reject | SkippedInput]:
     file = TableFile(str(root), format_)
     found = []
-    for split in FORMATS[format_].split(file):
-        found += (
-            FORMATS[format_].read(split, projection) if isinstance(split, SourceSplit) else [split]
-        )
+    for part in FORMATS[format_].parts(file):
+        found += FORMATS[format_].read(part, projection) if isinstance(part, Part) else [part]
     return found
 
 
@@ -189,13 +188,11 @@ def test_a_class_folder_gives_one_row_per_image(tmp_path: Path) -> None:
 
 
 def test_large_folders_are_read_in_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "SPLIT_FILES", 3)
+    monkeypatch.setattr(tree, "PART_FILES", 3)
     put(tmp_path, *(f"{i}.jpg" for i in range(8)))
-    splits = list(FORMATS["folder"].split(TableFile(str(tmp_path), "folder")))
-    assert [len(split.names) for split in splits] == [3, 3, 2]
-    assert sorted(name for split in splits for name in split.names) == [
-        f"{i}.jpg" for i in range(8)
-    ]
+    parts = list(FORMATS["folder"].parts(TableFile(str(tmp_path), "folder")))
+    assert [len(part.names) for part in parts] == [3, 3, 2]
+    assert sorted(name for part in parts for name in part.names) == [f"{i}.jpg" for i in range(8)]
 
 
 def test_a_folder_without_images_is_rejected(tmp_path: Path) -> None:

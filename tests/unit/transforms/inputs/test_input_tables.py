@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from recordmill.pipelines.input_tables import probe_tables
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.storage.formats import FORMATS
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import probe_tables
 
 ROWS = [{"image": f"{i}.png", "split": "ab"[i % 2], "year": 2000 + i % 3} for i in range(12)]
 
@@ -29,9 +29,9 @@ def values_of(*inputs: Path | str, **options: Any) -> list[dict[str, Any]]:
     """Returns the values of all rows, in the order of the files."""
     found = []
     for file in probe_tables(config(*inputs, **options)).files:
-        for split in FORMATS[file.format].split(file):
-            assert isinstance(split, SourceSplit)
-            rows = one_by_one(FORMATS[file.format].read(split, Projection()))
+        for part in FORMATS[file.format].parts(file):
+            assert isinstance(part, Part)
+            rows = one_by_one(FORMATS[file.format].read(part, Projection()))
             found += [dict(row.values) for row in rows if isinstance(row, Row)]
     return found
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.first_rows import missing_suffix
-from recordmill.pipelines.input_tables import probe_tables
 from recordmill.pipelines.options import config_of, with_implied_options
+from recordmill.transforms.inputs.first_rows import missing_suffix
+from recordmill.transforms.inputs.input_tables import probe_tables
 
 NAMES = ("1a", "2b", "3c")
 

@@ -1,19 +1,23 @@
-"""Converts Arrow batches to rows, and accesses the images in their columns.
+"""Converts columns of Arrow tables to rows: also the fields of structs, and images.
 
-Image columns contain bytes, or {bytes, path} structs as written by Hugging Face Datasets.
+A column is named by its path, `patient.id`. A path also leads through lists: `objects.bbox` is the
+list of boxes both of a list of structs, as Spark and COCO-like tables have it, and of a struct of
+lists, as Hugging Face Datasets has it. Columns of images contain bytes, or {bytes, path} structs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.tables import DeclaredClasses
+from recordmill.schemas.records import Row
+from recordmill.schemas.tables import DeclaredClasses, Projection
 from recordmill.transforms.functional.rows import batches
 from recordmill.transforms.functional.rows.batches import RowBatch
 
@@ -21,6 +25,172 @@ BATCH_ROWS = 4096
 BATCH_BYTES = 4 * 2**20
 
 _BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_TIMES = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
+_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # as Polars writes
+_PLAIN = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    *_TIMES,
+)
+
+
+class Column(NamedTuple):
+    """A column of a table, or a field of its structs."""
+
+    name: str
+    path: tuple[str, ...]  # the column of the table, and the field at each level below it
+    prefix: str  # the part of the name down to the first list, which Parquet can read alone
+    type: pa.DataType
+
+
+def columns_of(schema: pa.Schema) -> dict[str, Column]:
+    """Returns all columns by name: those of the table, each followed by the fields below it.
+
+    The fields of images with `bytes` are left out, since their reader accesses them.
+    """
+    columns = {field.name: _column(field) for field in schema}
+    found = dict[str, Column]()
+    for column in columns.values():
+        found[column.name] = column
+        for below in _below(column):
+            # A column of the table may have a dot in its own name, and takes precedence.
+            if below.name not in columns:
+                found.setdefault(below.name, below)
+    return found
+
+
+def selected(schema: pa.Schema, names: Sequence[str] | None) -> list[Column]:
+    """Returns the columns with some names, as far as they exist.
+
+    `names` are the names; None for all columns, with fields in place of structs.
+    """
+    columns = columns_of(schema)
+    if names is None:
+        return [column for column in columns.values() if not _fields(column.type)]
+    return [columns[name] for name in names if name in columns]
+
+
+def select(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """Returns a batch of some columns, with dates as text and decimals as numbers.
+
+    `batch`: rows of the table, with these columns and possibly more. `columns` are the columns, as
+    `selected` returns them for the schema of the table.
+    """
+    if not columns:
+        return batch.select([])  # keeps the number of rows
+    arrays = [_plain(_child(batch.column(c.path[0]), c.path[1:])) for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
+
+
+def is_supported(type_: pa.DataType) -> bool:
+    """Returns whether values of a type can become a feature, as scalars or nested lists."""
+    if pa.types.is_dictionary(type_) or is_list(type_):
+        return is_supported(type_.value_type)
+    return str(type_) in _VIEWS or any(check(type_) for check in _PLAIN)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Returns a column with values that features take; other columns are returned unchanged.
+
+    Dates, times and timestamps become ISO 8601 text: `2024-03-01T12:30:00.5`, in UTC with a final
+    `Z` if the column has a time zone. Decimals become integers if their type has no decimal places,
+    or else floats.
+    """
+    type_ = column.type
+    if is_list(type_):
+        items = column.flatten()
+        converted = _plain(items)
+        return column if converted is items else lists(column, converted)
+    if pa.types.is_dictionary(type_):
+        return column if _is_plain(type_.value_type) else _plain(column.dictionary_decode())
+    if any(check(type_) for check in _TIMES):
+        return _iso_text(column)
+    if pa.types.is_decimal(type_):
+        return _numbers(column)
+    return column.cast(_VIEWS[str(type_)]) if str(type_) in _VIEWS else column
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    none = pa.array([], type_)
+    return _plain(none) is none
+
+
+def _column(field: pa.Field) -> Column:
+    return Column(field.name, (field.name,), field.name, field.type)
+
+
+def _below(column: Column) -> Iterator[Column]:
+    """Yields the fields of structs below a column, each followed by those below it."""
+    in_list = is_list(column.type)
+    for field in _fields(column.type):
+        name = f"{column.name}.{field.name}"
+        prefix = column.prefix if in_list or column.prefix != column.name else name
+        type_ = pa.list_(field.type) if in_list else field.type
+        below = Column(name, (*column.path, field.name), prefix, type_)
+        yield below
+        yield from _below(below)
+
+
+def _fields(type_: pa.DataType) -> list[pa.Field]:
+    """Returns the fields of a struct, or of the structs in a list; none for other types."""
+    while is_list(type_):
+        type_ = type_.value_type
+    if not pa.types.is_struct(type_) or is_embedded(type_):
+        return []
+    return [type_.field(i) for i in range(type_.num_fields)]
+
+
+def _child(column: pa.Array, path: Sequence[str]) -> pa.Array:
+    if not path:
+        return column
+    if is_list(column.type):
+        return lists(column, _child(column.flatten(), path))
+    # Unlike `field`, the function also applies the nulls of the struct.
+    field = pc.struct_field(column, [column.type.get_field_index(path[0])])
+    return _child(field, path[1:])
+
+
+def lists(column: pa.Array, items: pa.Array) -> pa.Array:
+    """Returns a column of lists with other items.
+
+    `items` are the new items of all lists, in the order of those they replace.
+    """
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
+    return pa.LargeListArray.from_arrays(offsets, items, mask=column.is_null())
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Returns whether values of a type are lists."""
+    return any(check(type_) for check in _LISTS)
+
+
+def _iso_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+    text = pc.replace_substring_regex(text, r"(?:(\.\d*[1-9])|\.)0*(Z?)$", r"\1\2")
+    # Arrow writes "<value out of range: …>" for years of more than four digits.
+    return pc.if_else(pc.starts_with(text, "<"), None, text)
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    if column.type.scale > 0:
+        return column.cast(pa.float64())
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:  # identifiers over 64 bits: as text, they can still be keys and groups
+        return column.cast(pa.string())
 
 
 def class_labels(metadata: Mapping[bytes, bytes]) -> dict[str, DeclaredClasses]:
@@ -59,37 +229,33 @@ def dictionaries(batch: pa.RecordBatch) -> Iterator[tuple[str, DeclaredClasses]]
             yield name, DeclaredClasses(tuple(enumerate(dict.fromkeys(names))))
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yields each row as a dict of column to value, converting at most a few MiB at a time.
+def row_batches(batch: pa.RecordBatch, file: str, first: int) -> Iterator[RowBatch]:
+    """Yields the rows of a batch, of which the first has the number `first`.
 
-    A dictionary value is converted once per slice, since every row of a small file can reference
+    A dictionary value is converted once per part, since every row of a small file can reference
     the same large value.
     """
-    names = batch.schema.names
-    if not names:
-        yield from ({} for _ in range(batch.num_rows))
-        return
-    for part in _parts(batch, BATCH_ROWS, BATCH_BYTES):
-        for values in zip(*map(_values, part.columns), strict=True):
-            yield dict(zip(names, values, strict=True))
-
-
-def row_batches(batch: pa.RecordBatch, file: str, first: int) -> Iterator[RowBatch]:
-    """Yields the rows of a batch."""
-    line = first
-    for part in _parts(batch, batches.BATCH_ROWS, batches.BATCH_BYTES):
-        count = part.num_rows
-        columns = dict(zip(part.schema.names, map(_values, part.columns), strict=True))
-        yield RowBatch(columns, [file] * count, range(line, line + count))
-        line += count
-
-
-def _parts(batch: pa.RecordBatch, rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Yields a batch in parts of a limited number of rows, and of about a number of bytes."""
-    bytes_ = sum(map(_size, batch.columns))
-    step = max(1, min(rows, batch.num_rows * size // max(1, bytes_)))
+    size = max(1, sum(map(_size, batch.columns)))
+    step = max(1, min(batches.BATCH_ROWS, batch.num_rows * batches.BATCH_BYTES // size))
     for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+        part = batch.slice(start, step)
+        columns = dict(zip(part.schema.names, map(_values, part.columns), strict=True))
+        lines = range(first + start, first + start + part.num_rows)
+        yield RowBatch(columns, [file] * part.num_rows, lines)
+
+
+def rows_with_paths(
+    batch: pa.RecordBatch, columns: Sequence[Column], projection: Projection, file: str, first: int
+) -> Iterator[Row]:
+    """Yields the rows of a batch, with the paths of images in place of the images.
+
+    `columns` are those besides the image column, which the batch may lack.
+    """
+    image, names = projection.image, batch.schema.names
+    paths = paths_of(batch.column(names.index(image))) if image in names else repeat(None)
+    rows = chain.from_iterable(row_batches(select(batch, columns), file, first))
+    for row, path in zip(rows, paths, strict=False):
+        yield row._replace(values=projection.apply({**row.values, image: path}))
 
 
 def joined_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +300,7 @@ def _size(column: pa.Array) -> int:
 def text_bytes(column: pa.Array) -> int:
     """Returns the bytes of the texts that a column refers to: those of dictionaries and views."""
     type_ = column.type
-    if _is_list(type_) or pa.types.is_struct(type_):
+    if is_list(type_) or pa.types.is_struct(type_):
         parts = column.flatten()
         return sum(map(text_bytes, parts if pa.types.is_struct(type_) else [parts]))
     if str(type_) in ("string_view", "binary_view"):
@@ -156,14 +322,7 @@ def _view_lengths(column: pa.Array) -> pa.Array:
     return pa.array(views.astype(np.int64), mask=missing)
 
 
-def _is_list(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
-    )
-
-
-def plain_values(column: pa.Array) -> list[Any]:
+def _plain_values(column: pa.Array) -> list[Any]:
     """Returns the values of a column, with invalid UTF-8 decoded to lone surrogates.
 
     This rejects only the row of the invalid text, not its whole batch.
@@ -203,11 +362,11 @@ def _decoded(value: Any) -> Any:
 
 def _values(column: pa.Array) -> list[Any]:
     if not pa.types.is_dictionary(column.type):
-        return plain_values(column)
+        return _plain_values(column)
     indices = column.indices.to_pylist()
     # Only the referenced values are converted: the dictionary may be much larger than the batch.
     used = sorted({index for index in indices if index is not None})
-    values = plain_values(column.dictionary.take(pa.array(used, pa.int64())))
+    values = _plain_values(column.dictionary.take(pa.array(used, pa.int64())))
     by_index = dict(zip(used, values, strict=True))
     return [by_index.get(index) for index in indices]
 
@@ -247,7 +406,7 @@ def paths_of(column: pa.Array) -> list[Any]:
     if not _is_struct(column):
         return [None] * len(column)
     at = column.type.get_field_index(PATH)
-    paths = plain_values(column.flatten()[at]) if at >= 0 else [None] * len(column)
+    paths = _plain_values(column.flatten()[at]) if at >= 0 else [None] * len(column)
     return [path or None for path in paths]
 
 

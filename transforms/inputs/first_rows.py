@@ -12,27 +12,24 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 
-from recordmill.pipelines.input_tables import InputTables
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RejectBudgetExceeded
+from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError, Reject, reject_line
-from recordmill.schemas.tables import Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.identities import identity_of, reject_row
 from recordmill.transforms.functional.rows.image_paths import resolve_path
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.shards.build_examples import read_image
 from recordmill.transforms.storage.files import exists, is_local, read_bytes
-from recordmill.transforms.storage.formats import FORMATS
 from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form
-
-# The formats whose images are in other files; the images of others were found by listing them.
-TABLES = frozenset({"csv", "tsv", "jsonl", "parquet", "arrow"})
 
 # Concurrent reads: they wait for a store, not for a core.
 _THREADS = 16
@@ -87,11 +84,8 @@ def first_rows_error(rejects: Sequence[Reject], folder: str) -> RejectBudgetExce
 
 def _rows(files: Sequence[TableFile], projection: Projection) -> Iterator[Row | Reject]:
     for file in files:
-        source = FORMATS[file.format]
-        for split in source.split(file):
-            if isinstance(split, SourceSplit):
-                found = one_by_one(source.read(split, projection))
-                yield from (row for row in found if isinstance(row, (Row, Reject)))
+        found = FORMATS[file.format].rows(file, projection)
+        yield from (row for row in found if isinstance(row, (Row, Reject)))
 
 
 def _image_reject(
@@ -161,14 +155,12 @@ def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
     schema = config.dataset_schema
     column = config.column(schema.image.column)
     has_paths = column in tables.columns and column not in tables.embedded
-    of_tables = all(file.format in TABLES for file in tables.files)
+    of_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
     if not (schema.has_image and has_paths and of_tables):
         return
     file = tables.files[0]
-    splits = (s for s in FORMATS[file.format].split(file) if isinstance(s, SourceSplit))
     projection, guard = Projection((column,)), ImageRootGuard(config.guard)
-    rows = chain.from_iterable(FORMATS[file.format].read(s, projection) for s in splits)
-    for row in islice(one_by_one(rows), _ROWS):
+    for row in islice(FORMATS[file.format].rows(file, projection), _ROWS):
         value = row.values.get(column) if isinstance(row, Row) else None
         if isinstance(value, str | int) and str(value):
             address = resolve_path(str(value), file.path, config.image_root)

@@ -13,7 +13,7 @@ from recordmill.schemas.tables import SPLIT, TableFile
 from recordmill.transforms.functional.sources.coco import CocoOptions
 from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
-from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.inputs.recognize import sources_of
 
 COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
 

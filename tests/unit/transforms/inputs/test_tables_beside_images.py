@@ -8,12 +8,12 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, TableFile
-from recordmill.transforms.functional.sources.tables_beside_images import (
-    check_has_classes,
-    metadata_files,
-    tables_beside,
+from recordmill.transforms.inputs.beside_images import (
+    _check_has_classes,
+    _metadata_files,
+    _tables_beside,
 )
-from recordmill.transforms.storage.formats import FileTree
+from recordmill.transforms.inputs.file_tree import FileTree
 
 
 def folder(root: Path, files: dict[str, str]) -> FileTree:
@@ -30,9 +30,9 @@ def images(*names: str) -> dict[str, str]:
 def test_tables_are_searched_in_few_folders(tmp_path: Path) -> None:
     names = ["b.tsv", "a/c.csv.gz", "data/train/d.jsonl", "data/x/e.csv", "a/b/f.csv", "a/1.jpg"]
     tree = folder(tmp_path, images(*names))
-    assert tables_beside(tree) == ("b.tsv", "a/c.csv.gz", "data/train/d.jsonl")
+    assert _tables_beside(tree) == ("b.tsv", "a/c.csv.gz", "data/train/d.jsonl")
     folder(tmp_path, images(*(f"class{i}/g.csv" for i in range(8))))
-    assert tables_beside(tree) == ("b.tsv",)
+    assert _tables_beside(tree) == ("b.tsv",)
 
 
 def test_metadata_has_a_column_of_file_names_and_the_split_of_its_folder(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_metadata_has_a_column_of_file_names_and_the_split_of_its_folder(tmp_pat
     files = {"train/metadata.csv": "file_name\n1.jpg\n", "val/metadata.jsonl": line}
     tree = folder(tmp_path, {**files, "metadata.csv": "name\n1.jpg\n", "labels.csv": "file_name\n"})
     train, val = (f"{tmp_path}/{name}" for name in files)
-    assert metadata_files(tree, (*files, "metadata.csv", "labels.csv")) == (
+    assert _metadata_files(tree, (*files, "metadata.csv", "labels.csv")) == (
         TableFile(train, "csv", partition=((SPLIT, "train"),), key_prefix="train/"),
         TableFile(val, "jsonl", partition=((SPLIT, "val"),), key_prefix="val/"),
     )
@@ -55,7 +55,7 @@ def test_metadata_has_a_column_of_file_names_and_the_split_of_its_folder(tmp_pat
     ],
 )
 def test_several_folders_are_classes(names: tuple[str, ...], tmp_path: Path) -> None:
-    check_has_classes(folder(tmp_path, images(*names, "a.csv")), ("a.csv",))
+    _check_has_classes(folder(tmp_path, images(*names, "a.csv")), ("a.csv",))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_message_names_the_options_that_read_the_table(
 ) -> None:
     tree = folder(tmp_path, files)
     with pytest.raises(UsageError) as error:
-        check_has_classes(tree, tables_beside(tree))
+        _check_has_classes(tree, _tables_beside(tree))
     assert str(error.value) == (
         f"{tmp_path}: expected a folder per class, got {places}. To read a table, use "
         f"{options.format(root=tmp_path)}. To make folders the classes, add --input_format folder."

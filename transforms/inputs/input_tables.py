@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -20,33 +20,27 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, TableFile
+from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, Sources, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
-from recordmill.transforms.functional.rows.binding import common_folder
 from recordmill.transforms.functional.sources.data_files import DataFile
 from recordmill.transforms.functional.sources.delimited import (
     DELIMITERS,
     DelimitedOptions,
     header_of,
 )
-from recordmill.transforms.functional.sources.folder_layouts import Layout
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.paths import ListedPath, list_paths, similar_path
+from recordmill.transforms.inputs.recognize import sources_of
+from recordmill.transforms.inputs.record_folders import dataset_lines, metadata_in, with_metadata
 from recordmill.transforms.storage.files import (
     exists,
     open_table,
 )
-from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.storage.listing import ListedPath, list_paths, similar_path
 from recordmill.transforms.storage.local_files import NotRegularError
-from recordmill.transforms.storage.recognition import sources_of
-from recordmill.transforms.storage.record_folders import (
-    Metadata,
-    described,
-    metadata_in,
-    metadata_of,
-)
 
 _WITH_IMAGES = ("tar",)
 _THREADS = 16
@@ -54,32 +48,16 @@ _SHOWN_IDS = 3
 
 
 @dataclass(frozen=True)
-class InputTables:
-    """The probed input files of a run."""
+class InputTables(Probe):
+    """The probed input files of a run, and what they have in common."""
 
-    # The files in the order of the inputs; those of a pattern are sorted. A lakehouse table without
-    # rows has none.
-    files: tuple[TableFile, ...]
-    # The columns that all files have; for JSONL, those of the first rows. Without rows, there may
-    # be none.
-    columns: tuple[str, ...]
-    has_rows: bool
-    unsupported: Mapping[str, str]  # types of the columns that cannot become features, by column
-    embedded: frozenset[str] = frozenset()  # the columns that may contain image bytes
-    # The columns of structs, whose fields are columns of their own.
-    structs: frozenset[str] = frozenset()
-    classes: Mapping[str, DeclaredClasses] = field(default_factory=dict)
-    splits: tuple[str, ...] = ()  # the splits that the files state in the column `SPLIT`
+    # In the order of the inputs; those of a pattern are sorted. A lakehouse table without rows has
+    # none.
+    files: tuple[TableFile, ...] = ()
     unsplit: str = ""  # a file that states no split, although others do; "" if there is none
-    preset: str = ""  # the preset whose features the columns have; "" for the default
     recognized: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()  # what was noticed in them
     snapshots: tuple[TableSnapshot, ...] = ()
     schemas: tuple[Schema, ...] = ()
-    # The columns of unencoded pixels, with their shape.
-    raw: Mapping[str, str] = field(default_factory=dict)
-    # The columns that have values of other columns, under the names of a schema.
-    derived: frozenset[str] = frozenset()
 
     @property
     def fields(self) -> dict[str, list[str]]:
@@ -101,6 +79,11 @@ def probe_tables(
     if config.image_root is not None:
         _check_root(config.image_root)
     tables = _probe_all("--input", config.inputs, config.input_format, config, since)
+    given = {"--delimiter": config.delimiter, "--header": config.header}
+    names = [name for name, value in given.items() if value is not None]
+    has_text = config.labels or any(file.format in DELIMITERS for file in tables.files)
+    if names and not has_text:
+        raise UsageError(f"{names[0]}: the input has no CSV or TSV table. Remove the option.")
     known = [file for file in tables.files if file.format in _WITH_IMAGES]
     if config.image_root is not None and known:
         raise UsageError(
@@ -148,50 +131,54 @@ def _probe_all(
     config: ConvertConfig,
     since: Mapping[str, int],
 ) -> InputTables:
-    try:
+    with _named(flag):
         listed = [found for pattern in patterns for found in list_paths(pattern, input_format)]
-    except UsageError as error:
-        raise UsageError(f"{flag} {error}") from error
-    paths = [path for path, _, _ in listed]
-    if repeated := [path for path, count in Counter(paths).items() if count > 1]:
-        raise UsageError(f"{flag}: {min(repeated)} is matched twice. Give each file once.")
-    with ThreadPoolExecutor(_THREADS) as executor:
-        found = list(
-            executor.map(lambda path: _sources(flag, path, input_format, config, since), paths)
-        )
-        # A folder with annotation files is listed as one path, and read as several files.
-        parts = [(file, at) for one, at in zip(found, listed, strict=True) for file in one.files]
-        with _reading(flag, paths[0]):
-            files = _with_metadata([file for file, _ in parts])
-        parts = [(file, at) for file, (_, at) in zip(files, parts, strict=True)]
-        shown = list(executor.map(lambda part: _probe(flag, *part), parts))
-    probed = [
-        _with_partition(file, probe, at) for (file, at), probe in zip(parts, shown, strict=True)
-    ]
-    _check_folders(flag, [where for _, where in parts], [probe for _, probe in probed])
-    if not any(file.format in DELIMITERS for file, _ in probed):
-        _check_no_text_options(flag, config)
+        paths = [at.path for at in listed]
+        if repeated := [path for path, count in Counter(paths).items() if count > 1]:
+            raise UsageError(f"{min(repeated)}: is matched twice. Give each file once.")
+
+        def sources(path: str) -> Sources:
+            has_labels = flag == "--input" and config.labels is not None
+            return _sources(path, input_format, flag == "--input", has_labels, since)
+
+        with ThreadPoolExecutor(_THREADS) as executor:
+            found = list(executor.map(sources, paths))
+            # A folder with annotation files is listed as one path, and read as several files.
+            places = [at for one, at in zip(found, listed, strict=True) for _ in one.files]
+            with _reading(paths[0]):
+                files = with_metadata(list(chain(*(one.files for one in found))))
+            opened = partial(_probe, config=config)
+            probed = list(executor.map(opened, files, places))
+        _check_folders(places, [probe for _, probe in probed])
+        merged = _merged(probed, list(chain(*(one.findings for one in found))))
     recognized = (
         f"{masked_url(path)}: read as {one.text}"
         for path, one in zip(paths, found, strict=True)
         if one.text
     )
     return replace(
-        _merged(flag, probed, list(chain(*(one.findings for one in found)))),
-        recognized=(*recognized, *_dataset_lines([file for file, _ in probed])),
+        merged,
+        recognized=(*recognized, *dataset_lines(files)),
         snapshots=tuple(one.snapshot for one in found if one.snapshot),
     )
 
 
-def _merged(
-    flag: str, probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Finding]
-) -> InputTables:
+@contextmanager
+def _named(flag: str) -> Iterator[None]:
+    """Names the option in usage errors."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{flag} {error}") from error
+
+
+def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Finding]) -> InputTables:
     """Returns the files with what they have in common."""
     probes = [probe for _, probe in probed]
     columns = _common_columns([probe.columns for probe in probes if probe.columns])
     splits = dict.fromkeys(split for probe in probes for split in probe.splits)
     presets = {probe.preset for probe in probes if probe.columns}
-    classes = _merged_classes(flag, probed)
+    classes = _merged_classes(probed)
     return InputTables(
         files=tuple(file for file, _ in probed),
         columns=columns,
@@ -223,70 +210,21 @@ def _distinct(schemas: Sequence[Schema]) -> tuple[Schema, ...]:
     return tuple(found)
 
 
-def _with_metadata(files: Sequence[TableFile]) -> list[TableFile]:
-    """Returns TFRecord files with what describes their records, and other files as they are."""
-    folders = {posixpath.dirname(file.path) for file in files if file.format == "tfrecord"}
-    if not folders:
-        return list(files)
-    metadata = {folder: metadata_of(folder or ".") for folder in sorted(folders)}
-    prefixes = _key_prefixes([found for found in metadata.values() if found])
-    described_files = list[TableFile]()
-    for file in files:
-        found = metadata.get(posixpath.dirname(file.path)) if file.format == "tfrecord" else None
-        if found and _describes(found, file):
-            file = replace(file, options=found, key_prefix=prefixes.get(found, ""))
-        described_files.append(file)
-    return described_files
-
-
-def _describes(metadata: Metadata, file: TableFile) -> bool:
-    """Returns whether metadata is about a file: a dataset lists its shards."""
-    shards = described(metadata).shards
-    return not shards or posixpath.basename(file.path) in shards
-
-
-def _key_prefixes(metadata: Sequence[Metadata]) -> dict[Metadata, str]:
-    """Returns a folder for the keys of each of several datasets, whose keys may be equal."""
-    datasets = {found: one for found in metadata if (one := described(found)).shards}
-    if len(datasets) < 2:
-        return {}
-    root = common_folder([f"{found.folder}/" for found in datasets])
-    for names in (
-        [one.name for one in datasets.values()],
-        [f"{one.name}/{one.version}" for one in datasets.values()],
-        [found.folder.removeprefix(root) for found in datasets],
-    ):
-        if len(set(names)) == len(names):
-            break
-    return {found: f"{name}/" for found, name in zip(datasets, names, strict=True)}
-
-
 def _lacks_split(file: TableFile, probe: Probe) -> bool:
     """Returns whether rows have no split; annotated folders have the column in any case."""
     if SPLIT in probe.columns:
-        return FORMATS[file.format].is_folder and not probe.splits
+        return INPUT_FORMATS[file.format].is_folder and not probe.splits
     return bool(probe.columns)
 
 
-def _merged_classes(
-    flag: str, probed: Sequence[tuple[TableFile, Probe]]
-) -> dict[str, DeclaredClasses]:
+def _merged_classes(probed: Sequence[tuple[TableFile, Probe]]) -> dict[str, DeclaredClasses]:
     merged: dict[str, DeclaredClasses] = {}
     for file, probe in probed:
         for column, classes in probe.classes.items():
             where = f"{masked_url(file.path)}: the classes of column {column!r}"
-            try:
-                known = merged.get(column)
-                merged[column] = known.merge(classes, where) if known else classes
-            except UsageError as error:
-                raise UsageError(f"{flag} {error}") from error
+            known = merged.get(column)
+            merged[column] = known.merge(classes, where) if known else classes
     return merged
-
-
-def _dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
-    for found in dict.fromkeys(filter(None, map(metadata_in, files))):
-        if (dataset := described(found)).shards:
-            yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
 
 
 def _merge_findings(
@@ -332,7 +270,7 @@ def _with_partition(file: TableFile, probe: Probe, found: ListedPath) -> tuple[T
     )
 
 
-def _check_folders(flag: str, listed: Sequence[ListedPath], probes: Sequence[Probe]) -> None:
+def _check_folders(listed: Sequence[ListedPath], probes: Sequence[Probe]) -> None:
     """Checks that the tables in one folder have the same columns, as parts of one table have."""
     first: dict[str, tuple[str, tuple[str, ...]]] = {}
     for (path, _, folder), probe in zip(listed, probes, strict=True):
@@ -342,54 +280,41 @@ def _check_folders(flag: str, listed: Sequence[ListedPath], probes: Sequence[Pro
         if differing := sorted({*columns} ^ {*probe.columns}):
             has, lacks = (other, path) if differing[0] in columns else (path, other)
             raise UsageError(
-                f"{flag} {folder}: its tables have different columns: {has} has {differing[0]!r}, "
+                f"{folder}: its tables have different columns: {has} has {differing[0]!r}, "
                 f"and {lacks} has not. Name one of them, or a pattern of parts of one table."
             )
 
 
-def _check_no_text_options(flag: str, config: ConvertConfig) -> None:
-    given = {"--delimiter": config.delimiter, "--header": config.header}
-    names = [name for name, value in given.items() if value is not None]
-    if names and flag == "--input" and config.labels is None:
-        raise UsageError(f"{names[0]}: the input has no CSV or TSV table. Remove the option.")
-
-
 def _sources(
-    flag: str, path: str, input_format: str, config: ConvertConfig, since: Mapping[str, int]
-) -> Layout:
-    with _reading(flag, path):
+    path: str, input_format: str, has_images: bool, has_labels: bool, since: Mapping[str, int]
+) -> Sources:
+    with _reading(path):
         check_utf8(path)
-        is_input = flag == "--input"
-        has_labels = is_input and config.labels is not None
-        found = sources_of(
-            path, input_format, has_images=is_input, has_labels=has_labels, since=since
-        )
-        files = (
-            _with_text_options(f, config) if f.format in DELIMITERS else f for f in found.files
-        )
-        return found._replace(files=tuple(files))
+        return sources_of(path, input_format, has_images, has_labels, since)
 
 
-def _probe(flag: str, file: TableFile, found: ListedPath) -> Probe:
+def _probe(file: TableFile, found: ListedPath, config: ConvertConfig) -> tuple[TableFile, Probe]:
     # The file of a lakehouse table is named, not the table.
-    with _reading(flag, file.path if isinstance(file.options, DataFile) else found.path):
-        return FORMATS[file.format].probe(file)
+    with _reading(file.path if isinstance(file.options, DataFile) else found.path):
+        if file.format in DELIMITERS:
+            file = _with_text_options(file, config)
+        return _with_partition(file, FORMATS[file.format].probe(file), found)
 
 
 @contextmanager
-def _reading(flag: str, path: str) -> Iterator[None]:
+def _reading(path: str) -> Iterator[None]:
     """Raises the errors of reading an input as usage errors."""
     try:
         yield
-    except UsageError as error:
-        raise UsageError(f"{flag} {error}") from error
+    except UsageError:
+        raise
     except NotRegularError as error:  # as <(...) is in a shell
         why = "because tables are read more than once"
-        raise UsageError(f"{flag} {path}: {error}, {why}. Write it to a file first.") from error
+        raise UsageError(f"{path}: {error}, {why}. Write it to a file first.") from error
     except (OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException) as error:
         # A damaged length field can request any amount of memory; MemoryError has no text.
         why = str(error) or "it requests more memory than is available"
-        raise UsageError(f"{flag} {path}: cannot be read as a table: {why}") from error
+        raise UsageError(f"{path}: cannot be read as a table: {why}") from error
 
 
 def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:

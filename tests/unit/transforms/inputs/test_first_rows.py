@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines import first_rows
 from recordmill.pipelines.convert import prepare, run
-from recordmill.pipelines.first_rows import first_rejects
 from recordmill.pipelines.graph import projection_of
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.inputs import first_rows
+from recordmill.transforms.inputs.first_rows import first_rejects
 from tests.images import jpeg
 
 

@@ -12,12 +12,16 @@ import pytest
 
 from recordmill.pipelines.dataset.verify import verify_files
 from recordmill.pipelines.record_files import _read_records
-from recordmill.schemas.tables import Projection, SourceSplit
+from recordmill.schemas.tables import Part, Projection
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.records.compression import (
+    decompressed,
+    is_tfrecord,
+    unpacker_of,
+)
 from recordmill.transforms.functional.records.framing import _masked_crc32c
-from recordmill.transforms.storage.compression import decompressed, is_tfrecord, unpacker_of
-from recordmill.transforms.storage.formats import FORMATS
-from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.recognize import sources_of
 from tests.images import jpeg
 from tests.unit.transforms.functional.sources.test_tfrecord import example, framed
 
@@ -32,7 +36,7 @@ def test_records_are_recognized_by_content(tmp_path: Path, kind: str, name: str)
     path.write_bytes(PACKED[kind])
     (file,) = sources_of(str(path), "auto", has_images=True).files
     assert (file.format, file.gzipped) == ("tfrecord", bool(kind))
-    (row,) = FORMATS["tfrecord"].read(SourceSplit(file), Projection(("label",)))
+    (row,) = FORMATS["tfrecord"].read(Part(file), Projection(("label",)))
     assert row.values == {"label": [1]}
     assert [record.features["label"] for record in _read_records(str(path))] == [[1]]
     assert verify_files([str(path)], preset("image_classification"), "parse") == (1, [])

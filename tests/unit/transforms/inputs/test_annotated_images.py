@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.tables import SPLIT, Projection, SourceSplit, TableFile
+from recordmill.schemas.tables import SPLIT, Part, Projection, TableFile
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
 from recordmill.transforms.functional.sources.voc import VocOptions
-from recordmill.transforms.storage.formats import FORMATS, FileTree
-from recordmill.transforms.storage.recognition import sources_of
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.recognize import sources_of
 from tests.images import jpeg
 
 XML = (
@@ -30,13 +31,13 @@ def put(root: Path, files: dict[str, str]) -> FileTree:
 
 
 def rows_of(file: TableFile) -> tuple[dict[str, str | None], dict[str, int]]:
-    """Returns the split of each image, and the number of skipped inputs by kind."""
+    """Returns the part of each image, and the number of skipped inputs by kind."""
     rows, skipped = {}, {}
-    for split in FORMATS[file.format].split(file):
-        if not isinstance(split, SourceSplit):
-            skipped[split.kind] = skipped.get(split.kind, 0) + split.number
+    for part in FORMATS[file.format].parts(file):
+        if not isinstance(part, Part):
+            skipped[part.kind] = skipped.get(part.kind, 0) + part.number
             continue
-        for found in FORMATS[file.format].read(split, Projection()):
+        for found in FORMATS[file.format].read(part, Projection()):
             if hasattr(found, "values"):
                 rows[found.values["image"]] = found.values[SPLIT]
             else:

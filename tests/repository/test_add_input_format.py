@@ -1,0 +1,128 @@
+"""A format of inputs is added in the two files of the product that docs/contributing.md names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from recordmill.schemas.input_formats import INPUT_FORMATS
+from tests.images import jpeg
+
+ROOT = Path(__file__).parents[2]
+MODULE, REGISTRY = "transforms/functional/sources/outlines.py", "schemas/input_formats.py"
+
+# A folder of images with outlines in JSON files, as labeling tools write them.
+OUTLINES = '''"""Reads a folder with one JSON file per image, with shapes of a label and points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import Part, Probe, Projection, Sources, TableFile
+from recordmill.transforms.functional.images.masks import box_of_outline
+from recordmill.transforms.functional.sources.tree import Tree, parts_of, row_of_file
+from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS, PIXEL, box_columns
+
+COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation")
+
+
+def recognize_folder(tree: Tree) -> Sources | None:
+    """Returns a folder with JSON files with shapes; None for others."""
+    first = next(filter(_is_outlines, tree.entries().files), None)
+    if first is None:
+        return None
+    with tree.open(first) as stream:
+        return sources_in(tree) if b'"shapes"' in stream.read(4096) else None
+
+
+def sources_in(tree: Tree) -> Sources:
+    """Returns a folder as a source."""
+    return Sources((TableFile(tree.root, "outlines"),), "outlines")
+
+
+def probe(tree: Tree, file: TableFile) -> Probe:
+    """Returns the columns of outlines."""
+    return Probe(COLUMNS, has_rows=True, preset="object_detection")
+
+
+def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields parts of the JSON files."""
+    return parts_of(tree, file, _is_outlines)
+
+
+def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields the row of each image, or its reject."""
+    for name in part.names:
+        yield row_of_file(tree, name, projection, parse)
+
+
+def parse(data: bytes) -> dict[str, object]:
+    """Parses one JSON file to values by column."""
+    try:
+        found = parse_json(data.decode("utf-8"))
+        points = [[float(n) for xy in shape["points"] for n in xy] for shape in found["shapes"]]
+        labels = [str(shape["label"]) for shape in found["shapes"]]
+        image = str(found["imagePath"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(Reason.MALFORMED_ROW, f"expected shapes: {error}") from error
+    outlines = [[one] for one in points]
+    boxes = box_columns([box_of_outline(one) for one in outlines], PIXEL)
+    return {**boxes, "image": image, "labels": labels, "segmentation": outlines}
+
+
+def _is_outlines(name: str) -> bool:
+    return name.endswith(".json")
+'''
+
+
+def test_the_page_names_the_files() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
+    section = page.partition("## Add a source")[2].partition("\n## ")[0]
+    assert f"`{REGISTRY}`" in section
+    assert f"`{MODULE.replace('outlines', 'NAME')}`" in section
+    assert "outlines" not in INPUT_FORMATS, "give the test a name that is free"
+
+
+def _with_outlines(folder: Path) -> Path:
+    """Returns a copy of the package that has one more format."""
+    package = folder / "recordmill"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "recordmill", package, ignore=ignored)  # follows the links
+    (package / MODULE).write_text(OUTLINES, "utf-8")
+    registry = package / REGISTRY
+    text, line = registry.read_text("utf-8"), '    "voc": InputFormat("voc"),\n'
+    assert text.count(line) == 1
+    registry.write_text(text.replace(line, f'    "outlines": InputFormat("outlines"),\n{line}'))
+    return folder
+
+
+def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
+    copy, given = _with_outlines(tmp_path / "copy"), tmp_path / "in"
+    given.mkdir()
+    for i in range(6):
+        (given / f"{i}.jpg").write_bytes(jpeg(20, 10, i))
+        shape = {"label": ["cat", "dog"][i % 2], "points": [[2, 1], [10, 1], [10, 6]]}
+        (given / f"{i}.json").write_text(json.dumps({"imagePath": f"{i}.jpg", "shapes": [shape]}))
+    (given / "5.json").write_text('{"imagePath": "5.jpg", "shapes": [{}]}')
+
+    def run(*arguments: object, code: int = 0) -> str:
+        command = [sys.executable, *map(str, arguments)]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=copy, check=False)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    files = ("--input", given, "--output", tmp_path / "out", "--name", "pets")
+    assert "5.json: malformed_row" in run("-m", "recordmill", "convert", *files, code=4)
+    (given / "5.json").unlink()
+    assert "read as outlines" in run("-m", "recordmill", "convert", *files)
+    (dataset,) = (tmp_path / "out" / "pets").iterdir()
+    shown = run("-m", "recordmill", "inspect", dataset, "--key", "3.jpg")
+    assert "dog" in shown
+    assert "0.5" in shown  # xmax is 10 of 20 pixels
+    assert "outlines" in run("-m", "recordmill", "convert", "--help=all")

@@ -1,0 +1,1 @@
+"""What an input is: its files, their formats and their columns."""

@@ -1,0 +1,361 @@
+"""Recognizes what lies beside the images of a folder that is in no layout of a format.
+
+Pascal VOC (labelImg), YOLO (labelImg, CVAT, Darknet) and the metadata of Hugging Face's ImageFolder
+are read. Other annotations and tables end with a message that names what was found and the command
+that works: `train.csv` beside `train/` would make one class of all images, since class folders
+ignore tables.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Row
+from recordmill.schemas.tables import FILE_NAME, SPLIT_NAMES, Projection, Sources, TableFile
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.sources import class_folder, voc, yolo
+from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
+from recordmill.transforms.functional.sources.tree import Tree, stem_of
+from recordmill.transforms.inputs.formats import FORMATS, format_of
+from recordmill.transforms.inputs.paths import is_table, partition_of
+
+# Files that are searched: a folder of a million images is not listed twice.
+_MAX_FILES = 5_000
+_MAX_OPENED = 20
+_HEAD_BYTES = 2**16
+
+# Files of annotations, with the tool that writes them, and what to do.
+_COCO = ("COCO annotations", "Name their folder: --input {folder}")
+_CVAT = ("CVAT's annotations", "Export them from CVAT as COCO, Pascal VOC or YOLO")
+_CREATE_ML = ("Create ML's annotations", "Export them as COCO, Pascal VOC or YOLO")
+_VIA = ("annotations of the VGG Image Annotator", "Export them as COCO")
+_YOLO = ("a dataset of YOLO", "Name its file: --input {path}")
+_DARKNET = ("a dataset of YOLO", "Name its folder: --input {folder} --input_format yolo")
+_NAMED = {
+    "_annotations.coco.json": _COCO,
+    "annotations.xml": _CVAT,
+    "_annotations.createml.json": _CREATE_ML,
+    "via_region_data.json": _VIA,
+    "via_project.json": _VIA,
+    "data.yaml": _YOLO,
+    "dataset.yaml": _YOLO,
+    "obj.data": _DARKNET,
+    "obj.names": _DARKNET,
+    "_darknet.labels": _DARKNET,
+}
+_KINDS = {".xml": "XML files", ".json": "JSON files", ".txt": "text files, such as captions,"}
+_BESIDE = "beside the images"
+_VOC = re.compile(rb"<annotation[\s>]")
+_ONE_OBJECT = re.compile(r"\d+(\s+[-+.\deE]+){4,}\s*")
+_CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder."
+
+# The names that ImageFolder reads; each is in the folder to which its paths are relative.
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+# The folder of the splits in repositories of Hugging Face.
+_DATA = "data"
+
+# Most class folders are more; of fewer folders, each is searched for tables.
+_MAX_FOLDERS = 8
+
+# Names of folders with all images, not with those of a class.
+_ALL_IMAGES = re.compile(r"images?|imgs?|photos?|pics?|jpe?gs?|pngs?|data|files|all|raw")
+_WORD = re.compile(r"[a-z]+")
+
+# Tables of Kaggle without labels.
+_UNLABELED = re.compile(r"sample|submission|test", re.IGNORECASE)
+_MAX_TABLES = 8
+
+
+def sources_beside(tree: Tree) -> Sources:
+    """Returns the sources of a folder with images: what lies beside them, or class folders.
+
+    Raises UsageError for tables or annotations that would have the labels, and are not read.
+    """
+    tables = _tables_beside(tree)
+    if metadata := _metadata_files(tree, tables):
+        names = ", ".join(file.path.removeprefix(f"{tree.root}/") for file in metadata)
+        splits = [name for name in tree.entries().folders if name.lower() in SPLIT_NAMES]
+        unsplit = "" if any(file.partition for file in metadata) else ", ".join(splits)
+        note = f"; {unsplit}: not splits, because they have no metadata file" if unsplit else ""
+        return Sources(metadata, f"Hugging Face ImageFolder ({names}{note})")
+    if annotated := _annotated_source(tree):
+        return annotated
+    found = class_folder.sources_in(tree)
+    _check_no_class_list(tree, class_folder.names_of(tree))
+    if not tables:
+        return found
+    if not found.files[0].options_of(class_folder.FolderOptions).has_split_folders:
+        _check_has_classes(tree, tables)
+    text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
+    return found._replace(text=text)
+
+
+def _annotated_source(tree: Tree) -> Sources | None:
+    """Returns a folder with annotations beside its images as a source, or None.
+
+    Raises UsageError if the annotations cannot be read, or their class names are missing.
+    """
+    files = sorted(n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str))
+    if not any(map(has_image_suffix, files)):
+        return None
+    beside = _annotations(files)
+    if xml := _first([*beside, *files], ".xml", lambda n: bool(_VOC.search(_head(tree, n)))):
+        if xml in beside:
+            return voc.sources_in(tree)._replace(text=f"Pascal VOC ({xml}, …)")
+        raise _error(tree, f"annotations of Pascal VOC ({xml}, …)", "Add --input_format voc")
+    text = _first(beside, ".txt", lambda name: bool(_head(tree, name).strip()))
+    if text and all(map(_ONE_OBJECT.fullmatch, _lines(tree, text))):
+        return _yolo(tree, files, text)
+    if path := next((name for name in files if posixpath.basename(name) in _NAMED), ""):
+        what, remedy = _NAMED[posixpath.basename(path)]
+        where = {"path": tree.path(path), "folder": tree.path(posixpath.dirname(path))}
+        quoted = {key: shlex.quote(value) for key, value in where.items()}
+        raise _error(tree, f"{what} ({path})", remedy.format(**quoted))
+    if beside:
+        raise _unread(tree, beside[0], _BESIDE)
+    _check_no_other_labels(tree, files)
+    return None
+
+
+def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
+    """Checks that no folder has YOLO labels, or JSON files, with the names of images in another."""
+    bases = {_base(path): path for path in files}
+    for name in _annotations(sorted(bases)):
+        text = _lines(tree, bases[name]) if name.lower().endswith(".txt") else []
+        if text and all(map(_ONE_OBJECT.fullmatch, text)):
+            remedy = "Name the folders images/ and labels/, and add data.yaml or classes.txt"
+            raise _error(tree, f"labels of YOLO in another folder ({bases[name]}, …)", remedy)
+        if name.lower().endswith(".json"):
+            raise _unread(tree, bases[name], "with the names of images")
+
+
+def _check_no_class_list(tree: Tree, classes: Iterable[str]) -> None:
+    """Checks that class folders are the classes that a classes.txt lists, in its order.
+
+    Raises UsageError if the ids would be others than those of the list.
+    """
+    if "classes.txt" not in tree.entries().files:
+        return
+    names = [line for line in _lines(tree, "classes.txt") if line]
+    if names != sorted(classes):
+        path = shlex.quote(tree.path("classes.txt"))
+        remedy = f"If it lists these classes, add --input_format folder --classes {path}"
+        raise _error(tree, "classes.txt with other names or another order", remedy)
+
+
+def _yolo(tree: Tree, files: Sequence[str], label: str) -> Sources:
+    """Returns a folder of YOLO labels as a source, with the file that has its class names."""
+    lists = [name for name in files if posixpath.basename(name) in yolo.CLASS_FILES]
+    declared = sorted(
+        lists, key=lambda name: (name.count("/"), yolo.CLASS_FILES.index(_base(name)))
+    )
+    labels = f"labels of YOLO ({label}, …)"
+    if not declared:
+        remedy = f"Add {tree.path('classes.txt')} with one class name per line"
+        raise _error(tree, f"{labels} without class names", remedy)
+    first = declared[0]
+    # labelImg writes a classes.txt to each folder.
+    same = [name for name in declared if _base(name) == _base(first)]
+    if other := next((n for n in same if _lines(tree, n) != _lines(tree, first)), ""):
+        remedy = "Make them equal, or convert their folders separately"
+        raise _error(tree, f"{labels} with different classes in {first} and {other}", remedy)
+    return yolo.sources_in(tree, first)._replace(text=f"YOLO ({first})")
+
+
+def _annotations(files: Iterable[str]) -> list[str]:
+    """Returns the files that have the name of an image in the same folder, sorted.
+
+    >>> _annotations(["a/1.jpg", "a/1.txt", "a/2.txt", "b.png", "b.png.json"])
+    ['a/1.txt', 'b.png.json']
+    """
+    images = {name for path in files if has_image_suffix(path) for name in (path, _stem(path))}
+    return [n for n in files if n.lower().endswith(tuple(_KINDS)) and _stem(n) in images]
+
+
+def _unread(tree: Tree, name: str, where: str) -> UsageError:
+    """Returns the error for an annotation of an image that no format reads where it is."""
+    kind = _KINDS[posixpath.splitext(name)[1].lower()]
+    if kind == "JSON files" and (where != _BESIDE or b'"shapes"' in _head(tree, name)):
+        remedy = "If they are annotations, as of LabelMe or Supervisely, convert them to COCO"
+    elif kind == "XML files":
+        remedy = "If they are annotations, export them as Pascal VOC or COCO"
+    else:
+        root = shlex.quote(tree.root)
+        remedy = f"tar --sort=name -cf samples.tar -C {root} . packs them for --input samples.tar"
+    return _error(tree, f"{kind} {where} ({name}, …)", remedy)
+
+
+def _error(tree: Tree, found: str, remedy: str) -> UsageError:
+    expected = "expected a folder of images per class"
+    return UsageError(f"{tree.root}: {expected}, got {found}. {remedy}. {_CLASS_FOLDERS}")
+
+
+def _first(
+    names: Iterable[str], suffix: str, accepts: Callable[[str], bool] = lambda name: True
+) -> str:
+    found = (name for name in names if name.lower().endswith(suffix))
+    return next(filter(accepts, islice(found, _MAX_OPENED)), "")
+
+
+def _head(tree: Tree, name: str) -> bytes:
+    with tree.open(name) as stream:
+        return stream.read(_HEAD_BYTES)
+
+
+def _lines(tree: Tree, name: str) -> list[str]:
+    """Returns the complete lines at the beginning of a text file, without outer whitespace."""
+    data = _head(tree, name)
+    whole = data.rpartition(b"\n")[0] if len(data) == _HEAD_BYTES else data
+    return [
+        line.strip() for line in whole.decode("utf-8-sig", "replace").splitlines() if line.strip()
+    ]
+
+
+def _stem(path: str) -> str:
+    return posixpath.splitext(path)[0]
+
+
+def _base(path: str) -> str:
+    return posixpath.basename(path)
+
+
+def _tables_beside(tree: Tree) -> tuple[str, ...]:
+    """Returns the tables in a folder, in its folders if these are few, and in data/SPLIT/."""
+    top = tree.entries()
+    folders = ["", *(top.folders if len(top.folders) <= _MAX_FOLDERS else ())]
+    if _DATA in folders:
+        below = (n for n in tree.entries(_DATA).folders if n.lower() in SPLIT_NAMES)
+        folders += [posixpath.join(_DATA, name) for name in below]
+    found = (posixpath.join(folder, n) for folder in folders for n in tree.entries(folder).files)
+    return tuple(name for name in found if is_table(name))
+
+
+def is_metadata(path: str) -> bool:
+    """Returns whether a table has a name of ImageFolder's metadata."""
+    return posixpath.basename(path) in _METADATA
+
+
+def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
+    """Returns the tables that are metadata of ImageFolder, with the splits of their folders.
+
+    Raises UsageError if a file with such a name cannot be read as a table.
+    """
+    found = list[TableFile]()
+    for name in tables:
+        if is_metadata(name):
+            folder = posixpath.dirname(name)
+            file = TableFile(
+                tree.path(name),
+                format_of(name, b"") or "",
+                partition=partition_of(name),
+                key_prefix=f"{folder}/" if folder else "",
+            )
+            if FILE_NAME in FORMATS[file.format].probe(file).columns:
+                found.append(file)
+    return tuple(found)
+
+
+def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
+    """Checks that the folders of a folder with tables can be classes.
+
+    Raises UsageError if they cannot; it names the options that read the table.
+    """
+    folders = [name for name in tree.entries().folders if _may_have_images(tree, name)]
+    if len(folders) > 1 and not all(map(_has_all_images, folders)):
+        return
+    images = {folder: _names_and_stems(tree, folder) for folder in ("", *folders)}
+    guesses = [_guess(tree, name, images) for name in _labeled_first(tables)]
+    best = max(guesses, key=lambda guess: guess.is_complete)  # the first one of the best
+    places = " in " + " and ".join(f"{name}/" for name in folders) if folders else ""
+    raise UsageError(
+        f"{tree.root}: expected a folder per class, got images{places} beside "
+        f"{' and '.join(tables)}. To read a table, use {best.options}. To make folders the "
+        "classes, add --input_format folder."
+    )
+
+
+def _may_have_images(tree: Tree, folder: str) -> bool:
+    folders, files = tree.entries(folder)
+    return bool(folders) or not all(map(is_table, files))
+
+
+def _has_all_images(folder: str) -> bool:
+    """Returns whether a folder is named like those with all images, such as train_images."""
+    words = _WORD.findall(folder.lower())
+    return all(word in SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
+
+
+def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
+    files = [name for name in tree.entries(folder).files if not is_table(name)]
+    return frozenset(map(_one_form, (*files, *map(stem_of, files))))
+
+
+def _one_form(name: str) -> str:
+    """Returns a name in the Unicode form of most tables; macOS names files in the other one."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _labeled_first(tables: Sequence[str]) -> list[str]:
+    return sorted(tables, key=lambda name: bool(_UNLABELED.search(name)))[:_MAX_TABLES]
+
+
+class _Guess(NamedTuple):
+    """Options that read a table, and whether they name its columns."""
+
+    options: str
+    is_complete: bool
+
+
+def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
+    """Returns the options that read a table, by the values of its first row.
+
+    `images` are the names of the images by folder, with and without a suffix.
+    """
+    row = _first_row(tree, table)
+    # Deeper folders first: a path may exist in the folder of the table, too.
+    found = (
+        (column, folder)
+        for folder in reversed(images)
+        for column, value in row.items()
+        if _one_form(value) in images[folder]
+        or ("/" in value and tree.has(posixpath.join(folder, value)))
+    )
+    image, folder = next(found, ("COLUMN", next(reversed(images))))
+    others = [column for column in row if column != image]
+    label = "label" if "label" in others else others[0] if len(others) == 1 else "COLUMN"
+    names = {"image": image, "label": label}
+    mapped = ",".join(f"{role}={column}" for role, column in names.items() if role != column)
+    has_own_root = folder == posixpath.dirname(table)
+    options = (
+        f"--input {_quoted(tree, table)}",
+        "" if has_own_root else f"--image_root {_quoted(tree, folder)}",
+        f"--columns {shlex.quote(mapped)}" if mapped else "",
+        f"(columns: {', '.join(row)})" if row and "COLUMN" in names.values() else "",
+    )
+    is_complete = image != "COLUMN" and bool(others)
+    return _Guess(" ".join(filter(None, options)), is_complete)
+
+
+def _quoted(tree: Tree, name: str) -> str:
+    return shlex.quote(tree.path(name))
+
+
+def _first_row(tree: Tree, table: str) -> dict[str, str]:
+    """Returns the first row of a text table; {} if there is none."""
+    file = TableFile(tree.path(table), format_of(table, b"") or "")
+    if file.format not in TEXT_FORMATS or table.lower().endswith(".gz"):
+        return {}
+    try:
+        rows = FORMATS[file.format].rows(file, Projection())
+        first = next((row for row in rows if isinstance(row, Row)), None)
+    except (OSError, ValueError):  # reported when the table is read
+        return {}
+    return {name: str(value) for name, value in first.values.items()} if first else {}

@@ -1,0 +1,137 @@
+"""Lists folders with all files below them, on this machine or in an object store.
+
+Links are followed, and hidden files are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from recordmill.schemas.layout import join
+from recordmill.schemas.records import SkippedInput
+from recordmill.transforms.functional.sources.tree import Entries, Unlisted, is_hidden
+from recordmill.transforms.storage.files import entries, exists, is_local, names_below, open_binary
+from recordmill.transforms.storage.local_files import is_special
+
+HIDDEN = "hidden files and folders, and those of systems and tools"
+LOOPS = "links to a folder that they are in"
+SPECIAL = "FIFOs, sockets and devices"
+
+# The maximum number of paths, through links, by which one folder is read.
+MAX_PATHS = 64
+
+_TOO_MANY_PATHS = f"links make over {MAX_PATHS} paths to this folder. Remove some of them."
+_UPWARDS = re.compile(r"/[^/]+/\.\./")
+
+# (device, inode).
+_FolderId = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class FileTree:
+    """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`."""
+
+    root: str  # the path of the folder, without a trailing slash
+
+    def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
+        """Yields the path below the root of every file, and skipped inputs for hidden ones."""
+        walk = _walk_here if is_local(self.root) else _walk_store
+        return walk(self.root, folder)
+
+    def entries(self, name: str = "") -> Entries:
+        """Returns the files and folders directly in a folder; none if it does not exist."""
+        folders, files = entries(self.path(name))
+        shown = [sorted(n for n in names if not is_hidden(n)) for names in (folders, files)]
+        return Entries(*map(tuple, shown))
+
+    def path(self, name: str) -> str:
+        """Returns the full path of a file; its name may begin with `../`."""
+        path = join(self.root, name) if name else self.root
+        return _UPWARDS.sub("/", path)
+
+    def open(self, name: str) -> BinaryIO:
+        """Opens a file for reading."""
+        return open_binary(self.path(name))
+
+    def has(self, name: str) -> bool:
+        """Returns whether a file or folder of this name exists below the root."""
+        return exists(self.path(name))
+
+    def is_empty(self, name: str) -> bool:
+        """Returns whether a folder has no files, other than hidden ones; stores have no such."""
+        return is_local(self.root) and all(isinstance(f, SkippedInput) for f in self.walk(name))
+
+
+def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
+    """Yields the files below a folder of a local root. Links are followed, but not in a cycle.
+
+    A folder is read once for each link to it, up to `MAX_PATHS`: 16 levels with two links each
+    would give 65,536 paths to one file.
+    """
+    # A stack instead of recursion: (folder below the root, ids of the folders above it).
+    waiting: list[tuple[str, tuple[_FolderId, ...]]] = [(top, ())]
+    paths = Counter[_FolderId]()
+    while waiting:
+        folder, above = waiting.pop()
+        path = join(root, folder) if folder else root
+        try:
+            state = os.stat(path)
+            here = (state.st_dev, state.st_ino)
+            if here in above:  # a link to one of its own parents
+                yield SkippedInput.named(LOOPS, [_readable(folder)])
+                continue
+            # Links to siblings are legal, but their number of paths can grow exponentially.
+            paths[here] += 1
+            if paths[here] > MAX_PATHS:
+                yield Unlisted(_readable(folder), _TOO_MANY_PATHS)
+                continue
+            below: list[str] = []
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    found = _found(entry, name)
+                    if found is not None:
+                        yield found
+                    else:
+                        below.append(name)
+            # Sorted, so that every run reads the same paths of a folder that has too many.
+            waiting.extend((name, (*above, here)) for name in sorted(below, reverse=True))
+        except OSError as error:
+            why = f"the folder cannot be listed: {error.strerror or error}"
+            yield Unlisted(_readable(folder), why)
+
+
+def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput | None:
+    """Returns the name of a file or the reason to skip an entry; None for a folder."""
+    if is_hidden(entry.name):
+        return SkippedInput.named(HIDDEN, [_readable(name)])
+    if _readable(entry.name) != entry.name:
+        return Unlisted(_readable(name), "the name is not valid UTF-8. Rename it.")
+    if entry.is_file():
+        return name
+    if entry.is_dir():
+        return None
+    # A broken link is neither: it is rejected when it is read, with the name of its row.
+    return SkippedInput.named(SPECIAL, [name]) if is_special(entry.path) else name
+
+
+def _walk_store(root: str, top: str) -> Iterator[str | SkippedInput]:
+    above = f"{top}/" if top else ""
+    for found in names_below(f"{root}/{above}"):
+        name = above + found
+        if any(is_hidden(part) for part in name.split("/")):
+            yield SkippedInput.named(HIDDEN, [name])
+        elif name != above and not name.endswith(
+            "/"
+        ):  # some tools create an empty object per folder
+            yield name
+
+
+def _readable(name: str) -> str:
+    """Returns a name as printable text, with invalid UTF-8 escaped."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

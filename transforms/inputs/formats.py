@@ -1,0 +1,188 @@
+"""Reads inputs in their formats, each of which is a module that `INPUT_FORMATS` names.
+
+`probe` returns the columns of a source, `parts` yields the units in which it is read, and `read`
+yields the rows of one. A module has these functions, of a byte stream or a file tree, which is a
+folder with everything below it. None depends on Beam.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+
+from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
+from recordmill.schemas.records import Embedded, Row, SkippedInput
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import Part, Partition, Probe, Projection, Sources, TableFile
+from recordmill.transforms.functional import sources
+from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
+from recordmill.transforms.functional.sources import text_ranges
+from recordmill.transforms.functional.sources.tree import Tree, parts_of
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.storage.files import open_range, open_table
+
+# The elements that a reader yields.
+Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
+
+
+class _Reader(Protocol):
+    """The functions of the module of a format; a source is a byte stream, or a `Tree`.
+
+    A module may also have `parts(source, file)`, `recognize(head)`, `recognize_folder(tree)` and
+    `sources_in(tree)`.
+    """
+
+    def probe(self, source: Any, file: TableFile) -> Probe:
+        """Returns the columns; raises UsageError if the source cannot be read."""
+
+    def read(self, source: Any, part: Part, projection: Projection) -> Iterator[Read]:
+        """Yields the rows of a part, rejects and skipped inputs."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the sources of one format are recognized and read."""
+
+    declared: InputFormat
+
+    @cached_property
+    def reader(self) -> _Reader:
+        """The module of the format."""
+        return cast("_Reader", import_module(f"{sources.__name__}.{self.declared.module}"))
+
+    def recognize(self, head: bytes) -> bool:
+        """Returns whether a file has the signature of the format."""
+        recognize = getattr(self.reader, "recognize", None)
+        return recognize is not None and bool(recognize(head))
+
+    def recognize_folder(self, tree: Tree) -> Sources | None:
+        """Returns the sources in a folder with a layout of the format; None for other folders."""
+        recognize = getattr(self.reader, "recognize_folder", None)
+        return cast("Sources | None", recognize(tree)) if recognize else None
+
+    def sources_in(self, tree: Tree) -> Sources | None:
+        """Returns the sources in a folder whose format is stated; None if it has none."""
+        read = getattr(self.reader, "sources_in", None)
+        return cast("Sources", read(tree)) if read else self.recognize_folder(tree)
+
+    def probe(self, file: TableFile) -> Probe:
+        """Returns the columns and other metadata of a source."""
+        with self._opened(file) as source:
+            return self.reader.probe(source, file)
+
+    def parts(self, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+        """Yields the parts of a source, and rejects and skipped inputs known before reading."""
+        parts = getattr(self.reader, "parts", parts_of if self.declared.is_folder else None)
+        if parts is None:
+            yield Part(file)
+            return
+        with self._opened(file) as source:
+            yield from parts(source, file)
+
+    def read(self, part: Part, projection: Projection) -> Iterator[Read]:
+        """Yields the rows of one of the parts that `parts` yields."""
+        file = part.file
+        with self._opened(file) if part.stop is None else _range_of(part) as source:
+            if fault := _fault_before(part, source):
+                yield Reject.of_lost_rows(file.path, part.first, fault)
+                return
+            rows = self.reader.read(source, part, projection)
+            yield from _with_partition(rows, file.partition, projection) if file.partition else rows
+
+    def rows(
+        self, file: TableFile, projection: Projection
+    ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+        """Yields the rows of a whole source, one by one."""
+        for part in self.parts(file):
+            if isinstance(part, Part):
+                yield from one_by_one(self.read(part, projection))
+
+    def _opened(self, file: TableFile) -> AbstractContextManager[Any]:
+        return nullcontext(FileTree(file.path)) if self.declared.is_folder else open_table(file)
+
+
+FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
+
+
+def _range_of(part: Part) -> BinaryIO:
+    # From the byte before it, which shows whether the range still begins with a line.
+    return open_range(part.file.path, max(0, part.start - 1), part.stop or 0)
+
+
+def _fault_before(part: Part, stream: BinaryIO) -> str:
+    """Returns why the byte before a range is not the end of a line; "" if it is."""
+    try:
+        is_line = not part.start or stream.read(1) in (b"\n", b"\r")
+    except (EOFError, OSError) as error:
+        return f"the rest of the table cannot be read: {error}"
+    return "" if is_line else "the table has changed since it was listed. Convert it again."
+
+
+def cut_text(file: TableFile, range_bytes: int) -> list[Part]:
+    """Returns the byte ranges of a large text table, cut anywhere.
+
+    `file` is a file for which `text_ranges.is_large`.
+    """
+    with open_range(file.path, 0, file.size or 0) as stream:
+        return list(text_ranges.cut(stream, file, range_bytes))
+
+
+def scan_text(part: Part) -> text_ranges.RangeScan | None:
+    """Returns the scan of a byte range that `cut_text` gives; None if it cannot be scanned."""
+    with open_range(part.file.path, 0, part.file.size or 0) as stream:
+        return text_ranges.scan(stream, part)
+
+
+_SHARD = re.compile(r"-\d+-of-\d+$")
+_SPARK_JSON = re.compile(r"(^|/)part-[^/]+\.json(\.gz)?$")
+
+
+def format_of(path: str, head: bytes) -> str | None:
+    """Returns the format of a file by its signature, or else by its suffix.
+
+    Returns a name in `FORMATS`; None if neither is known. `head` is the first bytes of the file.
+    """
+    files = {name: known for name, known in FORMATS.items() if not known.declared.is_folder}
+    # Signatures take precedence over suffixes, which can be wrong or missing.
+    for name, known in files.items() if head else ():
+        if known.recognize(head):
+            return name
+    if is_spark_json(path):
+        return "jsonl"
+    # "x.tfrecord-00000-of-00010" has its suffix before the shard number.
+    suffix = _SHARD.sub("", path.lower().removesuffix(".gz")).rpartition(".")[2]
+    return next((n for n, known in files.items() if suffix in known.declared.suffixes), None)
+
+
+def is_spark_json(name: str) -> bool:
+    """Returns whether a file is named as Spark names its JSON output, which is JSON Lines."""
+    return bool(_SPARK_JSON.search(name))
+
+
+def _with_partition(
+    rows: Iterable[Read], partition: Partition, projection: Projection
+) -> Iterator[Read]:
+    """Yields rows with the columns of their partition, whose values are untyped text.
+
+    `rows` are the rows of a file, and other elements, which are passed on.
+    """
+    names = projection.columns
+    values = {column: value for column, value in partition if names is None or column in names}
+
+    def extended(row: Row) -> Row:
+        return RowBatch.of([row]).with_text(values)[0]
+
+    for row in rows:
+        if isinstance(row, RowBatch):
+            yield row.with_text(values)
+        elif isinstance(row, Row):
+            yield extended(row)
+        elif isinstance(row, Embedded):
+            yield row._replace(row=extended(row.row))
+        else:
+            yield row

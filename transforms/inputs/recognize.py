@@ -1,0 +1,190 @@
+"""Recognizes what a file or folder contains: its format, and the sources in it.
+
+Only names and the first bytes of files are read; the columns of a source are probed by its format.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.input_formats import INPUT_FORMATS
+from recordmill.schemas.layout import is_web
+from recordmill.schemas.masking import masked_url
+from recordmill.schemas.tables import Sources, TableFile
+from recordmill.transforms.functional.images.sniffing import sniff
+from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
+from recordmill.transforms.functional.sources import class_folder, coco, yolo
+from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
+from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.inputs.beside_images import sources_beside
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.formats import FORMATS, format_of
+from recordmill.transforms.inputs.paths import is_folder
+from recordmill.transforms.storage.files import open_binary, ranged_size
+from recordmill.transforms.storage.lakehouse.address import DELTA, TableAddress
+from recordmill.transforms.storage.lakehouse.delta import open_delta
+from recordmill.transforms.storage.lakehouse.iceberg import open_iceberg
+
+_GZIP = b"\x1f\x8b"
+
+# The formats in which an empty file is a table without rows.
+_WITHOUT_HEADER = ("jsonl", "tfrecord")
+
+# Files that are not tables, and what to do with them.
+_EXCEL = "an Excel workbook. Save the sheet as CSV (UTF-8)."
+_ARCHIVE = "an archive. Unpack it, and name the table or the folder of images."
+_ZIP_SUFFIXES = {
+    ".xlsx": _EXCEL,
+    ".xlsm": _EXCEL,
+    ".ods": "an OpenDocument spreadsheet. Save the sheet as CSV (UTF-8).",
+    ".npz": "a NumPy archive. Write its arrays as Parquet.",
+    ".docx": "a Word document. Save its table as CSV (UTF-8).",
+}
+_SIGNATURES = {
+    b"\xd0\xcf\x11\xe0": _EXCEL,
+    b"SQLite format 3": "an SQLite database. Export the table as CSV or Parquet.",
+    b"\x89HDF": "an HDF5 file. Write its tables as Parquet.",
+    b"\x93NUMPY": "a NumPy array. Write it as Parquet.",
+    b"Obj\x01": "an Avro file. Write it as Parquet.",
+    b"ORC": "an ORC file. Write it as Parquet.",
+    b"%PDF": "a PDF document. Save its table as CSV (UTF-8).",
+    b"7z\xbc\xaf": _ARCHIVE,
+    b"Rar!": _ARCHIVE,
+    b"BZh": "compressed with bzip2. Decompress it, or use gzip.",
+    b"\xfd7zXZ": "compressed with xz. Decompress it, or use gzip.",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd. Decompress it, or use gzip.",
+    b"\x80\x02": "a Python pickle. Write its table as Parquet.",
+    b"\x80\x03": "a Python pickle. Write its table as Parquet.",
+    b"\x80\x04": "a Python pickle. Write its table as Parquet.",
+    b"\x80\x05": "a Python pickle. Write its table as Parquet.",
+}
+_TEXT_SUFFIXES = (".txt", ".text", ".dat", ".data", ".lst", ".list")
+
+
+def sources_of(
+    path: str,
+    input_format: str,
+    has_images: bool,
+    has_labels: bool = False,
+    since: Mapping[str, int] = MappingProxyType({}),
+) -> Sources:
+    """Returns the sources of a path, and what it was recognized as.
+
+    `path` is a file or folder. `input_format` is its format, or "auto". `has_images`: whether the
+    images of a COCO file are needed, as those of labels are not. `has_labels`: whether the rows are
+    joined to a table of labels. `since` is the snapshots of lakehouse tables whose rows are not
+    read, by the id of the table. Raises UsageError if the format is not known, or does not match
+    the path. Raises OSError if the path cannot be read.
+    """
+    if address := TableAddress.parse(path):
+        return _lakehouse_table(address, input_format, since)
+    if is_folder(path):
+        return _folder(path, input_format, has_labels)
+    if path.lower().endswith((".yaml", ".yml")) and input_format in ("auto", "yolo"):
+        return _yolo(path)
+    return _file(path, input_format, has_images)
+
+
+def _lakehouse_table(address: TableAddress, input_format: str, since: Mapping[str, int]) -> Sources:
+    if input_format not in ("auto", "parquet"):
+        raise address.error("a table has no other format. Remove --input_format.")
+    return (open_delta if address.kind == DELTA else open_iceberg)(address, since)
+
+
+def _folder(path: str, input_format: str, has_labels: bool) -> Sources:
+    tree = FileTree(path.rstrip("/") or "/")
+    if input_format == "auto":
+        found = _recognized(tree, has_labels)
+        return found._replace(files=tuple(map(_with_size, found.files)))
+    if stated := FORMATS[input_format].sources_in(tree):
+        return stated
+    raise UsageError(
+        f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
+    )
+
+
+def _recognized(tree: Tree, has_labels: bool) -> Sources:
+    """Returns the sources in a folder: by the first format that recognizes it, or class folders.
+
+    `has_labels`: whether its rows are joined to a table, so that others in it do not matter. Raises
+    UsageError if the folder has several layouts, or its tables have the labels.
+    """
+    for known in FORMATS.values():
+        if found := known.recognize_folder(tree):
+            return found
+    return class_folder.sources_in(tree) if has_labels else sources_beside(tree)
+
+
+def _with_size(file: TableFile) -> TableFile:
+    """Returns a text table with its size, so that byte ranges of it can be read."""
+    return replace(file, size=ranged_size(file.path)) if file.format in TEXT_FORMATS else file
+
+
+def _yolo(path: str) -> Sources:
+    """Returns the folder that YOLO's data.yaml describes."""
+    folder, name = posixpath.split(path)
+    root = yolo.root_of(FileTree(folder or "."), name)
+    text = f"YOLO, with images and labels in {masked_url(root)}"
+    return yolo.sources_in(FileTree(root), posixpath.relpath(path, root))._replace(text=text)
+
+
+def _coco(path: str) -> Sources:
+    """Returns a COCO file with its split, and the folder of its images if that is another one."""
+    folder, name = posixpath.split(path)
+    if posixpath.basename(folder).lower() in ("annotations", "labels"):
+        folder, name = posixpath.dirname(folder), posixpath.join(posixpath.basename(folder), name)
+    file = coco.file_in(FileTree(folder or "."), name)
+    images = file.options_of(coco.CocoOptions).images
+    if images == FileTree(folder or ".").path(posixpath.dirname(name)):
+        return Sources((replace(file, path=path, options=None),))
+    text = f"COCO, with images in {images}"
+    return Sources((replace(file, path=path),), text)
+
+
+def _file(path: str, input_format: str, has_images: bool) -> Sources:
+    with open_binary(path) as stream:
+        head = stream.read(HEAD_BYTES)
+    found = format_of(path, head) if input_format == "auto" else input_format
+    if found is None:
+        what = _describe(path, head)
+        why = f"is {what}" if what else "unknown format. Set --input_format."
+        raise UsageError(f"{path}: {why}")
+    if INPUT_FORMATS[found].is_folder:
+        raise UsageError(f"{path}: is a file; expected a folder of format {found}")
+    if not head and (found not in _WITHOUT_HEADER or path.endswith(".gz")):
+        raise UsageError(f"{path}: the file is empty; expected a table")
+    is_gzipped = bool(unpacker_of(head)) and (found == "tfrecord" or head.startswith(_GZIP))
+    if found == "coco" and has_images and not is_gzipped and not is_web(path):
+        return _coco(path)
+    size = ranged_size(path) if found in TEXT_FORMATS else None
+    return Sources((TableFile(path, found, is_gzipped, size),))
+
+
+def _describe(path: str, head: bytes) -> str:
+    r"""Returns the description of a file and a remedy; "" if it is unknown.
+
+    `head` is its first bytes.
+
+    >>> _describe("labels.xlsx", b"PK\x03\x04")
+    'an Excel workbook. Save the sheet as CSV (UTF-8).'
+    """
+    name = path.lower()
+    if head.startswith(b"PK\x03\x04"):
+        suffixes = (text for suffix, text in _ZIP_SUFFIXES.items() if name.endswith(suffix))
+        return next(suffixes, _ARCHIVE)
+    if found := next((text for mark, text in _SIGNATURES.items() if head.startswith(mark)), ""):
+        return found
+    if sniff(head) is not None:
+        return "an image. Name its folder, or a table with the paths of images."
+    if name.endswith(".xml"):
+        return "an XML file. For Pascal VOC, name the folder with Annotations/ and JPEGImages/."
+    if name.endswith(_TEXT_SUFFIXES):
+        return (
+            "a text file. Set --input_format csv, with --delimiter and --header if it has another "
+            "delimiter or no header."
+        )
+    return ""
