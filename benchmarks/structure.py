@@ -12,6 +12,7 @@ import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -32,16 +33,28 @@ def product_files(root: Path) -> list[Path]:
     return [*sorted((root / "recordmill").glob("*.py")), *inside]
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """Returns the tree of a module."""
+    return ast.parse(text)
+
+
+@cache
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Returns all nodes of a tree, which are slow to find."""
+    return tuple(ast.walk(tree))
+
+
 def functions_of(tree: ast.Module) -> Iterator[Function]:
     """Yields all functions of a module, including methods and nested functions."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return (node for node in nodes_of(tree) if isinstance(node, Function))
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
     """Returns the numbers of the lines that docstrings and strings below attributes take."""
     return {
         line
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
@@ -54,7 +67,7 @@ def code_lines(text: str) -> int:
     # A token without text is an indent, a dedent or the end of the file.
     kept = (t for t in tokens if t.type != tokenize.COMMENT and t.string.strip())
     lines = {line for t in kept for line in range(t.start[0], t.end[0] + 1)}
-    return len(lines - docstring_lines(ast.parse(text)))
+    return len(lines - docstring_lines(parsed(text)))
 
 
 def module_of(path: Path) -> str:
@@ -65,6 +78,8 @@ def module_of(path: Path) -> str:
 
 EVERY_NAME = "*"
 
+_USES = (ast.Attribute, ast.ImportFrom, ast.Name)
+
 
 def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yields the modules and the names in them that a module imports or reads as attributes.
@@ -72,13 +87,14 @@ def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
     A module that is itself a value implements a protocol: `FORMATS = {"voc": voc}` uses all of it.
     """
     modules: dict[str, str] = {}
-    read = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
+    nodes = [node for node in nodes_of(tree) if isinstance(node, _USES)]
+    read = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 yield node.module, alias.name
                 modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield modules.get(node.value.id, ""), node.attr
         elif isinstance(node, ast.Name) and node.id in modules and node not in read:
@@ -189,7 +205,7 @@ def _reachable(node: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
 def names(root: Path) -> dict[str, list[str]]:
     """Returns the names that the figures of names count."""
     trees = {
-        path.relative_to(root): ast.parse(path.read_text("utf-8"))
+        path.relative_to(root): parsed(path.read_text("utf-8"))
         for path in product_files(root)
         if path.stem not in GENERATED
     }
@@ -205,7 +221,7 @@ def names(root: Path) -> dict[str, list[str]]:
 def figures(root: Path) -> dict[str, int]:
     """Returns the figures of a checkout by name."""
     texts = [p.read_text("utf-8") for p in product_files(root) if p.stem not in GENERATED]
-    trees = list(map(ast.parse, texts))
+    trees = list(map(parsed, texts))
     sizes = [f.end_lineno - f.lineno + 1 for tree in trees for f in functions_of(tree)]  # type: ignore[operator]
     return {
         "product files": len(product_files(root)),

@@ -27,11 +27,20 @@ XZ = """        ShardFormat(
 """
 
 
+IN_ONE_PROCESS = """
+import recordmill
+from recordmill.pipelines.command_line import main
+for command in {0}:
+    assert main(command) == 0, command
+print("inspected")
+print(len(list(recordmill.load({1!r}))))
+"""
+
+
 def _with_xz(folder: Path) -> Path:
     """Returns a copy of the package that has one more format."""
     package = folder / "recordmill"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "recordmill", package, ignore=ignored)  # follows the links
+    shutil.copytree(ROOT / "recordmill", package)  # follows the links
     file = package / FILE
     text = file.read_text("utf-8")
     for old, new in (
@@ -56,20 +65,21 @@ def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
     copy = _with_xz(tmp_path / "copy")
     (tmp_path / "rows.csv").write_text("key,size\n" + "".join(f"{i},{i}\n" for i in range(90)))
 
-    def run(*arguments: object) -> str:
-        command = [sys.executable, *map(str, arguments)]
-        ended = subprocess.run(command, capture_output=True, text=True, cwd=copy, check=False)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
-
     rows, output = tmp_path / "rows.csv", tmp_path / "out"
     files = ("--input", rows, "--output", output, "--name", "sizes", "--schema", "tabular")
     options = ("--key_column", "key", "--num_shards", "2", "--compression", "xz")
-    run("-m", "recordmill", "convert", *files, *options)
-    (dataset,) = (output / "sizes").iterdir()
+    dataset = output / "sizes" / "1.0.0"
+    commands = (
+        ("convert", *files, *options),
+        ("verify", dataset),
+        ("inspect", dataset, "--key", "42"),
+    )
+    code = IN_ONE_PROCESS.format([[*map(str, command)] for command in commands], str(dataset))
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=copy, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "size" in ended.stdout.partition("inspected")[0]
+    assert ended.stdout.split()[-1] == "90"
     shards = sorted(path.name for path in dataset.glob("*tfrecord*"))
     assert [name[-3:] for name in shards] == [".xz"] * 2
-    run("-m", "recordmill", "verify", dataset)
-    assert "size" in run("-m", "recordmill", "inspect", dataset, "--key", "42")
-    code = f"import recordmill; print(len(list(recordmill.load({str(dataset)!r}))))"
-    assert run("-c", code).split() == ["90"]

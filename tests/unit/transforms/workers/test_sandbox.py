@@ -238,7 +238,7 @@ def test_a_child_transcodes_images_to_the_same_bytes():
 
 def test_an_image_that_exceeds_the_timeout_is_a_reject():
     run_in_subprocess(doubled, 1, timeout=LONG)  # a child is running: only the image counts
-    slow = image_bytes("WEBP", 4000, 3000, lossless=True, method=0, quality=0)
+    slow = image_bytes("WEBP", 2000, 1500, lossless=True, method=0, quality=0)
     with pytest.raises(RecordError) as raised:
         read_image(slow, ImageSettings(timeout=0.01), "full")
     assert raised.value.reason is Reason.TIMEOUT
