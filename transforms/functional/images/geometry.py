@@ -267,20 +267,6 @@ class TransformedBoxes(NamedTuple):
     remarks: tuple[str, ...]
 
 
-class _BoxTransform(NamedTuple):
-    """The crop, scale and padding of a geometry as floats, converted once per image."""
-
-    crop: Box
-    scale: tuple[float, float]
-    offset: tuple[int, int]
-    size: Size
-
-    @classmethod
-    def of(cls, geometry: Geometry) -> _BoxTransform:
-        left, top, right, bottom = map(float, geometry.crop)
-        return cls((left, top, right, bottom), geometry.scale, geometry.offset, geometry.size)
-
-
 def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedBoxes:
     """Transforms the boxes of a row from the annotated image to the image of the record.
 
@@ -294,20 +280,23 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
     if not row.corners:
         return TransformedBoxes([], [], 1.0, ())
     unit = coordinate_scale(row, geometry, settings.frame)
-    transform = _BoxTransform.of(geometry)
+    left, top, right, bottom = map(float, geometry.crop)  # once per image: fractions are slow
+    crop, scale = (left, top, right, bottom), geometry.scale
     boxes, kept, remarks = list[Box](), list[int](), {RESCALED} if unit.is_rescaled else set[str]()
     for i, box in enumerate(row.boxes):
-        checked = _checked(_scaled_box(box, (unit.x, unit.y)), annotated, settings, i, remarks)
+        scaled = box[0] * unit.x, box[1] * unit.y, box[2] * unit.x, box[3] * unit.y
+        checked = _checked(scaled, annotated, settings, i, remarks)
         if checked is None:
             remarks.add(DROPPED)
             continue
-        cropped = _cropped(_oriented_box(checked, geometry, settings.frame), transform)
+        oriented = _oriented_box(checked, geometry, settings.frame)
+        cropped = _cropped(oriented, crop, scale, geometry)
         if cropped is None:
             remarks.add(CROPPED_OFF)
             continue
         boxes.append(cropped)
         kept.append(i)
-    area_scale = unit.x * unit.y * transform.scale[0] * transform.scale[1]
+    area_scale = unit.x * unit.y * scale[0] * scale[1]
     tiny = sum((box[2] - box[0]) * (box[3] - box[1]) < TINY_AREA for box in boxes)
     return TransformedBoxes(boxes, kept, area_scale, (*sorted(remarks), *(TINY,) * tiny))
 
@@ -389,24 +378,17 @@ def _clipped(box: Box, size: Size) -> Box:
     return max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
 
 
-def _scaled_box(box: Box, by: tuple[float, float]) -> Box:
-    return box[0] * by[0], box[1] * by[1], box[2] * by[0], box[3] * by[1]
-
-
-def _cropped(box: Box, transform: _BoxTransform) -> Box | None:
+def _cropped(box: Box, crop: Box, scale: tuple[float, float], geometry: Geometry) -> Box | None:
     """Crops, scales and pads an oriented box, and divides it by the size of the image.
 
     Returns None for a box outside the crop.
     """
-    (xmin, ymin, xmax, ymax), (left, top, right, bottom) = box, transform.crop
-    inside = max(xmin, left), max(ymin, top), min(xmax, right), min(ymax, bottom)
-    if _problem(inside) is not None:
+    inside = (*map(max, box[:2], crop[:2]), *map(min, box[2:], crop[2:]))
+    if _problem(inside) is not None:  # type: ignore[arg-type]
         return None
-    (across, down), (x, y), (width, height) = transform.scale, transform.offset, transform.size
+    placed = [
+        ((side - crop[axis]) * scale[axis] + geometry.offset[axis]) / geometry.size[axis]
+        for side, axis in zip(inside, (0, 1, 0, 1), strict=True)
+    ]
     # Clamped, because rounding errors could put a coordinate outside 0 to 1.
-    return (
-        min(max(((inside[0] - left) * across + x) / width, 0.0), 1.0),
-        min(max(((inside[1] - top) * down + y) / height, 0.0), 1.0),
-        min(max(((inside[2] - left) * across + x) / width, 0.0), 1.0),
-        min(max(((inside[3] - top) * down + y) / height, 0.0), 1.0),
-    )
+    return tuple(min(max(side, 0.0), 1.0) for side in placed)  # type: ignore[return-value]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from PIL import Image
@@ -75,7 +75,12 @@ def checked_outlines(values: Iterable[Any]) -> list[Outline]:
 
 def _checked(value: Any) -> Outline:
     if isinstance(value, Mapping):
-        return {"size": _size_of(value), "counts": _counts_of(value)}
+        size, counts = value.get("size"), value.get("counts")
+        if isinstance(counts, str):
+            counts = counts.encode("ascii", "replace")
+        if not _are_counts(size) or not (isinstance(counts, bytes) or _are_counts(counts)):
+            raise _invalid_outline(value)
+        return {"size": [*size], "counts": counts if isinstance(counts, bytes) else [*counts]}
     if isinstance(value, list | tuple) and not value:
         # CVAT writes [] for rectangles; drawing nothing would make them background.
         detail = (
@@ -111,6 +116,13 @@ def box_of_outline(value: Any) -> Box:
     return min(lefts), min(tops), max(rights), max(bottoms)
 
 
+def _are_counts(values: Any) -> TypeGuard[Sequence[int]]:
+    return isinstance(values, list | tuple) and all(
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+        for value in values
+    )
+
+
 def _polygon(value: Any) -> list[float]:
     if not isinstance(value, list | tuple) or len(value) < 6 or len(value) % 2:
         raise _invalid_outline(value)
@@ -118,28 +130,6 @@ def _polygon(value: Any) -> list[float]:
     if not all(map(math.isfinite, polygon)):
         raise _invalid_outline(value)
     return polygon
-
-
-def _size_of(outline: Mapping[str, Any]) -> list[int]:
-    size = outline.get("size")
-    if not isinstance(size, list | tuple) or not all(map(_is_count, size)):
-        raise _invalid_outline(outline)
-    return list(size)
-
-
-def _counts_of(outline: Mapping[str, Any]) -> bytes | list[int]:
-    counts = outline.get("counts")
-    if isinstance(counts, str):
-        return counts.encode("ascii", "replace")
-    if isinstance(counts, bytes):
-        return counts
-    if not isinstance(counts, list | tuple) or not all(map(_is_count, counts)):
-        raise _invalid_outline(outline)
-    return list(counts)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
