@@ -152,7 +152,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
         raise RecordError(Reason.CORRUPT, f"TensorFlow cannot decode it: {error}")
 
 
-class VerifierProcess:
+class VerifierProcess(ServiceProcess):
     """A process on this machine that verifies shards until it is ended or this one dies."""
 
     def __init__(self, concurrency: int, options: Mapping[str, Any] | None = None) -> None:
@@ -162,13 +162,7 @@ class VerifierProcess:
         connection. `options`: Beam's options, with which it reads shards from stores; None for
         local shards.
         """
-        self._service = ServiceProcess(__name__, concurrency, options, _ENVIRONMENT)
-        self.pid = self._service.pid
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._service.is_alive
+        super().__init__(__name__, concurrency, options, _ENVIRONMENT)
 
     def verify(
         self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify
@@ -179,7 +173,7 @@ class VerifierProcess:
         Raises RecordmillError if the process has died.
         """
         what = f"{shard.file}: the process that re-reads it with TensorFlow"
-        result: ShardVerification = self._service.request(what, "verify", shard, resolved, level)
+        result: ShardVerification = self.request(what, "verify", shard, resolved, level)
         return result
 
     def decode_error(self, *arguments: Any) -> str | None:
@@ -188,12 +182,8 @@ class VerifierProcess:
         Raises RecordmillError if the process has died.
         """
         what = "the process that decodes images with TensorFlow"
-        error: str | None = self._service.request(what, "decode_error", *arguments)
+        error: str | None = self.request(what, "decode_error", *arguments)
         return error
-
-    def end(self) -> None:
-        """Ends the process and waits for its end."""
-        self._service.end()
 
 
 def serve(descriptors: Sequence[int]) -> None:
