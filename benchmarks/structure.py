@@ -19,7 +19,15 @@ import grimp
 
 FOLDERS = ("pipelines", "transforms", "schemas")
 # Functions of modules that are found by name: of scripts, of commands, and of input formats.
-_OF_FORMATS = {"recognize", "recognize_folder", "sources_in", "probe", "parts", "read"}
+_OF_FORMATS = {
+    "recognize",
+    "recognize_folder",
+    "sources_in",
+    "sources_of_file",
+    "probe",
+    "parts",
+    "read",
+}
 ENTRY_POINTS = {"main", "run", *_OF_FORMATS}
 GENERATED = {"example_pb2"}
 

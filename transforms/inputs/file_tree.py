@@ -49,6 +49,10 @@ class FileTree:
         shown = [sorted(n for n in names if not is_hidden(n)) for names in (folders, files)]
         return Entries(*map(tuple, shown))
 
+    def at(self, root: str) -> FileTree:
+        """Returns another folder by its full path."""
+        return FileTree(root)
+
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
         path = join(self.root, name) if name else self.root

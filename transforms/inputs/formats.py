@@ -33,8 +33,8 @@ Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
 class _Reader(Protocol):
     """The functions of the module of a format; a source is a byte stream, or a `Tree`.
 
-    A module may also have `parts(source, file)`, `recognize(head)`, `recognize_folder(tree)` and
-    `sources_in(tree)`.
+    A module may also have `parts(source, file)`, `recognize(head)`, `recognize_folder(tree)`,
+    `sources_in(tree)` and `sources_of_file(tree, name)`.
     """
 
     def probe(self, source: Any, file: TableFile) -> Probe:
@@ -69,6 +69,15 @@ class Format:
         """Returns the sources in a folder whose format is stated; None if it has none."""
         read = getattr(self.reader, "sources_in", None)
         return cast("Sources", read(tree)) if read else self.recognize_folder(tree)
+
+    @property
+    def has_images_beside(self) -> bool:
+        """Whether files stand for a folder, or for images that are beside them."""
+        return hasattr(self.reader, "sources_of_file")
+
+    def sources_of_file(self, tree: Tree, name: str) -> Sources:
+        """Returns the sources that a file in a folder stands for."""
+        return cast("Sources", cast("Any", self.reader).sources_of_file(tree, name))
 
     def probe(self, file: TableFile) -> Probe:
         """Returns the columns and other metadata of a source."""

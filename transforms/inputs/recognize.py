@@ -13,11 +13,10 @@ from types import MappingProxyType
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
-from recordmill.schemas.masking import masked_url
 from recordmill.schemas.tables import Sources, TableFile
 from recordmill.transforms.functional.images.sniffing import sniff
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
-from recordmill.transforms.functional.sources import class_folder, coco, yolo
+from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.inputs.beside_images import sources_beside
@@ -84,9 +83,15 @@ def sources_of(
         return _lakehouse_table(address, input_format, since)
     if is_folder(path):
         return _folder(path, input_format, has_labels)
-    if path.lower().endswith((".yaml", ".yml")) and input_format in ("auto", "yolo"):
-        return _yolo(path)
+    for name, known in INPUT_FORMATS.items():
+        if input_format in ("auto", name) and path.lower().endswith(known.described_by):
+            return _described(path, name)
     return _file(path, input_format, has_images)
+
+
+def _described(path: str, name: str) -> Sources:
+    folder, file = posixpath.split(path)
+    return FORMATS[name].sources_of_file(FileTree(folder or "."), file)
 
 
 def _lakehouse_table(address: TableAddress, input_format: str, since: Mapping[str, int]) -> Sources:
@@ -124,27 +129,6 @@ def _with_size(file: TableFile) -> TableFile:
     return replace(file, size=ranged_size(file.path)) if file.format in TEXT_FORMATS else file
 
 
-def _yolo(path: str) -> Sources:
-    """Returns the folder that YOLO's data.yaml describes."""
-    folder, name = posixpath.split(path)
-    root = yolo.root_of(FileTree(folder or "."), name)
-    text = f"YOLO, with images and labels in {masked_url(root)}"
-    return yolo.sources_in(FileTree(root), posixpath.relpath(path, root))._replace(text=text)
-
-
-def _coco(path: str) -> Sources:
-    """Returns a COCO file with its split, and the folder of its images if that is another one."""
-    folder, name = posixpath.split(path)
-    if posixpath.basename(folder).lower() in ("annotations", "labels"):
-        folder, name = posixpath.dirname(folder), posixpath.join(posixpath.basename(folder), name)
-    file = coco.file_in(FileTree(folder or "."), name)
-    images = file.options_of(coco.CocoOptions).images
-    if images == FileTree(folder or ".").path(posixpath.dirname(name)):
-        return Sources((replace(file, path=path, options=None),))
-    text = f"COCO, with images in {images}"
-    return Sources((replace(file, path=path),), text)
-
-
 def _file(path: str, input_format: str, has_images: bool) -> Sources:
     with open_binary(path) as stream:
         head = stream.read(HEAD_BYTES)
@@ -158,8 +142,9 @@ def _file(path: str, input_format: str, has_images: bool) -> Sources:
     if not head and (found not in _WITHOUT_HEADER or path.endswith(".gz")):
         raise UsageError(f"{path}: the file is empty; expected a table")
     is_gzipped = bool(unpacker_of(head)) and (found == "tfrecord" or head.startswith(_GZIP))
-    if found == "coco" and has_images and not is_gzipped and not is_web(path):
-        return _coco(path)
+    if has_images and not is_gzipped and not is_web(path) and FORMATS[found].has_images_beside:
+        described = _described(path, found)
+        return described._replace(files=tuple(replace(f, path=path) for f in described.files))
     size = ranged_size(path) if found in TEXT_FORMATS else None
     return Sources((TableFile(path, found, is_gzipped, size),))
 

@@ -188,7 +188,7 @@ def recognize_folder(tree: Tree) -> Sources | None:
     kind = next((kind for kind in _KINDS if kind in by_kind), None)
     if kind is None:
         return None
-    found = {name: file_in(tree, name) for name in by_kind[kind]}
+    found = {name: _file_in(tree, name) for name in by_kind[kind]}
     if any(file.partition for file in found.values()):
         # Beside train.json and val.json, all.json has the same images, or those of no split.
         found = {name: file for name, file in found.items() if file.partition}
@@ -198,7 +198,19 @@ def recognize_folder(tree: Tree) -> Sources | None:
     return Sources(files, f"COCO ({', '.join(found)}{unread})")
 
 
-def file_in(tree: Tree, name: str) -> TableFile:
+def sources_of_file(tree: Tree, name: str) -> Sources:
+    """Returns a file with its split, and the folder of its images if that is another one."""
+    whole, inner, above = tree, name, posixpath.basename(tree.root)
+    if above.lower() in ("annotations", "labels"):
+        whole, inner = tree.at(posixpath.dirname(tree.root) or "."), posixpath.join(above, name)
+    file = replace(_file_in(whole, inner), path=tree.path(name))
+    images = file.options_of(CocoOptions).images
+    if images == whole.path(posixpath.dirname(inner)):
+        return Sources((replace(file, options=None),))
+    return Sources((file,), f"COCO, with images in {images}")
+
+
+def _file_in(tree: Tree, name: str) -> TableFile:
     """Returns a COCO file as a source, with its split and the folder of its images."""
     folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
     stem = _KIND.sub("", stem)

@@ -57,6 +57,9 @@ class Tree(Protocol):
     def entries(self, name: str = "") -> Entries:
         """Returns the files and folders directly in a folder; none if it does not exist."""
 
+    def at(self, root: str) -> Tree:
+        """Returns another folder by its full path."""
+
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
 

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
@@ -210,7 +211,14 @@ def _classes_of(tree: Tree, yaml: str = "") -> Classes:
     )
 
 
-def root_of(yaml: Tree, name: str) -> str:
+def sources_of_file(tree: Tree, name: str) -> Sources:
+    """Returns the folder that a data.yaml describes."""
+    root = _root_of(tree, name)
+    found = sources_in(tree.at(root), posixpath.relpath(tree.path(name), root))
+    return found._replace(text=f"YOLO, with images and labels in {masked_url(root)}")
+
+
+def _root_of(yaml: Tree, name: str) -> str:
     """Returns the folder of the images and labels that a data.yaml describes.
 
     Raises UsageError if it is invalid.

@@ -297,9 +297,9 @@ def test_a_yaml_may_describe_another_folder(tmp_path):
     put(tmp_path / "datasets" / "pets", {"images/b.jpg": b""})
     text = {"data.yaml": YAML.format(train="images", val="")}
     tree = put(tmp_path / "configs", text)
-    assert yolo.root_of(tree, "data.yaml") == f"{tmp_path}/datasets/pets"
+    assert yolo._root_of(tree, "data.yaml") == f"{tmp_path}/datasets/pets"
     moved = put(tmp_path / "moved" / "pets", text)
-    assert yolo.root_of(moved, "data.yaml") == moved.root
+    assert yolo._root_of(moved, "data.yaml") == moved.root
 
 
 def test_several_yaml_files_with_names_are_ambiguous(tmp_path):
