@@ -23,7 +23,7 @@ from recordmill.pipelines.engines.runners import check_submission, waits_for_res
 from recordmill.pipelines.graph import Conversion
 from recordmill.pipelines.lineage import run as run_with_events
 from recordmill.pipelines.options import beam_options as parsed_beam_options
-from recordmill.pipelines.options import config_of, with_implied_options
+from recordmill.pipelines.options import config_of, with_files, with_implied_options
 from recordmill.pipelines.run.progress import poll_workers
 from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
@@ -275,6 +275,7 @@ def _prepared(
     options: Mapping[str, Any], beam: PipelineOptions, command: Sequence[str], is_dry: bool = False
 ) -> tuple[ConvertConfig, Conversion | None]:
     use_options(beam)  # before any table is read: it may be in an object store
+    options = with_files(options)
     # The splits that --num_shards may name are known when the input has been read.
     early = config_of({name: value for name, value in options.items() if name != "num_shards"})
     check_submission(early, beam)

@@ -37,23 +37,33 @@ def config_of(options: Mapping[str, Any]) -> ConvertConfig:
     `options`: option values by name, either as text, as on the command line, or typed. Raises
     UsageError: for an unknown option, or a value that is not valid.
     """
-    values = dict(options)
-    known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
-    if unknown := sorted(values.keys() - {*known, *ConvertConfig.model_fields}):
-        raise UsageError(f"unknown option {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+    values = with_files(options)
     changes = {name: values.pop(name) for name in SchemaOverrides.model_fields if name in values}
-    schema = values.pop("schema", DEFAULT_SCHEMA)
-    schema = schema if isinstance(schema, Schema) else load_schema(os.fspath(schema))
+    schema = values.get("schema") or preset(DEFAULT_SCHEMA)
     values["schema"] = _overridden(schema, _checked(SchemaOverrides, changes))
-    if isinstance(classes := values.get("classes"), (str, os.PathLike)):
-        values["classes"] = _class_names(os.fspath(classes))
-    if isinstance(properties := values.get("croissant"), (str, os.PathLike)):
-        values["croissant"] = _croissant_properties(os.fspath(properties))
     if "records_per_shard" in values and "shard_size" in values:
         raise UsageError(
             "--records_per_shard: cannot be combined with --shard_size. Remove one of them."
         )
     return _checked(ConvertConfig, values)
+
+
+def with_files(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns option values with the content of the files that some of them name.
+
+    Raises UsageError for an unknown option, or a file that cannot be read.
+    """
+    values = dict(options)
+    known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
+    if unknown := sorted(values.keys() - {*known, *ConvertConfig.model_fields}):
+        raise UsageError(f"unknown option {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+    if isinstance(schema := values.get("schema"), (str, os.PathLike)):
+        values["schema"] = load_schema(os.fspath(schema))
+    if isinstance(classes := values.get("classes"), (str, os.PathLike)):
+        values["classes"] = _class_names(os.fspath(classes))
+    if isinstance(properties := values.get("croissant"), (str, os.PathLike)):
+        values["croissant"] = _croissant_properties(os.fspath(properties))
+    return values
 
 
 def with_implied_options(

@@ -235,14 +235,6 @@ class ImageTally:
         for name, (least, most) in other.extremes.items():
             self._stretch(name, least, most)
 
-    @classmethod
-    def sum_of(cls, tallies: Iterable[ImageTally]) -> ImageTally:
-        """Returns the sum of tallies."""
-        total = cls()
-        for tally in tallies:
-            total.update(tally)
-        return total
-
     def _stretch(self, name: str, least: int, most: int) -> None:
         low, high = self.extremes.get(name, (least, most))
         self.extremes[name] = (min(low, least), max(high, most))
@@ -298,14 +290,6 @@ class Timeline:
             self._coarsen()
         for index, records in other.counts.items():
             self.add(index * other.seconds, records)
-
-    @classmethod
-    def sum_of(cls, timelines: Iterable[Timeline]) -> Timeline:
-        """Returns the sum of timelines."""
-        total = cls()
-        for timeline in timelines:
-            total.update(timeline)
-        return total
 
     def _coarsen(self) -> None:
         """Doubles the length of the intervals."""
