@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from tests.images import jpeg
+from tests.repository.copied_package import commands_of, copy_package
 
 ROOT = Path(__file__).parents[2]
 MODULE, REGISTRY = "transforms/functional/sources/outlines.py", "schemas/input_formats.py"
@@ -91,9 +89,7 @@ def test_the_page_names_the_files() -> None:
 
 def _with_outlines(folder: Path) -> Path:
     """Returns a copy of the package that has one more format."""
-    package = folder / "recordmill"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "recordmill", package, ignore=ignored)  # follows the links
+    package = copy_package(folder)
     (package / MODULE).write_text(OUTLINES, "utf-8")
     registry = package / REGISTRY
     text, line = registry.read_text("utf-8"), '    "voc": InputFormat("voc"),\n'
@@ -111,18 +107,14 @@ def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
         (given / f"{i}.json").write_text(json.dumps({"imagePath": f"{i}.jpg", "shapes": [shape]}))
     (given / "5.json").write_text('{"imagePath": "5.jpg", "shapes": [{}]}')
 
-    def run(*arguments: object, code: int = 0) -> str:
-        command = [sys.executable, *map(str, arguments)]
-        ended = subprocess.run(command, capture_output=True, text=True, cwd=copy, check=False)
-        assert ended.returncode == code, ended.stdout + ended.stderr
-        return ended.stdout + ended.stderr
-
     files = ("--input", given, "--output", tmp_path / "out", "--name", "pets")
-    assert "5.json: malformed_row" in run("-m", "recordmill", "convert", *files, code=4)
-    (given / "5.json").unlink()
-    assert "read as outlines" in run("-m", "recordmill", "convert", *files)
-    (dataset,) = (tmp_path / "out" / "pets").iterdir()
-    shown = run("-m", "recordmill", "inspect", dataset, "--key", "3.jpg")
-    assert "dog" in shown
-    assert "0.5" in shown  # xmax is 10 of 20 pixels
-    assert "outlines" in run("-m", "recordmill", "convert", "--help=all")
+    with commands_of(copy) as commands:
+        run = commands.run
+        assert "5.json: malformed_row" in run("convert", *files, code=4)
+        (given / "5.json").unlink()
+        assert "read as outlines" in run("convert", *files)
+        (dataset,) = (tmp_path / "out" / "pets").iterdir()
+        shown = run("inspect", dataset, "--key", "3.jpg")
+        assert "dog" in shown
+        assert "0.5" in shown  # xmax is 10 of 20 pixels
+        assert "outlines" in run("convert", "--help=all")

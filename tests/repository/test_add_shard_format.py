@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from recordmill.schemas.shard_format import SHARD_FORMATS
+from tests.repository.copied_package import commands_of, copy_package
 
 ROOT = Path(__file__).parents[2]
 FILE = "schemas/shard_format.py"
@@ -27,20 +27,9 @@ XZ = """        ShardFormat(
 """
 
 
-IN_ONE_PROCESS = """
-import recordmill
-from recordmill.pipelines.command_line import main
-for command in {0}:
-    assert main(command) == 0, command
-print("inspected")
-print(len(list(recordmill.load({1!r}))))
-"""
-
-
 def _with_xz(folder: Path) -> Path:
     """Returns a copy of the package that has one more format."""
-    package = folder / "recordmill"
-    shutil.copytree(ROOT / "recordmill", package)  # follows the links
+    package = copy_package(folder)
     file = package / FILE
     text = file.read_text("utf-8")
     for old, new in (
@@ -69,17 +58,12 @@ def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
     files = ("--input", rows, "--output", output, "--name", "sizes", "--schema", "tabular")
     options = ("--key_column", "key", "--num_shards", "2", "--compression", "xz")
     dataset = output / "sizes" / "1.0.0"
-    commands = (
-        ("convert", *files, *options),
-        ("verify", dataset),
-        ("inspect", dataset, "--key", "42"),
-    )
-    code = IN_ONE_PROCESS.format([[*map(str, command)] for command in commands], str(dataset))
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=copy, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "size" in ended.stdout.partition("inspected")[0]
-    assert ended.stdout.split()[-1] == "90"
-    shards = sorted(path.name for path in dataset.glob("*tfrecord*"))
-    assert [name[-3:] for name in shards] == [".xz"] * 2
+    with commands_of(copy) as commands:
+        commands.run("convert", *files, *options)
+        shards = sorted(path.name for path in dataset.glob("*tfrecord*"))
+        assert [name[-3:] for name in shards] == [".xz"] * 2
+        commands.run("verify", dataset)
+        assert "size" in commands.run("inspect", dataset, "--key", "42")
+    code = f"import recordmill; print(len(list(recordmill.load({str(dataset)!r}))))"
+    read = [sys.executable, "-c", code]
+    assert subprocess.run(read, capture_output=True, cwd=copy, check=True).stdout.split() == [b"90"]
