@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_what_type_checkers_see_is_what_is_there() -> None:
     }
     assert set(recordmill.__all__) == {*seen, "__version__"}
     for name, (module, original) in seen.items():
-        assert getattr(sys.modules[str(module)], original) is getattr(recordmill, name)
+        assert getattr(import_module(str(module)), original) is getattr(recordmill, name)
     assert set(recordmill.__all__) <= set(dir(recordmill))
 
 

@@ -60,7 +60,7 @@ def converted(root: Path) -> tuple[tuple[str, ...], dict[str, tuple[str | None, 
     return merged_class_names(labels, None, declared), rows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.sampled_from(("", "train", "val", "Test")), folders, min_size=1))
 def test_classes_and_splits_are_those_of_an_independent_walk(splits):
     splits = {"": splits[""]} if "" in splits else splits
