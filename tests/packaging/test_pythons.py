@@ -32,7 +32,7 @@ unit/transforms/functional/rows/test_columns_projection.py
 unit/transforms/functional/rows/test_labels.py
 unit/transforms/functional/rows/test_placement.py
 unit/transforms/functional/sources/test_delimited.py
-unit/transforms/functional/sources/test_tar.py
+unit/transforms/functional/sources/test_webdataset_tar.py
 unit/transforms/functional/sources/test_tfrecord.py
 unit/transforms/functional/test_compare.py
 unit/transforms/functional/values/test_typed.py

@@ -15,7 +15,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.sources import webdataset
 from recordmill.transforms.functional.sources.webdataset import HIDDEN, OTHER
-from tests.unit.transforms.functional.sources.test_tar import of_kind, written
+from tests.unit.transforms.functional.sources.test_webdataset_tar import of_kind, written
 
 ANALYZE, WHOLE = Projection(image="image"), Projection(image="image", pixels=True)
 
