@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
 from typing import Any
 
 from recordmill.pipelines import api, dry_run
 from recordmill.pipelines.console.terminal import Terminal, print_error, say, say_json, warn
-from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
-from recordmill.pipelines.engines.runners import runs_directly
+from recordmill.pipelines.engines.beam_patches import apply
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
 from recordmill.pipelines.run.summary import show_summary
@@ -29,17 +27,16 @@ def run(flags: argparse.Namespace) -> int:
     options = {k: v for k, v in vars(flags).items() if k not in _NO_OPTIONS}
     beam, command = beam_options(flags.rest), ("recordmill", *flags.typed)
     is_dry = "dry_run" in flags
-    with uncompressed_steps() if is_dry or runs_directly(beam) else nullcontext():
-        if is_dry:
-            return _dry_run(*api.forecast_of(options, beam, command, show=True), flags.json)
-        config, record = api.run(
-            options,
-            beam,
-            command=command,
-            interrupt=flags.interrupt,
-            show=True,
-            submission=lambda text: print_error(text, "INFO"),
-        )
+    if is_dry:
+        return _dry_run(*api.forecast_of(options, beam, command, show=True), flags.json)
+    config, record = api.run(
+        options,
+        beam,
+        command=command,
+        interrupt=flags.interrupt,
+        show=True,
+        submission=lambda text: print_error(text, "INFO"),
+    )
     if record is None:
         return _skipped(config, flags.json)
     if flags.json:

@@ -6,7 +6,6 @@ import argparse
 import csv
 import io
 from collections.abc import Collection
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -15,8 +14,8 @@ import pyarrow as pa
 
 from recordmill.pipelines.commands.versions import outcome
 from recordmill.pipelines.console.terminal import say, say_json, warn
-from recordmill.pipelines.engines.beam_patches import apply, uncompressed_steps
-from recordmill.pipelines.engines.runners import runs_directly, waits_for_result
+from recordmill.pipelines.engines.beam_patches import apply
+from recordmill.pipelines.engines.runners import waits_for_result
 from recordmill.pipelines.lineage import run as run_with_events
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
@@ -45,17 +44,16 @@ def run(flags: argparse.Namespace) -> int:
             "have the records. Remove the flag."
         )
     use_options(beam)
-    with uncompressed_steps() if runs_directly(beam) else nullcontext():
-        done = forget.forget(
-            flags.directory,
-            _read_keys(flags.keys, flags.column),
-            beam,
-            partial(run_with_events, "forget"),
-            version=flags.version,
-            allow_missing=flags.allow_missing,
-            interrupt=flags.interrupt,
-            command=("recordmill", *flags.typed),
-        )
+    done = forget.forget(
+        flags.directory,
+        _read_keys(flags.keys, flags.column),
+        beam,
+        partial(run_with_events, "forget"),
+        version=flags.version,
+        allow_missing=flags.allow_missing,
+        interrupt=flags.interrupt,
+        command=("recordmill", *flags.typed),
+    )
     _show(flags, done)
     return _finish(flags, done, forget.purge(done) if flags.purge else None)
 

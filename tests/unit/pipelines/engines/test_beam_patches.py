@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import gc
-import inspect
 import pickle
 import time
-import weakref
 from dataclasses import dataclass
 
 import apache_beam as beam
 import pytest
 from apache_beam.coders import Coder, VarIntCoder, registry
-from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2
@@ -26,80 +21,21 @@ from apache_beam.runners.worker import sdk_worker, statesampler
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
-from apache_beam.typehints.decorators import get_signature
 from apache_beam.utils.counters import CounterFactory
 
 from recordmill.pipelines.engines import beam_patches
 from recordmill.pipelines.engines.beam_patches import (
     WatchedWorkerHandler,
     _answer_for_dead_worker,
-    _cached_signature,
     _cached_specs,
     _cached_view,
     _print_nothing,
     applied,
-    uncompressed_steps,
 )
 
 
-class Kind:
-    def method(self, one: int, *, two: str = "b") -> bool:
-        return bool(one and two)
-
-    @classmethod
-    def of_class(cls, one: int) -> None: ...
-
-    @staticmethod
-    def of_none(one: int) -> None: ...
-
-
-def plain(one: int, two: float = 0.5, *rest: int, **more: str) -> str:
-    return str((one, two, rest, more))
-
-
-FUNCTIONS = [
-    plain,
-    Kind.method,
-    Kind().method,
-    Kind.of_class,
-    Kind.of_none,
-    lambda x: x,
-    functools.partial(plain, 1),
-    functools.wraps(plain)(lambda *args: None),
-    Kind,
-    str.upper,
-    "x".upper,
-    dict.get,
-    len,
-]
-
-
-@pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
-def test_cached_signatures_are_those_of_beam(function) -> None:
-    found = get_signature(function)
-    assert _cached_signature(function) == found
-    assert _cached_signature(function) == found
-
-
-def test_a_bound_and_an_unbound_method_differ() -> None:
-    assert list(_cached_signature(Kind.method).parameters) == ["self", "one", "two"]
-    assert list(_cached_signature(Kind().method).parameters) == ["one", "two"]
-
-
-def test_a_function_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    _cached_signature(plain)
-    monkeypatch.setattr(inspect, "signature", None)
-    assert list(_cached_signature(plain).parameters) == ["one", "two", "rest", "more"]
-
-
-def test_functions_are_not_kept_alive() -> None:
-    def short_lived() -> None: ...
-
-    _cached_signature(short_lived)
-    seen = weakref.ref(short_lived)
-    del short_lived
-    gc.collect()
-    assert seen() is None
+def plain(one: int) -> str:
+    return str(one)
 
 
 def test_views_share_values_and_are_created_once() -> None:
@@ -149,7 +85,6 @@ def test_cached_specifications_are_those_of_beam(dofn) -> None:
 
 def patched() -> list[object]:
     return [
-        core.get_signature,
         PipelineOptions.view_as,
         userstate.get_dofn_specs,
         vars(sdk_worker).get("print"),
@@ -161,7 +96,6 @@ def patched() -> list[object]:
 
 def test_patches_apply_only_while_the_body_runs() -> None:
     ours = [
-        _cached_signature,
         _cached_view,
         _cached_specs,
         _print_nothing,
@@ -221,17 +155,3 @@ def test_pending_and_later_requests_to_a_dead_worker_fail() -> None:
     assert [asked.get(timeout=1).error, later.get(timeout=1).error] == ["it died"] * 2
     assert asked.is_done()
     assert later.is_done()
-
-
-def test_steps_are_not_compressed_while_the_body_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = cloudpickle_pickler.bz2
-    with monkeypatch.context() as patched, uncompressed_steps():
-        patched.setattr(before, "compress", None)
-        pickler.dumps(beam.Map(lambda x: x))
-    assert cloudpickle_pickler.bz2 is before
-
-
-def test_compressed_pickles_are_still_read() -> None:
-    compressed = pickler.dumps({"a": 1})
-    with uncompressed_steps():
-        assert pickler.loads(compressed) == pickler.loads(pickler.dumps({"a": 1})) == {"a": 1}
