@@ -80,16 +80,22 @@ def _as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
 def _deep(data: bytes, channels: int) -> np.ndarray:
     """Decodes a PNG of 16 bits: uint16, (height, width, channels)."""
     with open_image(data, ("PNG",)) as image, open_image(data, ("PNG",)) as reopened:
-        samples = read_samples(image, reopened).astype(np.uint16)  # a copy
+        return _select_channels(read_samples(image, reopened).astype(np.uint16), channels)
+
+
+def _select_channels(samples: np.ndarray, channels: int) -> np.ndarray:
+    """Returns samples of (height, width, channels) as gray or RGB, or as they are for 0."""
     stored = samples.shape[2]
     if channels in (0, stored):
         return samples
+    colors = samples[:, :, : 3 if stored > 2 else 1]
     if channels == 3:
-        return samples[:, :, :3] if stored == 4 else samples[:, :, :1].repeat(3, axis=2)
+        return colors if stored == 4 else colors.repeat(3, axis=2)
     if stored == 2:
-        return samples[:, :, :1]
-    luma = np.rint(samples[:, :, :3] @ _LUMA)
-    return np.asarray(luma, np.uint16)[:, :, None]
+        return colors
+    if samples.dtype == np.uint16:
+        return np.asarray(np.rint(colors @ _LUMA), np.uint16)[:, :, None]
+    return np.array(Image.fromarray(np.ascontiguousarray(colors)).convert("L"))[:, :, None]
 
 
 def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
@@ -126,11 +132,7 @@ def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.n
         raise ValueError(f"{len(data)} bytes are not an image of {width} x {height} pixels")
     # The number of stored channels follows from the size: 2 and 4 include alpha.
     pixels = np.array(np.frombuffer(data, np.uint8)).reshape(height, width, stored)
-    if channels in (0, stored):
-        return pixels
-    if channels == 3:
-        return pixels[:, :, :3] if stored == 4 else pixels[:, :, :1].repeat(3, axis=2)
-    return pixels[:, :, :1] if stored == 2 else _gray(pixels[:, :, :3])
+    return _select_channels(pixels, channels)
 
 
 def _in_channels(image: Image.Image, data: bytes, channels: int) -> Image.Image:
@@ -151,10 +153,6 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
         # The high byte, like png_set_strip_16 in TensorFlow's decoder. `transcode` rounds instead.
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
-
-
-def _gray(pixels: np.ndarray) -> np.ndarray:
-    return np.array(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[:, :, None]
 
 
 def common_size(schema: Schema) -> tuple[int, int] | None:
