@@ -16,7 +16,7 @@ class InputFormat:
 
     module: str  # in `transforms/functional/sources`
     suffixes: tuple[str, ...] = ()  # of its files, in lower case, without a dot; () for folders
-    described_by: tuple[str, ...] = ()  # suffixes of files that stand for a folder
+    described_by: tuple[str, ...] = ()  # the suffixes of files that stand for a folder
     is_table: bool = False  # whether rows have paths or bytes of images in a column of any name
 
     @property
@@ -36,7 +36,7 @@ INPUT_FORMATS = {
     "tar": InputFormat("webdataset", ("tar", "tgz")),
     "tfrecord": InputFormat("tfrecord", ("tfrecord", "tfrecords", "tfrec", "record", "records")),
     "voc": InputFormat("voc"),
-    "yolo": InputFormat("yolo", described_by=(".yaml", ".yml")),
+    "yolo": InputFormat("yolo", described_by=("yaml", "yml")),
     "coco": InputFormat("coco", ("json",)),
 }
 

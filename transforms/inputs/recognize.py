@@ -83,8 +83,9 @@ def sources_of(
         return _lakehouse_table(address, input_format, since)
     if is_folder(path):
         return _folder(path, input_format, has_labels)
+    suffix = path.lower().rpartition(".")[2]
     for name, known in INPUT_FORMATS.items():
-        if input_format in ("auto", name) and path.lower().endswith(known.described_by):
+        if input_format in ("auto", name) and suffix in known.described_by:
             return _described(path, name)
     return _file(path, input_format, has_images)
 
