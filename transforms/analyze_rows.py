@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection
+from apache_beam.pvalue import AsIter, PCollection
 
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.tables import Part, Projection
@@ -23,16 +24,7 @@ from recordmill.transforms.functional.rows.analysis import (
     sampled_rows,
 )
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.placement import (
-    POSITION_BYTES,
-    Bucket,
-    Positions,
-    bucket_of,
-    distinct_positions,
-    first_ranks,
-    split_of,
-    starts_in_bucket,
-)
+from recordmill.transforms.functional.rows.placement import POSITION_BYTES, split_of
 from recordmill.transforms.functional.rows.planning import (
     build_plan,
     check_shard_counts,
@@ -40,6 +32,7 @@ from recordmill.transforms.functional.rows.planning import (
 )
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
 from recordmill.transforms.read_rows import ListedParts, read_part, with_limits
+from recordmill.transforms.select_ranks import End, Hashes, SelectRanks
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.writer_processes import prepare as prepare_writers
@@ -158,38 +151,22 @@ class AnalyzeRows(beam.PTransform):
 
 @dataclass(eq=False)
 class FindShardStarts(beam.PTransform):
-    """Finds where shards start: PCollection[RowBatch] → PCollection[(split, hash position)].
-
-    The result is the same as if all positions were sorted in one list, but a worker holds only the
-    positions of one bucket: positions are counted by bucket, and then selected within each bucket.
-    """
+    """Finds where shards start: PCollection[RowBatch] → PCollection[{split: positions}], of one."""
 
     analyzer: Analyzer  # the schema, column mapping and options
     records: int  # the number of records in each shard except the last of a split
     # The ranges of the splits, if they depend on all rows; otherwise empty.
     ranges: PCollection[SplitRanges]
 
-    def expand(self, rows: PCollection[RowBatch]) -> PCollection[tuple[str, int]]:
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[dict[str, list[End]]]:
         """Adds a shuffle of 8 bytes per row."""
-        positions = (
+        hashing = beam.Map(_hashes_by_split, AsIter(self.ranges), self.analyzer)
+        return (
             rows
             # What decides the split of a row is small: it waits for the ranges in place of the row.
             | "OrderOfRow" >> beam.Map(_order_of_rows, self.analyzer)
-            | "OrderByBucket"
-            >> beam.FlatMap(_order_by_bucket, AsIter(self.ranges), self.analyzer).with_output_types(
-                tuple[Bucket, bytes]
-            )
-            | "GroupByBucket" >> beam.GroupByKey()  # ((split, bucket), [8 bytes of an order hash])
-            | "DistinctPositions" >> beam.MapTuple(_distinct)  # ((split, bucket), Positions)
-        )
-        ranks = (
-            positions
-            | "CountPositions" >> beam.MapTuple(_count)  # ((split, bucket), records)
-            | "CountsByBucket" >> beam.combiners.ToDict()  # {(split, bucket): records}
-            | "FirstRanks" >> beam.Map(_ranks_of_buckets, self.records)  # {(split, bucket): rank}
-        )
-        return positions | "StartsInBucket" >> beam.FlatMap(
-            _starts_of_bucket, AsSingleton(ranks), self.records
+            | "HashesBySplit" >> hashing.with_output_types(Hashes)
+            | "SelectRanks" >> SelectRanks(partial(_ranks_of_starts, records=self.records))
         )
 
 
@@ -233,16 +210,15 @@ class AnalyzeFn(beam.CombineFn):
 def _make_plan(
     analysis: Analysis,
     analyzer: Analyzer,
-    starts: Iterable[tuple[str, int]] = (),
+    starts: Iterable[Mapping[str, Iterable[End]]] = (),
     ranges: Iterable[SplitRanges] = (),
     whole: Iterable[Analysis] = (),
 ) -> Plan:
     """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
-    `analyzer` is the schema, column mapping and options. `starts`: (split, hash position) of the
-    starts of shards, if they have a number of records. `ranges` are the ranges of the splits if
-    they depend on all rows; otherwise empty. `whole` is the analysis with the rows outside of the
-    sample; empty if all rows are converted.
+    `starts` are the hash positions at which shards start, by split, if they have a number of
+    records. `ranges` are the ranges of the splits if they depend on all rows; otherwise empty.
+    `whole` is the analysis with the rows outside of the sample; empty if all rows are converted.
     """
     set_total(analysis.rows)
     _prepare_writers(analysis, analyzer)
@@ -253,7 +229,11 @@ def _make_plan(
     # A missing file has no size; its row is rejected when its shard is written.
     known = {uri: size for uri, size in sizes if size is not None}
     analysis = analysis.part_of(next(iter(whole), analysis))
-    plan = build_plan(analysis, analyzer, known, starts, next(iter(ranges), None))
+    of_splits = {
+        split: tuple(start.position for start in found)
+        for split, found in next(iter(starts), {}).items()
+    }
+    plan = build_plan(analysis, analyzer, known, of_splits, next(iter(ranges), None))
     return with_class_ids(plan)
 
 
@@ -285,49 +265,26 @@ def _order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
     return orders
 
 
-def _order_by_bucket(
+def _hashes_by_split(
     rows: Iterable[RowOrder], ranges: Iterable[SplitRanges], analyzer: Analyzer
-) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields ((split, bucket), first bytes of the order hash) of each row.
+) -> Hashes:
+    """Returns the first bytes of the order hash of each row, by split.
 
-    `ranges` are the ranges of the splits if they depend on all rows; otherwise empty. `analyzer` is
-    the schema, column mapping and options.
+    `ranges` are the ranges of the splits if they depend on all rows; otherwise empty.
     """
-    found = next(iter(ranges), None)
+    known, found = next(iter(ranges), None), defaultdict[str, list[bytes]](list)
     for row in rows:
         split = row.split
-        if found and split == UNASSIGNED:
-            split = split_of(row.entity, found, analyzer.config.seed, row.stratum)
-        yield (split, bucket_of(row.order)), row.order
+        if known and split == UNASSIGNED:
+            split = split_of(row.entity, known, analyzer.config.seed, row.stratum)
+        found[split].append(row.order)
+    return {split: b"".join(orders) for split, orders in found.items()}
 
 
-def _distinct(bucket: Bucket, orders: Iterable[bytes]) -> tuple[Bucket, Positions]:
-    return bucket, distinct_positions(orders)
-
-
-def _count(bucket: Bucket, positions: Positions) -> tuple[Bucket, int]:
-    return bucket, len(positions)
-
-
-def _ranks_of_buckets(counts: Mapping[Bucket, int], records: int) -> dict[Bucket, int]:
-    """Returns the rank of the first record of each bucket within its split.
+def _ranks_of_starts(records_by_split: Mapping[str, int], records: int) -> dict[str, range]:
+    """Returns the ranks at which the shards of each split start, except the first.
 
     Raises RecordmillError if a split would have too many shards.
     """
-    totals = Counter[str]()
-    for (split, _), count in counts.items():
-        totals[split] += count
-    check_shard_counts(totals, records)
-    return first_ranks(counts)
-
-
-def _starts_of_bucket(
-    element: tuple[Bucket, Positions], ranks: Mapping[Bucket, int], records: int
-) -> Iterator[tuple[str, int]]:
-    """Yields (split, hash position) of each shard that starts in a bucket.
-
-    `element` is a bucket, and the distinct hash positions of its records, sorted.
-    """
-    bucket, positions = element
-    for position in starts_in_bucket(positions, ranks[bucket], records):
-        yield bucket[0], position
+    check_shard_counts(records_by_split, records)
+    return {split: range(records, count, records) for split, count in records_by_split.items()}

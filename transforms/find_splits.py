@@ -5,52 +5,34 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection, TaggedOutput
+from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas.plan import SplitRanges
 from recordmill.transforms.functional.rows.analysis import Analyzer, unassigned_rows
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.placement import (
-    POSITION_BYTES,
-    Positions,
-    distinct_positions,
-    split_position,
-)
+from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES, split_position
 from recordmill.transforms.functional.rows.strata import Strata, distributes_groups
 from recordmill.transforms.functional.rows.stratification import (
     GROUP_BITS,
-    Cut,
     Group,
     LabelSet,
     allocate_groups,
     allocate_rows,
     check_strata,
-    cuts_in_buckets,
     group_bits,
 )
+from recordmill.transforms.select_ranks import End, Hashes, SelectRanks
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 
 _BASE = "base"
-
-# Buckets of hash positions: with 10^8 rows, each holds 1.6 million of them, 13 MB.
-_BUCKET_BITS = 6
-_BUCKETS = 1 << _BUCKET_BITS
-
-# The number of rows in each bucket of a stratum.
-BucketCounts: TypeAlias = Sequence[int]
-
-# The hash positions of rows by stratum, each as 8 bytes.
-StrataHashes: TypeAlias = dict[str, bytes]
-
-# (stratum, bucket).
-StratumBucket: TypeAlias = tuple[str, int]
 
 
 @dataclass(eq=False)
@@ -67,97 +49,38 @@ class FindSplits(beam.PTransform):
         """Adds a shuffle of hashes, or of the labels of groups."""
         if distributes_groups(self.analyzer.config, self.analyzer.schema):
             return rows | FindGroupSplits(self.analyzer)
-        positioning = beam.FlatMap(_positions_of_rows, self.analyzer)
-        positioning = positioning.with_output_types(tuple[int, StrataHashes])
-        placed = rows | "StrataOfRows" >> positioning.with_outputs(_BASE, main="new")
-        positions = (
-            placed.new
-            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [{stratum: hashes}])
-            | "DistinctHashes" >> beam.MapTuple(_distinct)  # (bucket, {stratum: Positions})
-        )
-        counts = positions | "CountHashes" >> beam.MapTuple(_count)  # (bucket, {stratum: rows})
-        in_base = placed[_BASE] | "CountInBase" >> beam.combiners.Count.PerElement()
-        allocation = (
-            rows.pipeline
-            | "OneAllocation" >> beam.Create([None])
-            | "Allocate" >> beam.Map(_allocate, AsIter(counts), AsIter(in_base), self.analyzer)
-        )
-        ends = positions | "EndsInBuckets" >> beam.FlatMap(_ends_in_bucket, AsSingleton(allocation))
-        return allocation | "Ranges" >> beam.Map(_ranges_of, AsIter(ends))
+        hashing = beam.FlatMap(_hashes_of_rows, self.analyzer).with_output_types(Hashes)
+        found = rows | "StrataOfRows" >> hashing.with_outputs(_BASE, main="new")
+        in_base = found[_BASE] | "CountInBase" >> beam.combiners.Count.PerElement()
+        choose = partial(allocate, analyzer=self.analyzer)
+        ends = found.new | "SelectRanks" >> SelectRanks(choose, AsDict(in_base))
+        return ends | "Ranges" >> beam.Map(_ranges_of, self.analyzer)
 
 
-class End(NamedTuple):
-    """The position at which a split ends within a stratum, exclusively."""
+def _hashes_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[Hashes | TaggedOutput]:
+    """Yields {stratum: positions} of new rows, and (stratum, split) of each that is in the base.
 
-    stratum: str
-    split: int
-    position: int
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """The number of rows of each stratum in each split, and how to find them by their hashes."""
-
-    names: tuple[str, ...]
-    rows: tuple[int, ...]
-    cuts: Mapping[StratumBucket, Sequence[Cut]] = field(default_factory=dict)
-    # The splits of each stratum that end after its last row.
-    last: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-
-def _positions_of_rows(
-    rows: RowBatch, analyzer: Analyzer
-) -> Iterator[tuple[int, StrataHashes] | TaggedOutput]:
-    """Yields (bucket, {stratum: positions}) of new rows, and (stratum, split) of those in the base.
-
-    `rows` are the rows; those that state their split are left out. `analyzer` is the schema, column
-    mapping and options.
+    Rows that state their split are left out.
     """
     find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
     # A row is not an element of its own, which would cost a runner ten times as much as its hash.
-    found = defaultdict[int, defaultdict[str, bytes]](lambda: defaultdict(bytes))
+    found = defaultdict[str, bytearray](bytearray)
     for row, entity, base_split in unassigned_rows(rows, analyzer, find):
         stratum = strata.of(row)
         if base_split:
             yield TaggedOutput(_BASE, (stratum, base_split))
             continue
         position = split_position(entity, analyzer.config.seed)
-        bucket = position >> (8 * POSITION_BYTES - _BUCKET_BITS)
-        found[bucket][stratum] += position.to_bytes(POSITION_BYTES, "big")
-    yield from ((bucket, dict(hashes)) for bucket, hashes in found.items())
-
-
-def _distinct(bucket: int, parts: Iterable[StrataHashes]) -> tuple[int, dict[str, Positions]]:
-    hashes = defaultdict[str, list[bytes]](list)
-    for part in parts:
-        for stratum, found in part.items():
-            hashes[stratum].append(found)
-    return bucket, {stratum: distinct_positions(found) for stratum, found in hashes.items()}
-
-
-def _count(bucket: int, positions: Mapping[str, Positions]) -> tuple[int, dict[str, int]]:
-    return bucket, {stratum: len(found) for stratum, found in positions.items()}
-
-
-def _allocate(
-    _: None,
-    counts: Iterable[tuple[int, Mapping[str, int]]],
-    in_base: Iterable[tuple[tuple[str, str], int]],
-    analyzer: Analyzer,
-) -> Allocation:
-    buckets: dict[str, list[int]] = {}
-    for bucket, strata in counts:
-        for stratum, rows in strata.items():
-            buckets.setdefault(stratum, [0] * _BUCKETS)[bucket] = rows
-    return allocate(buckets, dict(in_base), analyzer)
+        found[stratum] += position.to_bytes(POSITION_BYTES, "big")
+    yield {stratum: bytes(hashes) for stratum, hashes in found.items()}
 
 
 def allocate(
-    counts: Mapping[str, BucketCounts], in_base: Mapping[tuple[str, str], int], analyzer: Analyzer
-) -> Allocation:
-    """Returns the number of rows of each stratum for each split.
+    counts: Mapping[str, int], in_base: Mapping[tuple[str, str], int], analyzer: Analyzer
+) -> dict[str, list[int]]:
+    """Returns the ranks at which the splits of each stratum end.
 
-    Raises UsageError if there are too many strata.
+    `counts` is the number of rows of each stratum. Raises UsageError if there are too many strata.
     """
     check_strata(len(counts))
     names, weights = _whole_weights(analyzer)
@@ -167,17 +90,11 @@ def allocate(
             fixed.setdefault(stratum, [0] * len(names))[names.index(split)] = number
     sets = _label_sets([*counts, *fixed])
     allocated = allocate_rows(
-        {sets[stratum]: sum(buckets) for stratum, buckets in counts.items()},
+        {sets[stratum]: rows for stratum, rows in counts.items()},
         weights,
         {sets[stratum]: numbers for stratum, numbers in fixed.items()},
     )
-    cuts, last = dict[StratumBucket, list[Cut]](), dict[str, list[int]]()
-    for stratum, buckets in counts.items():
-        found, last[stratum] = cuts_in_buckets(buckets, allocated[sets[stratum]])
-        for bucket, cut in found:
-            cuts.setdefault((stratum, bucket), []).append(cut)
-    rows = map(sum, zip(*allocated.values(), strict=True)) if allocated else weights
-    return Allocation(names, tuple(rows), cuts, last)
+    return {stratum: list(accumulate(allocated[sets[stratum]])) for stratum in counts}
 
 
 def _whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
@@ -204,41 +121,25 @@ def _label_sets(strata: Iterable[str]) -> dict[str, LabelSet]:
     }
 
 
-def _ends_in_bucket(
-    element: tuple[int, Mapping[str, Positions]], allocation: Allocation
-) -> Iterator[End]:
-    """Yields the ends of splits in a bucket.
-
-    `element` is a bucket, and the distinct hash positions of the rows of each stratum, sorted.
-    """
-    bucket, strata = element
-    for stratum, positions in strata.items():
-        for split, rank in allocation.cuts.get((stratum, bucket), ()):
-            yield End(stratum, split, int(positions[rank]))
-
-
-def _ranges_of(allocation: Allocation, ends: Iterable[End]) -> SplitRanges:
+def _ranges_of(ends: Mapping[str, Sequence[End]], analyzer: Analyzer) -> SplitRanges:
     """Returns the ranges of the splits for each stratum, and for rows of other strata."""
-    strata: dict[str, list[int]] = {
-        stratum: [2**64] * len(allocation.names) for stratum in allocation.last
-    }
-    for stratum, split, position in ends:
-        strata[stratum][split] = position
-    bounds = {stratum: tuple(found) for stratum, found in strata.items()}
+    names, weights = _whole_weights(analyzer)
+    bounds = {stratum: tuple(end.position for end in found) for stratum, found in ends.items()}
     if bounds.keys() == {""}:  # exact: rows have no stratum
-        return SplitRanges(allocation.names, bounds[""])
-    return SplitRanges(allocation.names, _bounds_of_counts(allocation.rows), bounds)
+        return SplitRanges(names, bounds[""])
+    # The number of rows in the splits up to each, in all strata.
+    totals = [sum(end.rank for end in found) for found in zip(*ends.values(), strict=True)]
+    return SplitRanges(names, _bounds_of_counts(totals or [*accumulate(weights)]), bounds)
 
 
-def _bounds_of_counts(rows: Sequence[int]) -> tuple[int, ...]:
-    """Returns the ends of ranges of hashes that are proportional to numbers of rows.
+def _bounds_of_counts(ends: Sequence[int]) -> tuple[int, ...]:
+    """Returns the ends of ranges of hashes that are proportional to numbers of rows up to them.
 
-    >>> _bounds_of_counts([1, 0, 1]) == (2**63, 2**63, 2**64)
+    >>> _bounds_of_counts([1, 1, 2]) == (2**63, 2**63, 2**64)
     True
     """
-    total = sum(rows) or 1
-    ends = [end * 2**64 // total for end in accumulate(rows)]
-    return (*ends[:-1], 2**64)
+    total = max(ends, default=0) or 1
+    return (*(end * END // total for end in ends[:-1]), END)
 
 
 @dataclass(eq=False)
@@ -364,6 +265,6 @@ def _group_ranges(
     rows = Counter[int]()
     for position, split in placed.items():
         rows[split] += found[position].rows
-    bounds = _bounds_of_counts([rows[split] for split in range(len(names))])
+    bounds = _bounds_of_counts([*accumulate(rows[split] for split in range(len(names)))])
     of_groups = {position: split + 1 for position, split in placed.items()}
     return SplitRanges(names, bounds, groups=of_groups, group_bits=sizes.bits)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import REJECTS
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.placement import Positions, Sampler, first_positions
+from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES, Sampler
 from recordmill.transforms.read_rows import SKIPPED, ReadOutcome, tagged_batches
-
-# Positions that an accumulator collects before it discards those after the first.
-_COLLECTED = 2**16
+from recordmill.transforms.select_ranks import End, Hashes, SelectRanks
 
 
 @dataclass(eq=False)
@@ -30,63 +27,39 @@ class FindSample(beam.PTransform):
     rows: int | None
 
     def expand(self, read: ReadOutcome) -> PCollection[Sampler]:
-        """Adds the selection of the first positions: 8 bytes per row of the sample and worker."""
+        """Adds the selection of the last position: a shuffle of 8 bytes per row."""
         if self.rows is None:
             return read.good.pipeline | "SampleOfPart" >> beam.Create([self.sampler])
         # Each on its own: runners may hold in memory what goes into a Flatten, and rows are large.
-        positions = (
-            read.good | "PositionsOfRows" >> beam.Map(_positions_of, self.sampler),
-            read.rejects | "PositionsOfRejects" >> beam.Map(_position_of, self.sampler),
+        hashes = (
+            read.good | "HashesOfRows" >> beam.Map(_hashes_of, self.sampler),
+            read.rejects | "HashOfReject" >> beam.Map(_hash_of, self.sampler),
         )
-        first = (
-            positions
-            | "AllPositions" >> beam.Flatten()
-            | "FirstPositions" >> beam.CombineGlobally(FirstPositionsFn(self.rows))
+        last = partial(_last_rank, rows=self.rows)
+        return (
+            hashes
+            | "AllHashes" >> beam.Flatten().with_output_types(Hashes)
+            | "SelectRanks" >> SelectRanks(last)
+            | "SampleOfRows" >> beam.Map(_ending_after, self.sampler)
         )
-        return first | "SampleOfRows" >> beam.Map(self.sampler.ending_after, self.rows)
 
 
-def _position_of(reject: Reject, sampler: Sampler) -> Positions:
-    return _positions_of([reject], sampler)
+def _hash_of(reject: Reject, sampler: Sampler) -> Hashes:
+    return _hashes_of([reject], sampler)
 
 
-def _positions_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Positions:
+def _hashes_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Hashes:
     """Returns the hash positions of rows, or of rejects of rows that cannot be read."""
-    return np.array([sampler.position(row) for row in rows], np.uint64)
+    return {"": b"".join(sampler.position(row).to_bytes(POSITION_BYTES, "big") for row in rows)}
 
 
-@dataclass(eq=False)
-class FirstPositionsFn(beam.CombineFn):
-    """Combines hash positions into the first distinct ones, sorted."""
+def _last_rank(_: Mapping[str, int], rows: int) -> dict[str, list[int]]:
+    return {"": [rows - 1]}
 
-    number: int
 
-    def create_accumulator(self) -> list[Positions]:
-        """Returns no positions."""
-        return []
-
-    def add_input(self, found: list[Positions], positions: Positions) -> list[Positions]:
-        """Adds positions to those found.
-
-        `found`: positions in several parts, changed in place.
-        """
-        found.append(positions)
-        # Later positions are discarded only now and then, so that the cost per row is constant.
-        if sum(map(len, found[1:])) > max(self.number, _COLLECTED):
-            found[:] = [first_positions(found, self.number)]
-        return found
-
-    def merge_accumulators(self, parts: Iterable[list[Positions]]) -> list[Positions]:
-        """Returns the first positions of several parts, of which one at a time is in memory."""
-        return [first_positions(chain.from_iterable(parts), self.number)]
-
-    def compact(self, found: list[Positions]) -> list[Positions]:
-        """Returns the first positions in one part, which is what leaves a worker."""
-        return [first_positions(found, self.number)]
-
-    def extract_output(self, found: list[Positions]) -> Positions:
-        """Returns the first positions."""
-        return first_positions(found, self.number)
+def _ending_after(ends: Mapping[str, Sequence[End]], sampler: Sampler) -> Sampler:
+    ((_, last),) = ends[""]
+    return replace(sampler, end=min(last + 1, END))
 
 
 @dataclass(eq=False)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +20,7 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
-from recordmill.transforms.sample_rows import FindSample, FirstPositionsFn, SampleRows
+from recordmill.transforms.sample_rows import FindSample, SampleRows
 from tests.beam.direct import SCHEMA, TABLE, config, direct_pipeline, flat
 
 ROWS = [Row({"image": f"{i}.jpg"}, TABLE, i + 2, True) for i in range(300)]
@@ -61,19 +60,6 @@ def test_a_number_of_rows_is_met_with_those_that_cannot_be_read(rows: int, expec
         sums = found.skipped | beam.CombinePerKey(sum_skipped)
         files = ("files", SkippedInput("files", 2, ("a", "b")))
         assert_that(sums, equal_to([files, *outside]), label="Skipped")
-
-
-def test_the_first_positions_are_the_same_however_rows_are_bundled() -> None:
-    positions = np.random.default_rng(0).integers(2**64, size=200_000, dtype=np.uint64)
-    combine, expected = FirstPositionsFn(1_000), np.sort(positions)[:1_000].tolist()
-    accumulators = []
-    for bundle in np.array_split(positions, 3):
-        found = combine.create_accumulator()
-        for batch in np.array_split(bundle, 40):
-            found = combine.add_input(found, batch)
-        accumulators.append(combine.compact(found))
-    assert [sum(map(len, found)) for found in accumulators] == [1_000] * 3
-    assert combine.extract_output(combine.merge_accumulators(accumulators)).tolist() == expected
 
 
 def test_only_images_in_the_sample_are_staged(tmp_path: Path) -> None:

@@ -9,15 +9,11 @@ records does not depend on the number of shards. A change here changes every dat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import repeat
 from typing import TypeAlias, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.masking import masked_source
@@ -39,16 +35,12 @@ from recordmill.transforms.functional.rows.identities import record_key
 # Sizes of hashes in bytes.
 ORDER_BYTES = 16
 POSITION_BYTES = 8
-_BUCKET_BITS = 12
+
+# The exclusive end of all hash positions.
+END = 2 ** (8 * POSITION_BYTES)
 
 # (split, shard number) of the shard of the base version that contains a key.
 BaseShard: TypeAlias = tuple[str, int]
-
-# (split, number of a range of hash positions).
-Bucket: TypeAlias = tuple[str, int]
-
-# Hash positions.
-Positions: TypeAlias = npt.NDArray[np.uint64]
 
 # Returns the base shard of a key; None if the base version does not have the key.
 BaseShardLookup: TypeAlias = Callable[[str], "BaseShard | None"]
@@ -141,53 +133,6 @@ def _hash_position(order: bytes) -> int:
     return int.from_bytes(order[:POSITION_BYTES], "big")
 
 
-def bucket_of(order: bytes) -> int:
-    """Returns the bucket of a record: one of 4,096 equal ranges of hash positions, in order.
-
-    With 10^9 records, a bucket holds about 244,000 of them.
-    """
-    return _hash_position(order) >> (8 * POSITION_BYTES - _BUCKET_BITS)
-
-
-def distinct_positions(orders: Iterable[bytes]) -> Positions:
-    """Returns the distinct hash positions of records, sorted.
-
-    `orders` is the first 8 bytes of their order hashes.
-    """
-    # All rows with one key have the same position, and only one becomes a record.
-    return np.unique(np.frombuffer(b"".join(orders), dtype=">u8")).astype(np.uint64)
-
-
-def first_ranks(counts: Mapping[Bucket, int]) -> dict[Bucket, int]:
-    """Returns, for each bucket, how many records of its split are in the buckets before it.
-
-    >>> first_ranks({("train", 9): 2, ("train", 0): 5, ("test", 7): 1})
-    {('test', 7): 0, ('train', 0): 0, ('train', 9): 5}
-    """
-    ranks: dict[Bucket, int] = {}
-    total = Counter[str]()
-    for split, bucket in sorted(counts):
-        ranks[split, bucket] = total[split]
-        total[split] += counts[split, bucket]
-    return ranks
-
-
-def starts_in_bucket(positions: Positions, first_rank: int, records: int) -> list[int]:
-    """Returns the hash positions in a bucket at which a shard except the first begins.
-
-    `positions` is the distinct hash positions of the bucket, sorted. `first_rank` is the number of
-    records of the split in the buckets before.
-
-    >>> starts_in_bucket(np.array([1, 3, 5], np.uint64), 0, 2)
-    [5]
-    >>> starts_in_bucket(np.array([7, 9, 11], np.uint64), 3, 2)
-    [9]
-    """
-    # Shards start at ranks k * records, k >= 1.
-    start = -first_rank % records if first_rank else records
-    return [int(position) for position in positions[start::records]]
-
-
 def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
     """Returns the numbers of the shards of records, for shards of equal numbers of records.
 
@@ -257,8 +202,6 @@ def _duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
     return Reject.of(ref, Reason.DUPLICATE_KEY, detail)
 
 
-_POSITIONS = 2**64
-
 # An element of a source.
 Found = TypeVar("Found", bound="Row | Embedded | Reject | SkippedInput")
 
@@ -273,7 +216,7 @@ class Sampler:
 
     binding: Binding
     seed: int  # the seed of the run; another seed gives another sample
-    end: int = _POSITIONS  # the exclusive end of the positions in the sample, up to 2^64
+    end: int = END  # the exclusive end of the positions in the sample, up to 2^64
 
     @classmethod
     def of(cls, config: ConvertConfig, binding: Binding) -> Sampler:
@@ -282,7 +225,7 @@ class Sampler:
         A number of rows has all rows at first.
         """
         part = config.sample_part
-        return cls(binding, config.seed, _POSITIONS if part is None else int(part * _POSITIONS))
+        return cls(binding, config.seed, END if part is None else int(part * END))
 
     def position(self, found: Row | Embedded | Reject) -> int:
         """Returns the hash position of a row: by the key of its record, or else by its source."""
@@ -311,23 +254,3 @@ class Sampler:
                 outside += 1
         if outside:
             yield SkippedInput(OUTSIDE_SAMPLE, outside)
-
-    def ending_after(self, first: Positions, rows: int) -> Sampler:
-        """Returns the sampler of a number of rows.
-
-        `first` is the first distinct positions of all rows, sorted; as many as there are rows, or
-        all of them.
-        """
-        return self if len(first) < rows else replace(self, end=int(first[rows - 1]) + 1)
-
-
-def first_positions(parts: Iterable[Positions], number: int) -> Positions:
-    """Returns the first distinct positions, sorted.
-
-    >>> first_positions([np.array([7, 3], np.uint64), np.array([3, 5], np.uint64)], 2).tolist()
-    [3, 5]
-    """
-    first = np.empty(0, np.uint64)
-    for part in parts:
-        first = np.unique(np.concatenate([first, part]))[:number]
-    return first

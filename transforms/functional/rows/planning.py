@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from recordmill.schemas.config import ConvertConfig
@@ -36,14 +37,14 @@ def build_plan(
     analysis: Analysis,
     analyzer: Analyzer,
     image_sizes: Mapping[str, int],
-    shard_starts: Iterable[tuple[str, int]] = (),
+    shard_starts: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ranges: SplitRanges | None = None,
 ) -> Plan:
     """Computes the plan of a run from the result of its analyze pass.
 
     `image_sizes` is the size in bytes of each sampled image, by uri; without unreadable images.
-    `shard_starts`: (split, hash position) of each shard except the first of its split, in any
-    order; only with `records_per_shard`. `ranges` are the ranges of the splits, if they depend on
+    `shard_starts` are the hash positions of the shards except the first of each split; only with
+    `records_per_shard`. `ranges` are the ranges of the splits, if they depend on
     all rows. Raises UsageError if there are rows but no columns.
     """
     config, schema = analyzer.config, analyzer.schema
@@ -65,10 +66,7 @@ def build_plan(
         analyzer, notes, (*findings, *_unnamed(analyzer), *_split_findings(analysis, analyzer))
     )
     if config.records_per_shard is not None:
-        found: dict[str, list[int]] = {split: [] for split in splits}
-        for split, start in shard_starts:
-            found[split].append(start)
-        starts = {split: tuple(sorted(found[split])) for split in splits}
+        starts = {split: shard_starts.get(split, ()) for split in splits}
         shards = _with_base(base, {s: len(starts[s]) + 1 for s in splits})
         return Plan(with_classes, shards, analysis.rows, starts, source, ranges, kept)
     bytes_per_row = _bytes_per_row(analysis, image_sizes, resolved)

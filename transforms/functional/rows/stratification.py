@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import accumulate
 from math import isqrt
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -270,35 +269,3 @@ def group_bits(groups: int, group_labels: int, labels: int) -> int:
         return GROUP_BITS
     fitting = min(MAX_GROUPS, MAX_GROUP_LABELS // max(1, labels))
     return max(_MIN_GROUP_BITS, fitting.bit_length() - 1)
-
-
-class Cut(NamedTuple):
-    """The end of a split among the sorted positions of a bucket."""
-
-    split: int
-    rank: int  # how many positions of the bucket are before the end; less than all of them
-
-
-def cuts_in_buckets(
-    counts: Sequence[int], rows: Sequence[int]
-) -> tuple[list[tuple[int, Cut]], list[int]]:
-    """Returns where the splits of rows that are sorted by hash end.
-
-    [(bucket, cut)] of each split that ends before the last row; and the numbers of the splits that
-    end after it, so that they have no end in a bucket. `counts` is the number of rows in each
-    bucket, in order. `rows` is the number of rows for each split; in sum as many.
-
-    >>> cuts_in_buckets([2, 0, 3], [2, 1, 2])
-    ([(2, Cut(split=0, rank=0)), (2, Cut(split=1, rank=1))], [2])
-    """
-    ends = list(accumulate(counts))
-    cuts, last = list[tuple[int, Cut]](), list[int]()
-    bucket = 0
-    for split, end in enumerate(accumulate(rows)):
-        while bucket < len(ends) and ends[bucket] <= end:
-            bucket += 1
-        if bucket == len(ends):
-            last.append(split)
-        else:
-            cuts.append((bucket, Cut(split, end - (ends[bucket] - counts[bucket]))))
-    return cuts, last

@@ -18,17 +18,12 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
     _duplicate_key_reject,
-    _hash_position,
-    bucket_of,
-    distinct_positions,
     first_of_key,
-    first_ranks,
     order_of,
     orders_of,
     shards_of,
     sort_references,
     split_of,
-    starts_in_bucket,
 )
 
 KEYS = ["a.jpg", "", "ключ", "🐈", "a\0b", "x" * 5000, "1"]
@@ -251,30 +246,3 @@ def test_the_first_row_of_a_key_by_file_and_line_is_kept(order):
 
 def test_equal_rows_are_left_to_later_steps():
     assert list(first_of_key([ref("a"), ref("a")])) == [ref("a"), ref("a")]
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.binary(min_size=8, max_size=8)), max_size=60),
-    st.integers(1, 7),
-)
-def test_starts_by_bucket_are_those_of_all_positions_in_one_list(rows, records):
-    rows += rows[:5]  # rows with one key have one position
-    buckets = {}
-    for split, order in rows:
-        buckets.setdefault((split, bucket_of(order)), []).append(order)
-    positions = {bucket: distinct_positions(orders) for bucket, orders in buckets.items()}
-    ranks = first_ranks({bucket: len(found) for bucket, found in positions.items()})
-    for split in "ab":
-        every = sorted({_hash_position(order) for s, order in rows if s == split})
-        found = [
-            start
-            for bucket, within in sorted(positions.items())
-            if bucket[0] == split
-            for start in starts_in_bucket(within, ranks[bucket], records)
-        ]
-        assert found == every[records::records]
-
-
-def test_buckets_are_consecutive_ranges_of_positions():
-    edges = [0, 2**52 - 1, 2**52, 2**64 - 1]
-    assert [bucket_of(edge.to_bytes(8, "big")) for edge in edges] == [0, 0, 1, 4095]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from recordmill.transforms.functional.rows.stratification import (
     Group,
     allocate_groups,
     allocate_rows,
-    cuts_in_buckets,
     group_bits,
 )
 
@@ -146,15 +144,3 @@ def test_the_groups_in_memory_are_limited(groups, group_labels, labels):
     assert bits == 64 or (bits >= 8 and 2**bits <= MAX_GROUPS)
     assert bits in (8, 64) or 2**bits * labels <= MAX_GROUP_LABELS
     assert (bits == 64) == (groups <= MAX_GROUPS and group_labels <= MAX_GROUP_LABELS)
-
-
-@given(st.lists(st.integers(0, 5), max_size=8), st.data())
-def test_cuts_are_where_the_splits_of_the_sorted_rows_end(counts, data):
-    total = sum(counts)
-    ends = sorted(data.draw(st.lists(st.integers(0, total), min_size=2, max_size=2)))
-    rows = [ends[0], ends[1] - ends[0], total - ends[1]]
-    cuts, last = cuts_in_buckets(counts, rows)
-    before = [0, *accumulate(counts)]
-    found = {cut.split: before[bucket] + cut.rank for bucket, cut in cuts}
-    assert all(0 <= cut.rank < counts[bucket] for bucket, cut in cuts)
-    assert found | dict.fromkeys(last, total) == dict(enumerate(accumulate(rows)))

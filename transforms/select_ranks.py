@@ -1,0 +1,141 @@
+"""Selects hash positions by their ranks, without one worker that sorts all of them.
+
+Splits of exact sizes, shards with a number of records, and samples with a number of rows all end at
+the position with some rank among the distinct ones of a group: a stratum, a split, or all rows.
+Positions are counted in buckets, which fit in memory, and each rank is looked up in one of them:
+
+    {group: hashes} → (bucket, {group: positions}) → {group: total} → {group: ranks} → {group: ends}
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+from apache_beam.pvalue import AsIter, AsSideInput, AsSingleton, PCollection
+
+from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES
+
+# Buckets are equal ranges of positions: with 10^8 rows, each holds 1.6 million of them, 13 MB.
+_BUCKETS = 64
+
+# The positions of rows by group, each as 8 bytes.
+Hashes: TypeAlias = dict[str, bytes]
+
+# The distinct positions of a group, sorted.
+_Positions: TypeAlias = npt.NDArray[np.uint64]
+
+
+class End(NamedTuple):
+    """The position with a rank, so that as many positions are before it."""
+
+    rank: int
+    position: int  # `END` if there are no more positions than the rank
+
+
+# The ranks to select in each group; from the number of distinct positions of each, and side inputs.
+Choose: TypeAlias = Callable[..., Mapping[str, Sequence[int]]]
+
+
+@dataclass(eq=False)
+class SelectRanks(beam.PTransform):
+    """Selects positions by rank: PCollection[Hashes] → PCollection[{group: [End]}], one element."""
+
+    choose: Choose
+    given: AsSideInput | None = None  # what `choose` takes besides the numbers of positions, if any
+
+    def expand(self, hashes: PCollection[Hashes]) -> PCollection[dict[str, list[End]]]:
+        """Adds a shuffle of 8 bytes per row."""
+        positions = (
+            hashes
+            | "HashesByBucket" >> beam.FlatMap(_by_bucket).with_output_types(tuple[int, Hashes])
+            | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [{group: hashes}])
+            | "DistinctPositions" >> beam.MapTuple(_distinct)  # (bucket, {group: _Positions})
+        )
+        counts = positions | "CountPositions" >> beam.MapTuple(_count)  # (bucket, {group: number})
+        asked = (
+            hashes.pipeline
+            | "OneChoice" >> beam.Create([None])
+            | "ChooseRanks" >> beam.Map(_choose, self.choose, AsIter(counts), self.given)  # _Asked
+        )
+        found = positions | "FindInBucket" >> beam.FlatMap(_find, AsSingleton(asked))
+        return asked | "EndsOfGroups" >> beam.Map(_ends, AsIter(found))
+
+
+class _Asked(NamedTuple):
+    """The ranks to select, and where they are."""
+
+    ranks: Mapping[str, Sequence[int]]
+    # {bucket: {group: [(rank, rank within the bucket)]}} of ranks with a position.
+    by_bucket: Mapping[int, Mapping[str, Sequence[tuple[int, int]]]]
+
+
+def _by_bucket(hashes: Hashes) -> Iterator[tuple[int, Hashes]]:
+    found = defaultdict[int, dict[str, bytearray]](dict)
+    for group, data in hashes.items():
+        for start in range(0, len(data), POSITION_BYTES):
+            within = found[data[start] * _BUCKETS >> 8]
+            within.setdefault(group, bytearray()).extend(data[start : start + POSITION_BYTES])
+    for bucket, groups in found.items():
+        yield bucket, {group: bytes(data) for group, data in groups.items()}
+
+
+def _distinct(bucket: int, parts: Iterable[Hashes]) -> tuple[int, dict[str, _Positions]]:
+    hashes = defaultdict[str, list[bytes]](list)
+    for part in parts:
+        for group, data in part.items():
+            hashes[group].append(data)
+    # All rows with one key have the same position, and only one becomes a record.
+    return bucket, {
+        group: np.unique(np.frombuffer(b"".join(data), ">u8")).astype(np.uint64)
+        for group, data in hashes.items()
+    }
+
+
+def _count(bucket: int, positions: Mapping[str, _Positions]) -> tuple[int, dict[str, int]]:
+    return bucket, {group: len(found) for group, found in positions.items()}
+
+
+def _choose(
+    _: None, choose: Choose, counted: Iterable[tuple[int, Mapping[str, int]]], given: Any = None
+) -> _Asked:
+    counts: dict[str, list[int]] = {}  # by bucket
+    for bucket, groups in counted:
+        for group, number in groups.items():
+            counts.setdefault(group, [0] * _BUCKETS)[bucket] = number
+    totals = {group: sum(numbers) for group, numbers in counts.items()}
+    ranks = choose(totals) if given is None else choose(totals, given)
+    by_bucket = defaultdict[int, dict[str, list[tuple[int, int]]]](dict)
+    for group, asked in ranks.items():
+        numbers = counts.get(group, [])
+        ends = list(accumulate(numbers))
+        for rank in asked:
+            if (bucket := bisect_right(ends, rank)) < len(ends):
+                within = rank - (ends[bucket] - numbers[bucket])
+                by_bucket[bucket].setdefault(group, []).append((rank, within))
+    return _Asked(ranks, dict(by_bucket))
+
+
+def _find(
+    element: tuple[int, Mapping[str, _Positions]], asked: _Asked
+) -> Iterator[tuple[str, int, int]]:
+    """Yields (group, rank, position) of each rank in a bucket."""
+    bucket, positions = element
+    for group, ranks in asked.by_bucket.get(bucket, {}).items():
+        for rank, within in ranks:
+            yield group, rank, int(positions[group][within])
+
+
+def _ends(asked: _Asked, found: Iterable[tuple[str, int, int]]) -> dict[str, list[End]]:
+    known = {(group, rank): position for group, rank, position in found}
+    return {
+        group: [End(rank, known.get((group, rank), END)) for rank in ranks]
+        for group, ranks in asked.ranks.items()
+    }
