@@ -35,7 +35,7 @@ from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, SampleEstimate
-from recordmill.schemas.records import ImageRef, SkippedInput, sum_skipped
+from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
@@ -128,7 +128,9 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             AsSingleton(plan),
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
-            AsDict(assigned.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum_skipped)),
+            AsDict(
+                assigned.skipped | "SumSkippedInputs" >> beam.CombinePerKey(SkippedInput.sum_of)
+            ),
             job.config,
             job.stages_images,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 IssueName = Literal[
     "blank", "dark", "bright", "blurred", "low_information", "odd_aspect_ratio", "tiny"
@@ -22,6 +22,10 @@ class Issue(NamedTuple):
         """The rule by which images have the issue, such as "luma_p99 below 81.6"."""
         side = "above" if self.above else "below"
         return f"{self.measure} {side} {self.limit:g}"
+
+    def severity(self, value: Any) -> Any:
+        """Returns a sort key of one value or of an array: the worse an image, the smaller."""
+        return -value if self.above else value
 
     def describe(self, value: float) -> str:
         """Returns the measured and the expected value of an image that has the issue."""

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
@@ -19,7 +19,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
-from recordmill.schemas.settings import is_integer
+from recordmill.schemas.sums import Summed
 
 _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 
@@ -160,18 +160,14 @@ class Plan:
 
 
 @dataclass
-class RejectSum:
+class RejectSum(Summed):
     """The rejects with one reason."""
 
-    count: int = 0
-    # The first rejects in the order of the tables.
-    examples: list[Reject] = field(default_factory=list)
+    kept: ClassVar[int | None] = 3
 
-    def add(self, other: RejectSum, shown: int) -> RejectSum:
-        """Returns the sum of both."""
-        # In the order of the tables, so that the examples do not depend on the order of the sum.
-        examples = sorted(self.examples + other.examples, key=_source_order)[:shown]
-        return RejectSum(self.count + other.count, examples)
+    count: int = 0
+    # The first rejects in the order of the tables, which does not depend on that of the sum.
+    examples: list[Reject] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -237,9 +233,3 @@ class Forecast:
     def records(self, split: str) -> int:
         """Returns the number of records in a split if no image is rejected."""
         return sum(shard.records for shard in self.shards if shard.split == split)
-
-
-def _source_order(reject: Reject) -> tuple[str, int, str]:
-    """Returns a sort key: file, line as a number, and detail."""
-    file, _, line = reject.source.rpartition(":")
-    return file, int(line) if is_integer(line) else 0, reject.detail

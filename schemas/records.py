@@ -120,17 +120,16 @@ class SkippedInput(NamedTuple):
         found = list(names)
         return cls(kind, len(found), tuple(heapq.nsmallest(_SHOWN_NAMES, set(found))))
 
+    @classmethod
+    def sum_of(cls, parts: Iterable[SkippedInput]) -> SkippedInput:
+        """Returns the sum of skipped inputs of one kind, one at least.
 
-def sum_skipped(parts: Iterable[SkippedInput]) -> SkippedInput:
-    """Returns the sum of skipped inputs of one kind.
-
-    >>> sum_skipped([SkippedInput("files", 2, ("b", "c")), SkippedInput("files", 1, ("a",))])
-    SkippedInput(kind='files', number=3, names=('a', 'b', 'c'))
-    """
-    found = list(parts)
-    names = {name for part in found for name in part.names}
-    first = heapq.nsmallest(_SHOWN_NAMES, names)
-    return SkippedInput(found[0].kind, sum(part.number for part in found), tuple(first))
+        >>> SkippedInput.sum_of([SkippedInput("files", 2, ("b", "c")), SkippedInput("files")])
+        SkippedInput(kind='files', number=3, names=('b', 'c'))
+        """
+        found = list(parts)
+        named = cls.named(found[0].kind, (name for part in found for name in part.names))
+        return named._replace(number=sum(part.number for part in found))
 
 
 class Unmatched(NamedTuple):

@@ -286,6 +286,15 @@ class Reject:
         """Returns the reject that represents an unknown number of rows."""
         return cls("", "", source_of(file, line), Reason.LOST_ROWS, detail)
 
+    def __lt__(self, other: Reject) -> bool:
+        """Returns whether it is before another one in the order of the tables."""
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[str, int, str]:
+        file, _, line = self.source.rpartition(":")
+        return file, int(line) if line.isascii() and line.isdecimal() else 0, self.detail
+
     def to_json(self) -> str:
         """Returns a line of rejects/rejects-*.jsonl, with secrets masked."""
         line: dict[str, Any] = {

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from recordmill.schemas.image_quality import IssueName
+from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.masking import masked_json, masked_source
 from recordmill.schemas.records import ImageShape
+from recordmill.schemas.sums import Summed
 
 # Number of keys or pairs of keys that are kept as examples; there may be millions.
 EXAMPLES = 5
@@ -19,11 +22,17 @@ EXAMPLES = 5
 # An image in more splits than this is counted only in pairs with the first of its splits.
 PAIRED_SPLITS = 32
 
+# Groups of similar images that are kept as examples.
+EXAMPLE_GROUPS = 16
+
 # The keys of two records or rows with the same image.
 Pair = tuple[str, str]
 
+# A number by split, sorted, because workers add up parts in any order.
+_BySplit = Annotated[dict[str, int], AfterValidator(lambda counts: dict(sorted(counts.items())))]
 
-class Leakage(BaseModel):
+
+class Leakage(Summed, BaseModel):
     """Two splits that share images, so that a model may be tested on its training images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,8 +45,18 @@ class Leakage(BaseModel):
     # Pairs of the smallest keys of an image in the first and in the second split.
     examples: tuple[Pair, ...] = ()
 
+    @property
+    def sum_key(self) -> tuple[str, str]:
+        """The two splits."""
+        return self.splits
 
-class GroupLeakage(BaseModel):
+    @classmethod
+    def sum_field(cls, name: str, values: Sequence[Any]) -> Any:
+        """Returns the sum of the values of a field; the splits are the same in all parts."""
+        return values[0] if name == "splits" else super().sum_field(name, values)
+
+
+class GroupLeakage(Summed, BaseModel):
     """Groups (`--group_column`) whose rows are in more than one split."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +65,7 @@ class GroupLeakage(BaseModel):
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class Conflicts(BaseModel):
+class Conflicts(Summed, BaseModel):
     """Images that have more than one label."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,15 +97,25 @@ class ImageGroup(BaseModel):
     # Some of the records, from different splits and with different labels if possible.
     examples: tuple[RecordExample, ...]
 
+    def __lt__(self, other: ImageGroup) -> bool:
+        """Returns whether it is shown before another group."""
+        return self._order < other._order
 
-class DuplicateStats(BaseModel):
+    @property
+    def _order(self) -> tuple[bool, bool, str, str]:
+        first = self.examples[0]
+        return not self.spans_splits, not self.conflicting, first.split, first.key
+
+
+class DuplicateStats(Summed, BaseModel):
     """Statistics of duplicate images, which are detected by the digests of the stored images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    kept: ClassVar[int | None] = EXAMPLE_GROUPS
 
     images: int = 0
     # Number of records with the image of another record of the split, by split.
-    duplicates: dict[str, int] = {}
+    duplicates: _BySplit = {}
     leaks: tuple[Leakage, ...] = ()  # pairs of splits that share images
     conflicts: Conflicts = Conflicts()  # images whose records have different labels
     # Images with dropped rows (`--deduplicate`) whose label differs from that of the kept row.
@@ -95,19 +124,20 @@ class DuplicateStats(BaseModel):
     groups: tuple[ImageGroup, ...] = Field(default=(), exclude=True)
 
 
-class NearDuplicates(BaseModel):
+class NearDuplicates(Summed, BaseModel):
     """Statistics of similar images, which are detected by their perceptual hashes.
 
     Groups in which all images are identical are left out: `DuplicateStats` has these.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    kept: ClassVar[int | None] = EXAMPLE_GROUPS
 
     compared: int = 0  # number of images that were compared: those with a perceptual hash
     groups: int = 0
     records: int = 0
     # Number of records with an image similar to that of another record of the split, by split.
-    duplicates: dict[str, int] = {}
+    duplicates: _BySplit = {}
     # Pairs of splits that share groups; `images` is the number of groups.
     leaks: tuple[Leakage, ...] = ()
     # Groups whose records have different labels; `images` is the number of groups.
@@ -127,11 +157,11 @@ class QualityIssue(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    images: dict[str, int] = {}
+    images: _BySplit = {}
     examples: tuple[tuple[float, RecordExample], ...] = ()
 
 
-class ImageQuality(BaseModel):
+class ImageQuality(Summed, BaseModel):
     """Statistics of the quality of images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -140,9 +170,26 @@ class ImageQuality(BaseModel):
     # The images with each issue, by its name; issues without images are left out.
     issues: dict[IssueName, QualityIssue] = {}
 
+    @classmethod
+    def sum_field(cls, name: str, values: Sequence[Any]) -> Any:
+        """Returns the sum of the values of a field, with the worst images of each issue."""
+        if name != "issues":
+            return super().sum_field(name, values)
+        found = {issue: [part[issue] for part in values if issue in part] for issue in ISSUES}
+        return {issue: _sum_of_issue(issue, parts) for issue, parts in found.items() if parts}
+
+
+def _sum_of_issue(name: IssueName, parts: Sequence[QualityIssue]) -> QualityIssue:
+    images = Counter[str]()
+    for part in parts:
+        images.update(part.images)
+    examples = [example for part in parts for example in part.examples]
+    examples.sort(key=lambda example: (ISSUES[name].severity(example[0]), example[1].key))
+    return QualityIssue(images=images, examples=tuple(examples[:EXAMPLES]))
+
 
 @dataclass(frozen=True)
-class ImageFindings:
+class ImageFindings(Summed):
     """What comparing and measuring all images has found."""
 
     near_duplicates: NearDuplicates = field(default_factory=NearDuplicates)
@@ -194,7 +241,7 @@ RATIO_STEPS = 8
 
 
 @dataclass
-class ImageTally:
+class ImageTally(Summed):
     """Histograms of the stored images of a shard or a dataset."""
 
     formats: Counter[str] = field(default_factory=Counter)
@@ -227,13 +274,15 @@ class ImageTally:
             value = getattr(image, name)
             self._stretch(name, value, value)
 
-    def update(self, other: ImageTally) -> None:
-        """Adds the images of another tally."""
-        for name in ("formats", "channels", "widths", "heights", "ratios", "sizes"):
-            getattr(self, name).update(getattr(other, name))
-        self.total_bytes += other.total_bytes
-        for name, (least, most) in other.extremes.items():
-            self._stretch(name, least, most)
+    @classmethod
+    def sum_field(cls, name: str, values: Sequence[Any]) -> Any:
+        """Returns the sum of the values of a field."""
+        if name != "extremes":
+            return super().sum_field(name, values)
+        total = cls()
+        for side, (least, most) in chain.from_iterable(extremes.items() for extremes in values):
+            total._stretch(side, least, most)
+        return total.extremes
 
     def _stretch(self, name: str, least: int, most: int) -> None:
         low, high = self.extremes.get(name, (least, most))
@@ -263,7 +312,7 @@ MAX_INTERVALS = 120
 
 
 @dataclass
-class Timeline:
+class Timeline(Summed):
     """Number of records written per interval of time; only for the report."""
 
     seconds: int = 1  # length of an interval: a power of two, as small as `MAX_INTERVALS` allows
@@ -283,13 +332,17 @@ class Timeline:
         while len(self.counts) > MAX_INTERVALS:
             self._coarsen()
 
-    def update(self, other: Timeline) -> None:
-        """Adds the records of another timeline."""
-        # Intervals are powers of two, so the shorter ones can be merged into the longer ones.
-        while self.seconds < other.seconds:
-            self._coarsen()
-        for index, records in other.counts.items():
-            self.add(index * other.seconds, records)
+    @classmethod
+    def sum_of(cls, parts: Iterable[Timeline]) -> Timeline:
+        """Returns the sum of timelines."""
+        total = cls()
+        for part in parts:
+            # Intervals are powers of two, so the shorter ones can be merged into the longer ones.
+            while total.seconds < part.seconds:
+                total._coarsen()
+            for index, records in part.counts.items():
+                total.add(index * part.seconds, records)
+        return total
 
     def _coarsen(self) -> None:
         """Doubles the length of the intervals."""
@@ -300,7 +353,7 @@ class Timeline:
 
 
 @dataclass
-class CopiedCounts:
+class CopiedCounts(Summed):
     """The records of a base version that are in a new shard or split."""
 
     records: int = 0
@@ -309,16 +362,9 @@ class CopiedCounts:
     # rewritten, including those that were not copied.
     base_classes: dict[str, Counter[int]] = field(default_factory=dict)
 
-    def update(self, other: CopiedCounts) -> None:
-        """Adds the counts of another shard or split."""
-        self.records += other.records
-        self.rows += other.rows
-        for feature, counts in other.base_classes.items():
-            self.base_classes.setdefault(feature, Counter()).update(counts)
-
 
 @dataclass
-class SplitTally:
+class SplitTally(Summed):
     """The counts of a split's shards that are summed on the workers."""
 
     records: int = 0
@@ -334,22 +380,3 @@ class SplitTally:
     copied: CopiedCounts = field(default_factory=CopiedCounts)
     # Number of rows that are not written, because the base version has a record with their key.
     unchanged: int = 0
-
-    @classmethod
-    def sum_of(cls, tallies: Iterable[SplitTally]) -> SplitTally:
-        """Returns the sum of some tallies."""
-        total = cls()
-        for tally in tallies:
-            total.records += tally.records
-            if tally.frames is not None:
-                total.frames = (total.frames or 0) + tally.frames
-            for feature, counts in tally.classes.items():
-                total.classes.setdefault(feature, Counter()).update(counts)
-            total.images.update(tally.images)
-            total.shapes.update(tally.shapes)
-            total.timeline.update(tally.timeline)
-            total.reused += tally.reused
-            total.linked += tally.linked
-            total.copied.update(tally.copied)
-            total.unchanged += tally.unchanged
-        return total

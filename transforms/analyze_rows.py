@@ -181,13 +181,9 @@ class AnalyzeFn(beam.CombineFn):
         return Analysis()
 
     def add_input(self, analysis: Analysis, rows: RowBatch | Analysis) -> Analysis:
-        """Adds rows to an analysis.
-
-        Returns the same analysis. `analysis` are the analysis so far, changed in place. `rows` are
-        the rows, or their analysis.
-        """
+        """Returns an analysis, which may be changed in place, with more rows."""
         if isinstance(rows, Analysis):
-            analysis.merge(rows)
+            analysis = Analysis.sum_of([analysis, rows])
             analysis.check_strata(self.analyzer)
         else:
             _add_rows(analysis, rows, self.analyzer)
@@ -196,9 +192,7 @@ class AnalyzeFn(beam.CombineFn):
 
     def merge_accumulators(self, analyses: Iterable[Analysis]) -> Analysis:
         """Returns the sum of the analyses."""
-        total = Analysis()
-        for analysis in analyses:
-            total.merge(analysis)
+        total = Analysis.sum_of(analyses)
         total.check_strata(self.analyzer)
         return total
 

@@ -28,8 +28,6 @@ from recordmill.transforms.functional.duplicates import (
     group_leakage,
     label_text,
     merge,
-    merge_duplicate_stats,
-    merge_group_leaks,
     num_buckets,
     split_by_bucket,
     tally_shard,
@@ -66,7 +64,7 @@ class FindDuplicateImages(beam.PTransform):
             )
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), one tally per shard
             | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)  # DuplicateStats, one each
-            | "CombineDuplicates" >> beam.CombineGlobally(merge_duplicate_stats).without_defaults()
+            | "CombineDuplicates" >> beam.CombineGlobally(DuplicateStats.sum_of).without_defaults()
         )
 
 
@@ -104,7 +102,7 @@ class FindGroupLeaks(beam.PTransform):
             >> beam.FlatMap(_splits_of_groups).with_output_types(tuple[str, tuple[str, ...]])
             | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
             | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)  # GroupLeakage, of one group
-            | "CombineGroupLeaks" >> beam.CombineGlobally(merge_group_leaks)
+            | "CombineGroupLeaks" >> beam.CombineGlobally(GroupLeakage.sum_of)
         )
 
 
@@ -197,7 +195,7 @@ class KeepOne(beam.PTransform):
         stats = (
             kept[_CONFLICTS]
             | "StatsOfConflicts" >> beam.Map(_conflict_stats)
-            | "CombineConflicts" >> beam.CombineGlobally(merge_duplicate_stats).without_defaults()
+            | "CombineConflicts" >> beam.CombineGlobally(DuplicateStats.sum_of).without_defaults()
         )
         return Deduplicated(kept.rows, kept[_DUPLICATES], stats)
 

@@ -10,12 +10,13 @@ from fractions import Fraction
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas.plan import SplitRanges
+from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.rows.analysis import Analyzer, unassigned_rows
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES, split_position
@@ -159,7 +160,11 @@ class FindGroupSplits(beam.PTransform):
             | "RowsOfGroup" >> beam.CombinePerKey(_merged_rows)  # (hash of group, GroupRows)
         )
         # With too many groups for one worker, those whose hashes begin alike become one.
-        sizes = groups | "SizesOfGroups" >> beam.CombineGlobally(GroupSizesFn())
+        sizes = (
+            groups
+            | "SizeOfGroup" >> beam.Map(_sizes_of)
+            | "SumSizes" >> beam.CombineGlobally(GroupSizes.sum_of)
+        )
         fewer = (
             groups
             | "ShortenHashes" >> beam.Map(_shortened, AsSingleton(sizes))
@@ -199,12 +204,13 @@ def _merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
     return dict(labels), dict(fixed)
 
 
-class GroupSizes(NamedTuple):
+@dataclass(frozen=True)
+class GroupSizes(Summed):
     """Sizes by which groups are merged or not."""
 
-    groups: int
-    group_labels: int
-    labels: frozenset[str]
+    groups: int = 0
+    group_labels: int = 0
+    labels: frozenset[str] = frozenset()
 
     @property
     def bits(self) -> int:
@@ -212,31 +218,9 @@ class GroupSizes(NamedTuple):
         return group_bits(self.groups, self.group_labels, len(self.labels))
 
 
-class GroupSizesFn(beam.CombineFn):
-    """Sums the sizes of groups."""
-
-    def create_accumulator(self) -> GroupSizes:
-        """Returns the sizes of no group."""
-        return GroupSizes(0, 0, frozenset())
-
-    def add_input(self, sizes: GroupSizes, group: tuple[bytes, GroupRows]) -> GroupSizes:
-        """Returns the sizes with one more group."""
-        labels = group[1][0].keys()
-        known = sizes.labels if labels <= sizes.labels else sizes.labels | labels
-        return GroupSizes(sizes.groups + 1, sizes.group_labels + len(labels), known)
-
-    def merge_accumulators(self, parts: Iterable[GroupSizes]) -> GroupSizes:
-        """Returns the sizes of all groups."""
-        found = list(parts)
-        return GroupSizes(
-            sum(part.groups for part in found),
-            sum(part.group_labels for part in found),
-            frozenset().union(*(part.labels for part in found)),
-        )
-
-    def extract_output(self, sizes: GroupSizes) -> GroupSizes:
-        """Returns the sizes."""
-        return sizes
+def _sizes_of(group: tuple[bytes, GroupRows]) -> GroupSizes:
+    _, (labels, _) = group
+    return GroupSizes(1, len(labels), frozenset(labels))
 
 
 def _shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes, GroupRows]:

@@ -22,14 +22,12 @@ from recordmill.transforms.functional.near_duplicates import (
     Groups,
     Ids,
     Member,
-    merge_near_duplicates,
     pack,
     split_by_bucket,
     statistics_of_group,
 )
 from recordmill.transforms.functional.records.image_columns import (
     MEASURES,
-    merge_quality,
     quality_of_shard,
 )
 from recordmill.transforms.similar_rows import ConnectSimilar
@@ -79,7 +77,7 @@ class FindImageIssues(beam.PTransform):
             (read[_FINDINGS], of_groups, limits)  # ImageFindings of shards, groups and limits
             | "AllFindings" >> beam.Flatten()
             # The limits are always one element.
-            | "SumFindings" >> beam.CombineGlobally(_merge_findings).without_defaults()
+            | "SumFindings" >> beam.CombineGlobally(ImageFindings.sum_of).without_defaults()
         )
 
 
@@ -164,11 +162,3 @@ def _findings_of_group(group: tuple[int, Iterable[_PlainMember]]) -> Iterator[Im
 
 def _limits(groups: Groups) -> ImageFindings:
     return ImageFindings(NearDuplicates(full_buckets=groups.full, overflow=groups.overflow))
-
-
-def _merge_findings(parts: Iterable[ImageFindings]) -> ImageFindings:
-    found = list(parts)
-    return ImageFindings(
-        merge_near_duplicates(part.near_duplicates for part in found),
-        merge_quality(part.quality for part in found),
-    )

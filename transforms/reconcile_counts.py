@@ -15,7 +15,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, RejectSum
-from recordmill.schemas.records import SkippedInput, sum_skipped
+from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import (
     Duplicate,
@@ -25,14 +25,10 @@ from recordmill.schemas.statistics import (
     SplitTally,
 )
 from recordmill.transforms.elements import VerificationBatch
-from recordmill.transforms.functional.duplicates import merge_duplicate_stats
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import make_folders
 from recordmill.transforms.workers.metrics import counter
-
-# Rejects per reason that messages quote.
-_SHOWN_REJECTS = 3
 
 # Verifications per element of a side input: Flink keeps all elements in the memory of one task
 # manager. Those of 10^5 shards take 44 MB one by one, and 15 MB in batches, which are compressed.
@@ -67,7 +63,7 @@ class ReconcileCounts(beam.PTransform):
             self.rejects
             | "ReasonOfReject"
             >> beam.Map(_counted_reject).with_output_types(tuple[tuple[str, str], RejectSum])
-            | "CountReasons" >> beam.CombinePerKey(_sum)  # ((split, reason), RejectSum)
+            | "CountReasons" >> beam.CombinePerKey(RejectSum.sum_of)  # ((split, reason), RejectSum)
         )
         dropped = (
             self.duplicates
@@ -94,7 +90,7 @@ class ReconcileCounts(beam.PTransform):
             AsDict(reasons),
             AsDict(self.tallies),
             AsDict(dropped),
-            AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(sum_skipped)),
+            AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(SkippedInput.sum_of)),
             base=self.base,
         )
 
@@ -123,7 +119,7 @@ def _reconcile(
     *counts: Any,
     base: Base | None,
 ) -> DatasetInfo:
-    content = merge_duplicate_stats(contents)
+    content = DuplicateStats.sum_of(contents)
     found = reconcile(*counts, verified=chain.from_iterable(verified), base=base)
     return replace(found, content=content, group_leaks=group_leaks, findings=findings)
 
@@ -137,18 +133,13 @@ class SumRejects(beam.PTransform):
         by_reason = rejects | "ByReason" >> beam.Map(_with_reason).with_output_types(
             tuple[str, RejectSum]
         )
-        return by_reason | "SumByReason" >> beam.CombinePerKey(_sum)  # (reason, RejectSum)
+        return by_reason | "SumByReason" >> beam.CombinePerKey(
+            RejectSum.sum_of
+        )  # (reason, RejectSum)
 
 
 def _with_reason(reject: Reject) -> tuple[str, RejectSum]:
     return reject.reason.value, RejectSum(1, [reject])
-
-
-def _sum(found: Iterable[RejectSum]) -> RejectSum:
-    total = RejectSum()
-    for each in found:
-        total = total.add(each, _SHOWN_REJECTS)
-    return total
 
 
 # Bytes of a SHA-256 digest.

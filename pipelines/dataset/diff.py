@@ -80,15 +80,15 @@ def diff(left: str, right: str, shown: int = 5) -> Difference:
     names = tuple(dict.fromkeys(name for named in features for name in named))
     # Shards with equal checksums have equal values: only their keys are read.
     shared = _checksums(one) & _checksums(other)
-    comparison = Comparison()
     with tempfile.TemporaryDirectory(prefix="recordmill-diff-") as folder:
         left_rows = _Spill(Path(folder), "left", len(names))
         right_rows = _Spill(Path(folder), "right", len(names))
         _read(one, names, shared, left_rows)
         _read(other, names, shared, right_rows)
-        for number in range(2**_PARTITION_BITS):
-            partitions = left_rows.partition(number), right_rows.partition(number)
-            comparison.merge(compare(*partitions, shown), shown)
+        comparison = Comparison.sum_of(
+            compare(left_rows.partition(number), right_rows.partition(number), shown)
+            for number in range(2**_PARTITION_BITS)
+        ).first(shown)
     return Difference(one, other, names, comparison, tuple(_notes(one.manifest, other.manifest)))
 
 

@@ -18,12 +18,12 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import Removal
+from recordmill.schemas.statistics import DuplicateStats
 from recordmill.transforms.duplicates import shard_tally
 from recordmill.transforms.functional.duplicates import (
     Tally,
     duplicate_stats,
     merge,
-    merge_duplicate_stats,
     split_by_bucket,
 )
 from recordmill.transforms.functional.read_ahead import map_ahead
@@ -229,7 +229,7 @@ def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
             tally = shard_tally(dataset.path(shard.index_file), split, index)
             merge(total, split_by_bucket(tally, passes).get(number, {}))
         contents.append(duplicate_stats(total))
-    found = merge_duplicate_stats(contents)
+    found = DuplicateStats.sum_of(contents)
     expected = dataset.manifest.content.model_copy(
         update={"dropped_conflicts": found.dropped_conflicts, "groups": found.groups}
     )

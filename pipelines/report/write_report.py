@@ -41,8 +41,7 @@ from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.masking import masked, visible
-from recordmill.schemas.statistics import RATIO_STEPS, SIDE_STEPS, ImageTally
-from recordmill.transforms.functional.duplicates import EXAMPLE_GROUPS
+from recordmill.schemas.statistics import EXAMPLE_GROUPS, RATIO_STEPS, SIDE_STEPS, ImageTally
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard

@@ -16,7 +16,6 @@ from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.duplicates import (
     distinct_splits,
     group_leakage,
-    merge_group_leaks,
 )
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from tests.beam.direct import config, direct_pipeline, ref
@@ -55,7 +54,7 @@ def test_leaks_equal_those_of_a_brute_force_search(rows: list[tuple[str, str]], 
     found = [
         leak for g, splits in spread.items() for leak in group_leakage(g, distinct_splits(splits))
     ]
-    merged = merge_group_leaks([merge_group_leaks(found[:2]), merge_group_leaks(found[2:])])
+    merged = GroupLeakage.sum_of(map(GroupLeakage.sum_of, (found[:2], found[2:])))
     plain = {g: sorted({s for other, s in rows if other == g}) for g, _ in rows}
     torn = sorted((g, tuple(splits)) for g, splits in plain.items() if len(splits) > 1)
     assert merged == GroupLeakage(groups=len(torn), examples=tuple(torn[:5]))

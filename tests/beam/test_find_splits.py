@@ -17,12 +17,13 @@ from recordmill.schemas.records import Row
 from recordmill.transforms import find_splits
 from recordmill.transforms.analyze_rows import AnalyzeFn, AnalyzeRows
 from recordmill.transforms.find_splits import (
-    GroupSizesFn,
+    GroupSizes,
     _bounds_of_counts,
     _group_ranges,
     _label_sets,
     _merged_rows,
     _shortened,
+    _sizes_of,
     _whole_weights,
     allocate,
 )
@@ -222,10 +223,7 @@ def test_groups_above_the_limit_are_merged_by_their_hashes(monkeypatch: pytest.M
     monkeypatch.setattr(find_splits, "group_bits", lambda *sizes: 2)
     asked: Any = analyzer(config(splits=WEIGHTS, split_method="exact", group_column="who"))
     groups = [(bytes([i]) + bytes(7), ({"": 1, "[0, 1]": 1}, {})) for i in range(256)]
-    combine = GroupSizesFn()
-    sizes = combine.create_accumulator()
-    for group in groups:
-        sizes = combine.add_input(sizes, group)
+    sizes = GroupSizes.sum_of(map(_sizes_of, groups))
     assert (sizes.groups, sizes.group_labels, sizes.labels) == (256, 512, {"", "[0, 1]"})
     merged = defaultdict(list)
     for key, rows in (_shortened(group, sizes) for group in groups):
@@ -237,8 +235,6 @@ def test_groups_above_the_limit_are_merged_by_their_hashes(monkeypatch: pytest.M
 
 
 def test_sizes_of_groups_are_summed() -> None:
-    combine = GroupSizesFn()
-    one = combine.add_input(combine.create_accumulator(), (b"", ({"": 3, "x": 2}, {})))
-    both = combine.merge_accumulators([one, one, combine.create_accumulator()])
-    assert both == (2, 4, {"", "x"})
-    assert combine.merge_accumulators([]) == combine.create_accumulator()
+    one = _sizes_of((b"", ({"": 3, "x": 2}, {})))
+    assert GroupSizes.sum_of([one, one, GroupSizes()]) == GroupSizes(2, 4, frozenset({"", "x"}))
+    assert GroupSizes.sum_of([]) == GroupSizes()

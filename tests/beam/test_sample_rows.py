@@ -13,7 +13,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas import layout
-from recordmill.schemas.records import OUTSIDE_SAMPLE, Row, SkippedInput, sum_skipped
+from recordmill.schemas.records import OUTSIDE_SAMPLE, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -57,7 +57,7 @@ def test_a_number_of_rows_is_met_with_those_that_cannot_be_read(rows: int, expec
             if expected < 320
             else []
         )
-        sums = found.skipped | beam.CombinePerKey(sum_skipped)
+        sums = found.skipped | beam.CombinePerKey(SkippedInput.sum_of)
         files = ("files", SkippedInput("files", 2, ("a", "b")))
         assert_that(sums, equal_to([files, *outside]), label="Skipped")
 

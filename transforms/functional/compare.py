@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from recordmill.schemas.example_pb2 import SequenceExample
+from recordmill.schemas.sums import Summed
 
 _KEY_BYTES, _VALUE_BYTES = 16, 8
 _ABSENT = bytes(_VALUE_BYTES)
@@ -38,8 +39,10 @@ class Pair(NamedTuple):
 
 
 @dataclass
-class Comparison:
-    """The result of a comparison; results of parts can be merged."""
+class Comparison(Summed):
+    """The result of a comparison, of all records or a part."""
+
+    kept: ClassVar[int | None] = None
 
     same: int = 0  # number of keys in the same split with the same values
     different: int = 0  # number of keys with different values, in any splits
@@ -58,19 +61,10 @@ class Comparison:
     # The first records only in the right dataset.
     right_examples: list[RecordLocation] = field(default_factory=list)
 
-    def merge(self, other: Comparison, shown: int) -> None:
-        """Adds the result of another part.
-
-        `shown` is number of examples to keep of each kind.
-        """
-        self.same += other.same
-        self.different += other.different
-        for name in ("features", "moved", "only_left", "only_right"):
-            getattr(self, name).update(getattr(other, name))
-        for name in ("different", "moved", "left", "right"):
-            examples = f"{name}_examples"
-            found = nsmallest(shown, getattr(self, examples) + getattr(other, examples))
-            setattr(self, examples, found)
+    def first(self, shown: int) -> Comparison:
+        """Returns the result with the first examples of each kind only."""
+        names = (name for name in vars(self) if name.endswith("_examples"))
+        return replace(self, **{name: getattr(self, name)[:shown] for name in names})
 
 
 def row_dtype(features: int) -> np.dtype:

@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 from recordmill.schemas.statistics import (
+    EXAMPLE_GROUPS,
     EXAMPLES,
     PAIRED_SPLITS,
     Conflicts,
@@ -30,8 +31,8 @@ DIGEST_BYTES = 16
 
 _BUCKET_IMAGES = 2**16
 
-# Groups of records with the same image that are kept as examples, and records of each.
-EXAMPLE_GROUPS, EXAMPLE_RECORDS = 16, 4
+# Records that are shown of each group of records with the same image.
+EXAMPLE_RECORDS = 4
 
 # A record: its key, the number of its shard, and its own number within the shard.
 Located: TypeAlias = tuple[str, int, int]
@@ -138,7 +139,7 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
         groups.append(((len(splits) == 1, not conflict, first[0], first[3][0][0]), seen))
     return DuplicateStats(
         images=len(tally),
-        duplicates=dict(sorted(duplicates.items())),
+        duplicates=duplicates,
         leaks=tuple(_leak(splits, found) for splits, found in sorted(leaks.items())),
         conflicts=_conflicts(conflicts),
         groups=tuple(_group(*found) for found in heapq.nsmallest(EXAMPLE_GROUPS, groups)),
@@ -160,11 +161,6 @@ def _group(rank: _Rank, seen: Sequence[Seen]) -> ImageGroup:
             for _, split, _, key, shard, number in sorted(ranked)[:EXAMPLE_RECORDS]
         ),
     )
-
-
-def _rank_of(group: ImageGroup) -> _Rank:
-    first = group.examples[0]
-    return not group.spans_splits, not group.conflicting, first.split, first.key
 
 
 def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -214,53 +210,12 @@ def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
     )
 
 
-def merge_duplicate_stats(contents: Iterable[DuplicateStats]) -> DuplicateStats:
-    """Returns the sum of the statistics of disjoint sets of images."""
-    parts = list(contents)
-    duplicates: Counter[str] = Counter()
-    leaks: dict[tuple[str, str], list[Leakage]] = {}
-    # Every image is in exactly one part: counts add up, examples are the smallest of all.
-    for part in parts:
-        duplicates.update(part.duplicates)
-        for leak in part.leaks:
-            leaks.setdefault(leak.splits, []).append(leak)
-    return DuplicateStats(
-        images=sum(part.images for part in parts),
-        duplicates=dict(sorted(duplicates.items())),
-        leaks=tuple(_merge_leaks(splits, found) for splits, found in sorted(leaks.items())),
-        conflicts=_merge_conflicts([part.conflicts for part in parts]),
-        dropped_conflicts=_merge_conflicts([part.dropped_conflicts for part in parts]),
-        groups=tuple(
-            heapq.nsmallest(
-                EXAMPLE_GROUPS, (group for part in parts for group in part.groups), key=_rank_of
-            )
-        ),
-    )
-
-
 def with_dropped_row(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
     """Returns the label conflicts of one image's dropped rows, with one more row."""
     if not repeat.label:
         return conflicts
     pairs = (*conflicts.examples, (repeat.kept, repeat.key))
     return Conflicts(images=1, records=conflicts.records + 1, examples=(min(pairs),))
-
-
-def _merge_leaks(splits: tuple[str, str], leaks: list[Leakage]) -> Leakage:
-    return Leakage(
-        splits=splits,
-        images=sum(leak.images for leak in leaks),
-        records=sum(leak.records for leak in leaks),
-        examples=_smallest(leak.examples for leak in leaks),
-    )
-
-
-def _merge_conflicts(conflicts: list[Conflicts]) -> Conflicts:
-    return Conflicts(
-        images=sum(conflict.images for conflict in conflicts),
-        records=sum(conflict.records for conflict in conflicts),
-        examples=_smallest(conflict.examples for conflict in conflicts),
-    )
 
 
 def _smallest(examples: Iterable[Iterable[Pair]]) -> tuple[Pair, ...]:
@@ -280,12 +235,3 @@ def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]
     """Yields the leakage of a group, if it is in several splits."""
     if len(splits) > 1:
         yield GroupLeakage(groups=1, examples=((group, splits),))
-
-
-def merge_group_leaks(leaks: Iterable[GroupLeakage]) -> GroupLeakage:
-    """Returns the sum of the leakage of different groups."""
-    parts = list(leaks)
-    examples = sorted(example for part in parts for example in part.examples)
-    return GroupLeakage(
-        groups=sum(part.groups for part in parts), examples=tuple(examples[:EXAMPLES])
-    )

@@ -17,12 +17,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.statistics import DuplicateStats, NearDuplicates
-from recordmill.transforms.functional.duplicates import (
-    EXAMPLE_RECORDS,
-    duplicate_stats,
-    merge_duplicate_stats,
-)
+from recordmill.schemas.statistics import NearDuplicates
+from recordmill.transforms.functional.duplicates import EXAMPLE_RECORDS, duplicate_stats
 
 # PDQ recommends 31 of 256 bits, which a rotation by 2 degrees exceeds in four of five images. Of
 # 8 x 10^8 pairs of random crops of different photographs, 10 differ in at most 56 bits, 2 in at
@@ -344,29 +340,4 @@ def statistics_of_group(members: Iterable[Member]) -> NearDuplicates:
         leaks=found.leaks,
         conflicts=found.conflicts,
         examples=found.groups,
-    )
-
-
-def merge_near_duplicates(parts: Iterable[NearDuplicates]) -> NearDuplicates:
-    """Returns the sum of the statistics of different groups."""
-    found = list(parts)
-    total = merge_duplicate_stats(
-        DuplicateStats(
-            duplicates=part.duplicates,
-            leaks=part.leaks,
-            conflicts=part.conflicts,
-            groups=part.examples,
-        )
-        for part in found
-    )
-    return NearDuplicates(
-        compared=sum(part.compared for part in found),
-        groups=sum(part.groups for part in found),
-        records=sum(part.records for part in found),
-        duplicates=total.duplicates,
-        leaks=total.leaks,
-        conflicts=total.conflicts,
-        examples=total.groups,
-        full_buckets=sum(part.full_buckets for part in found),
-        overflow=any(part.overflow for part in found),
     )

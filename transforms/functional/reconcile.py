@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from types import MappingProxyType
 
 from recordmill.schemas.dataset_info import (
@@ -135,10 +134,10 @@ def _copied(tallies: Mapping[str, SplitTally], base: Base | None) -> dict[str, C
 
 def _first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
     """Returns the first reject of each reason, in the order of the tables; sorted by reason."""
-    first: dict[str, RejectSum] = {}
-    for (_, reason), found in rejects.items():
-        first[reason] = first.get(reason, RejectSum()).add(found, 1)
-    return tuple(chain.from_iterable(first[reason].examples for reason in sorted(first)))
+    found: dict[str, list[Reject]] = {}
+    for (_, reason), rejected in rejects.items():
+        found.setdefault(reason, []).extend(rejected.examples)
+    return tuple(min(found[reason]) for reason in sorted(found) if found[reason])
 
 
 def _mismatch(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:

@@ -31,9 +31,7 @@ def tally(shapes):
 
 @given(st.lists(SHAPES), st.lists(SHAPES))
 def test_tallies_of_parts_add_up_to_that_of_the_whole(one, two):
-    total = tally(one)
-    total.update(tally(two))
-    assert total == tally(two + one)
+    assert ImageTally.sum_of([tally(one), tally(two)]) == tally(two + one)
 
 
 @given(st.lists(SHAPES, min_size=1))
@@ -72,8 +70,7 @@ def line(moments):
 
 @given(MOMENTS, MOMENTS)
 def test_timelines_add_up_and_stay_short(one, two):
-    total = line(one)
-    total.update(line(two))
+    total = Timeline.sum_of([line(one), line(two)])
     assert total.counts.total() == sum(records for _, records in one + two)
     assert len(total.counts) <= MAX_INTERVALS
     assert math.log2(total.seconds).is_integer()

@@ -10,9 +10,8 @@ so the measures of an image are the same on every machine.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -252,8 +251,6 @@ def _std(sums: Integers, squares: Integers, number: int) -> Floats:
     return deviations
 
 
-Value = TypeVar("Value", float, Floats)
-
 # The columns of `records/` that the issues are found by.
 MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sharpness")
 
@@ -295,7 +292,9 @@ def quality_of_shard(
         if found.any():
             at = np.flatnonzero(found)
             # The worst first; images with equal measures in the order of the shard.
-            worst = at[np.argsort(_severity(name, values[name][at]), kind="stable")][:EXAMPLES]
+            worst = at[np.argsort(ISSUES[name].severity(values[name][at]), kind="stable")][
+                :EXAMPLES
+            ]
             shown = [
                 (round(float(values[name][i]), 4), keys[records[i]].as_py(), int(records[i]))
                 for i in worst
@@ -306,26 +305,3 @@ def quality_of_shard(
             )
             issues[name] = QualityIssue(images={split: len(at)}, examples=examples)
     return ImageQuality(measured=len(images) - images["luma_std"].null_count, issues=issues)
-
-
-def merge_quality(parts: Iterable[ImageQuality]) -> ImageQuality:
-    """Returns the sum of the statistics of different images."""
-    found = list(parts)
-    issues = {}
-    for name in ISSUES:
-        of_issue = [part.issues[name] for part in found if name in part.issues]
-        if of_issue:
-            images = Counter[str]()
-            for issue in of_issue:
-                images.update(issue.images)
-            examples = [example for issue in of_issue for example in issue.examples]
-            examples.sort(key=lambda example: (_severity(name, example[0]), example[1].key))
-            issues[name] = QualityIssue(
-                images=dict(sorted(images.items())), examples=tuple(examples[:EXAMPLES])
-            )
-    return ImageQuality(measured=sum(part.measured for part in found), issues=issues)
-
-
-def _severity(name: IssueName, value: Value) -> Value:
-    """Returns a sort key: the worse an image, the smaller."""
-    return -value if ISSUES[name].above else value

@@ -6,11 +6,11 @@ It also keeps a sample of rows, which depends only on their keys, to estimate th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -20,6 +20,7 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import SplitRanges, TableSnapshot
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
@@ -34,9 +35,7 @@ from recordmill.transforms.functional.rows.identities import (
     broken_identity,
     identities_of,
 )
-from recordmill.transforms.functional.rows.labels import (
-    LabelSet,
-)
+from recordmill.transforms.functional.rows.labels import FoundLabels
 from recordmill.transforms.functional.rows.placement import (
     ORDER_BYTES,
     BaseShardLookup,
@@ -141,15 +140,17 @@ class Analyzer:
 
 
 @dataclass
-class Analysis:
-    """The result of the analyze pass over all rows or a part; parts can be merged in any order."""
+class Analysis(Summed):
+    """The result of the analyze pass over all rows or a part."""
+
+    kept: ClassVar[int | None] = SAMPLE_ROWS
 
     rows: int = 0  # the number of rows, including rows that will be rejected
     # The number of rows of each split, without rows that stay in their base shards; that of
     # `UNASSIGNED` rows if their splits depend on all rows.
     splits: Counter[str] = field(default_factory=Counter)
     unsplit: int = 0  # the number of rows whose split column has no value
-    labels: dict[str, LabelSet] = field(default_factory=dict)
+    labels: dict[str, FoundLabels] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     # The boxes and outlines without stated units, by the block of the schema.
     coordinates: dict[str, CoordinateCounts] = field(default_factory=dict)
@@ -157,7 +158,7 @@ class Analysis:
     # the size includes the image, the uri is "".
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     # Rows with a later order are not in the sample.
-    _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, compare=False)
+    _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, init=False, compare=False)
 
     def add(
         self, rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
@@ -176,18 +177,12 @@ class Analysis:
             self._add_positions(part, identities, analyzer, find)
         self._check_limits()
 
-    def merge(self, other: Analysis) -> None:
-        """Adds the result of another part of the rows."""
-        self.rows += other.rows
-        self.splits += other.splits
-        self.unsplit += other.unsplit
-        self.columns.merge(other.columns)
-        for feature, labels in other.labels.items():
-            self.labels.setdefault(feature, LabelSet()).add(labels.found, feature)
-        for block, counts in other.coordinates.items():
-            self.coordinates.setdefault(block, CoordinateCounts()).merge(counts)
-        self.sample = sorted(self.sample + other.sample)[:SAMPLE_ROWS]
-        self._check_limits()
+    @classmethod
+    def sum_of(cls, parts: Iterable[Analysis]) -> Analysis:
+        """Returns the result of several parts of the rows."""
+        total = super().sum_of(parts)
+        total._check_limits()
+        return total
 
     def part_of(self, whole: Analysis) -> Analysis:
         """Returns this analysis of a sample with the classes, columns and units of all rows."""
@@ -219,9 +214,9 @@ class Analysis:
             return
         for name, feature in analyzer.label_features.items():
             column = analyzer.binding.table_column(feature.source.name)
-            labels = self.labels.setdefault(name, LabelSet())
+            labels = self.labels.setdefault(name, FoundLabels(name))
             for value in distinct(rows.column(column)):
-                labels.add(labels_in(value, feature, rows.untyped(column)), name)
+                labels.add(labels_in(value, feature, rows.untyped(column)))
 
     def _add_positions(
         self, rows: RowBatch, identities: Identities, analyzer: Analyzer, find: BaseShardLookup

@@ -18,6 +18,7 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
+from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -335,8 +336,8 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
 
 
 @dataclass
-class ColumnKinds:
-    """The types of the values in each column; parts can be merged in any order."""
+class ColumnKinds(Summed):
+    """The types of the values in each column."""
 
     # The types of the values of each column: "int", "float", "bool", "text" or "empty".
     seen: dict[str, set[str]] = field(default_factory=dict)
@@ -378,15 +379,6 @@ class ColumnKinds:
                 types.update(_type(item, untyped) for item in value if item is not None)
             else:
                 types.add(_type(value, untyped))
-
-    def merge(self, other: ColumnKinds) -> None:
-        """Adds the types of another part of the table."""
-        for column, types in other.seen.items():
-            self.seen.setdefault(column, set()).update(types)
-        self.untyped |= other.untyped
-        self.lists |= other.lists
-        self.filled += other.filled
-        self.rows += other.rows
 
     def features(self) -> dict[str, Feature]:
         """Returns the feature of each column, sorted by name."""

@@ -18,6 +18,7 @@ from recordmill.schemas.findings import Finding, Severity
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.settings import AnnotationSettings, Units
+from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.references import (
@@ -45,8 +46,8 @@ _PERCENT, _FEW_LARGE, _FEW = 80, 4, 10
 
 
 @dataclass
-class CoordinateCounts:
-    """The boxes or outlines whose units no row states; parts can be merged in any order."""
+class CoordinateCounts(Summed):
+    """The boxes or outlines whose units no row states."""
 
     total: int = 0
     fractions: int = 0  # those whose coordinates are all within the first pixel
@@ -66,14 +67,6 @@ class CoordinateCounts:
             if size is not None:
                 self.large += min(size) > _LARGE
                 self.small += min(size) <= _LARGE
-
-    def merge(self, other: CoordinateCounts) -> None:
-        """Adds the counts of another part of the rows."""
-        self.total += other.total
-        self.fractions += other.fractions
-        self.largest = max(self.largest, other.largest)
-        self.large += other.large
-        self.small += other.small
 
     @property
     def may_be_percent(self) -> bool:

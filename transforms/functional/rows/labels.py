@@ -12,6 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import NO_LABEL
 from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
 from recordmill.transforms.functional.values.typed import (
     has_surrogates,
@@ -74,17 +75,26 @@ def label_text(value: Any, is_text: bool) -> bytes:
 
 
 @dataclass
-class LabelSet:
+class FoundLabels(Summed):
     """The distinct labels of a class feature; as many as a feature can have."""
 
+    feature: str
     found: set[str | int] = field(default_factory=set)  # class names, and integers as such
     text: int = 0  # the number of characters of the class names
 
-    def add(self, labels: Iterable[str | int], feature: str) -> None:
-        """Adds labels.
+    @classmethod
+    def sum_of(cls, parts: Iterable[FoundLabels]) -> FoundLabels:
+        """Returns the labels of several parts, one at least."""
+        first, *others = parts
+        total = cls(first.feature, {*first.found}, first.text)
+        for part in others:
+            total.add(part.found)
+        return total
 
-        `labels` are the labels; text that is not a class name is left out. Raises UsageError if
-        there are too many.
+    def add(self, labels: Iterable[str | int]) -> None:
+        """Adds labels, except for text that is not a class name.
+
+        Raises UsageError if there are too many.
         """
         for label in labels:
             if label in self.found:
@@ -98,7 +108,7 @@ class LabelSet:
         if len(self.found) > MAX_CLASSES or self.text > MAX_CLASS_TEXT:
             examples = ", ".join(short_repr(label) for label in sorted(map(str, self.found))[:3])
             raise UsageError(
-                f"feature {feature!r}: expected at most {MAX_CLASSES:,} classes with "
+                f"feature {self.feature!r}: expected at most {MAX_CLASSES:,} classes with "
                 f"{MAX_CLASS_TEXT // 2**20} Mi characters of names, got more, such as {examples}. "
                 "Map a column that holds classes with --columns, or use a schema in which this "
                 "feature is a plain value, without classes: true."

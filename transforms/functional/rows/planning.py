@@ -25,7 +25,6 @@ from recordmill.transforms.functional.rows.analysis import (
 )
 from recordmill.transforms.functional.rows.coordinate_units import with_units
 from recordmill.transforms.functional.rows.labels import (
-    LabelSet,
     merged_class_names,
     with_background,
 )
@@ -116,7 +115,7 @@ def _with_classes(analysis: Analysis, analyzer: Analyzer, resolved: Schema) -> R
     known = analyzer.base.manifest.classes if analyzer.base else {}
     declared, classes = analyzer.declared, dict[str, tuple[str, ...]]()
     for name in resolved.named_features:
-        found = analysis.labels.get(name, LabelSet()).found
+        found = analysis.labels[name].found if name in analysis.labels else ()
         names = analyzer.config.class_names or merged_class_names(
             found, known.get(name), declared.get(name, NO_CLASSES)
         )

@@ -64,9 +64,7 @@ def test_comparison_agrees_with_a_direct_one(left, right):
         found = [Pair(at_left[k], at_right[k], features[k]) for k in keys]
         return sorted(found)[:SHOWN]
 
-    found = Comparison()
-    found.merge(compare(digested(left), digested(right), SHOWN), SHOWN)
-    assert found == Comparison(
+    assert compare(digested(left), digested(right), SHOWN) == Comparison(
         same=len(common) - len(different) - len(moved),
         different=len(different),
         features=Counter(n for k in different for n in features[k]),
@@ -83,12 +81,11 @@ def test_comparison_agrees_with_a_direct_one(left, right):
 @given(datasets, datasets)
 def test_merged_parts_equal_the_total(left, right):
     one, other = digested(left), digested(right)
-    whole, parts = Comparison(), Comparison()
-    whole.merge(compare(one, other, SHOWN), SHOWN)
-    for bit in (0, 1):
-        a, b = (rows[(rows["key"][:, 0] & np.uint64(1)) == bit] for rows in (one, other))
-        parts.merge(compare(a, b, SHOWN), SHOWN)
-    assert parts == whole
+    halves = [
+        [rows[(rows["key"][:, 0] & np.uint64(1)) == bit] for rows in (one, other)] for bit in (0, 1)
+    ]
+    parts = [compare(*both, SHOWN) for both in halves]
+    assert Comparison.sum_of(parts).first(SHOWN) == compare(one, other, SHOWN)
 
 
 def test_the_rows_of_a_shard():

@@ -22,7 +22,6 @@ from recordmill.schemas.statistics import (
 from recordmill.transforms.functional.duplicates import (
     duplicate_stats,
     merge,
-    merge_duplicate_stats,
     num_buckets,
     split_by_bucket,
     tally_shard,
@@ -132,7 +131,7 @@ def test_merged_statistics_equal_those_of_all_records(records, shards, buckets, 
     totals: dict[int, dict] = {}
     for bucket, tally in parts:
         merge(totals.setdefault(bucket, {}), tally)
-    assert merge_duplicate_stats(map(duplicate_stats, totals.values())) == expected(records, shards)
+    assert DuplicateStats.sum_of(map(duplicate_stats, totals.values())) == expected(records, shards)
 
 
 def test_the_size_of_a_tally_does_not_depend_on_the_number_of_records():

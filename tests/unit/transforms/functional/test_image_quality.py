@@ -12,7 +12,6 @@ from recordmill.transforms.functional.records.image_columns import (
     MEASURES,
     _find_issues,
     _values_of,
-    merge_quality,
     quality_of_shard,
 )
 
@@ -63,9 +62,9 @@ def test_the_worst_images_are_examples():
     test = quality(
         "test", {"sharpness": 0.025, "luma_p5": 250}, {"luma_p5": 255}, {"luma_std": None}
     )
-    total = merge_quality([train, test])
+    total = ImageQuality.sum_of([train, test])
     assert (train.measured, test.measured, total.measured) == (9, 2, 11)
-    assert total == merge_quality([test, train])
+    assert total == ImageQuality.sum_of([test, train])
     blurred, bright = total.issues["blurred"], total.issues["bright"]
     assert (blurred.images, bright.images) == ({"test": 1, "train": 8}, {"test": 2})
     shown = [(value, example.key, example.index) for value, example in blurred.examples]

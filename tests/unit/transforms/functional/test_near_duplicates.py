@@ -21,7 +21,6 @@ from recordmill.transforms.functional.near_duplicates import (
     _encode,
     groups_of_bucket,
     merge_groups,
-    merge_near_duplicates,
     pack,
     split_by_bucket,
     statistics_of_group,
@@ -220,7 +219,7 @@ def test_statistics_of_groups():
     assert found.examples[0].examples[0] == RecordExample(key="c", split="test", shard=0, index=0)
 
     within = statistics_of_group([member("test", "x", "21"), member("test", "y", "22")])
-    total = merge_near_duplicates([within, found, NearDuplicates(compared=7, full_buckets=2)])
+    total = NearDuplicates.sum_of([within, found, NearDuplicates(compared=7, full_buckets=2)])
     assert (total.groups, total.records, total.compared, total.full_buckets) == (2, 6, 7, 2)
     assert total.duplicates == {"test": 1, "train": 2}
     assert [group.spans_splits for group in total.examples] == [True, False]

@@ -90,16 +90,12 @@ def test_the_sample_does_not_depend_on_the_partition_of_rows(seed):
     shuffler = random.Random(seed)
     shuffler.shuffle(rows)
     cut = shuffler.randrange(len(rows))
-    total = analyze(rows[:cut], asked)
-    total.merge(analyze(rows[cut:], asked))
+    total = Analysis.sum_of([analyze(rows[:cut], asked), analyze(rows[cut:], asked)])
     assert sampled_rows(total) == expected
 
 
 def merged(*parts):
-    total = Analysis()
-    for part in parts:
-        total.merge(part)
-    return total
+    return Analysis.sum_of(parts)
 
 
 @pytest.mark.parametrize("by_merging", [False, True])

@@ -219,7 +219,7 @@ def units_of(rows, name="object_detection", columns=None, **blocks):
         part: dict[str, CoordinateCounts] = {}
         count_coordinates(RowBatch.of([Row(row, "/t", 1)]), binding, part)
         for block, found in part.items():
-            counts.setdefault(block, CoordinateCounts()).merge(found)
+            counts[block] = CoordinateCounts.sum_of([counts.get(block, CoordinateCounts()), found])
     schema, notes = with_units(schema, binding, counts)
     return schema.boxes.units if name == "object_detection" else schema.masks.units, notes
 

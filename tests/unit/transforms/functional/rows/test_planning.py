@@ -166,12 +166,9 @@ def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, s
     pieces = [analyze(rows[i::parts], asked) for i in range(parts)]
     shuffler.shuffle(pieces)
     total = Analysis()
-    while pieces:  # merged as a tree, as a runner with many workers does
-        pair = Analysis()
-        pair.merge(pieces.pop())
-        if pieces:
-            pair.merge(pieces.pop())
-        total.merge(pair)
+    while pieces:  # added up as a tree, as a runner with many workers does
+        pair, pieces = pieces[:2], pieces[2:]
+        total = Analysis.sum_of([total, Analysis.sum_of(pair)])
     assert build_plan(total, asked, sizes) == expected
 
 
