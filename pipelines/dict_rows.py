@@ -29,11 +29,9 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.elements import REJECTS, rejected
-from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.binding import Binding, bind_rows, reject_row
 from recordmill.transforms.functional.rows.columns import assumed_columns, resolve_sources
-from recordmill.transforms.functional.rows.identities import reject_row
-from recordmill.transforms.functional.rows.labels import with_background
-from recordmill.transforms.functional.rows.references import bind
+from recordmill.transforms.functional.rows.feature_values import with_background
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.read_rows import ReadDicts
@@ -153,7 +151,7 @@ class _BuildBatch(beam.DoFn):
                 continue
             row = _with_address(found) if isinstance(found, Embedded) else found
             try:
-                ref = bind(row, self._binding)
+                (ref,) = bind_rows([row], self._binding)
             except RecordError as error:
                 yield rejected(reject_row(row, self._binding, error))
                 continue

@@ -16,8 +16,8 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
+from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import missing_column, resolve_sources
-from recordmill.transforms.functional.rows.image_paths import resolve_path
 from recordmill.transforms.functional.rows.infer_schema import (
     InferredSchema,
     SampledImages,

@@ -24,7 +24,7 @@ from recordmill.schemas.option import Properties, options_of, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
-from recordmill.transforms.functional.rows.labels import is_class_name
+from recordmill.transforms.functional.rows.feature_values import is_class_name
 from recordmill.transforms.inputs.first_rows import has_other_form, missing_suffix
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.storage.files import exists, open_binary

@@ -229,6 +229,11 @@ class ImageRef(NamedTuple):
         return self.key if self.frame is None else self.frame[0]
 
     @property
+    def entity(self) -> str:
+        """The unit that must be in one split: the cluster or group of the row, or its record."""
+        return self.cluster or self.group or self.record_key
+
+    @property
     def source(self) -> str:
         """The source location of the row, for messages."""
         return source_of(self.file, self.line)

@@ -24,8 +24,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import files_of
+from recordmill.transforms.functional.rows.binding import Binding, files_of
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.read_rows import ReadOutcome

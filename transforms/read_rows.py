@@ -30,10 +30,14 @@ from recordmill.transforms.functional.rows.batches import (
     batches_of,
     one_by_one,
 )
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import reject_row
+from recordmill.transforms.functional.rows.binding import (
+    Binding,
+    bind_rows,
+    broken_frame,
+    by_halves,
+    reject_row,
+)
 from recordmill.transforms.functional.rows.placement import Sampler
-from recordmill.transforms.functional.rows.references import bind_rows, broken_frame, by_halves
 from recordmill.transforms.functional.sources.dicts import row_of_dict
 from recordmill.transforms.functional.sources.text_ranges import (
     LARGE_BYTES,

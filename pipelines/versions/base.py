@@ -16,7 +16,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.transforms.functional.records.index import arrow_schema
-from recordmill.transforms.functional.rows.labels import with_background
+from recordmill.transforms.functional.rows.feature_values import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import is_local

@@ -14,7 +14,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.elements import OrderedRefsCoder
-from recordmill.transforms.functional.rows import labels
+from recordmill.transforms.functional.rows import feature_values
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.shards.encoded_refs import EncodedRefs
@@ -215,7 +215,7 @@ def test_known_rejects_and_rows_add_up() -> None:
 def test_too_many_classes_are_one_line_with_a_remedy(
     flags: tuple[str, ...], good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labels, "MAX_CLASSES", 1)
+    monkeypatch.setattr(feature_values, "MAX_CLASSES", 1)
     ended = convert(good, tmp_path, *flags)
     assert ended.code == 2
     assert ended.err == (

@@ -22,9 +22,12 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import RecordError, Reject, reject_line
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import identity_of, reject_row
-from recordmill.transforms.functional.rows.image_paths import resolve_path
+from recordmill.transforms.functional.rows.binding import (
+    Binding,
+    identities_of,
+    reject_row,
+    resolve_path,
+)
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.shards.build_examples import read_image
@@ -93,7 +96,7 @@ def _image_reject(
 ) -> Reject | None:
     """Returns the reject of a row without a path or with an image that cannot be stored."""
     try:
-        identity = identity_of(row, binding)
+        (identity,) = identities_of([row], binding)
     except RecordError as error:
         return reject_row(row, binding, error)
     span = (identity.start, identity.stop)

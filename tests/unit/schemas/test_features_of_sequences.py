@@ -21,12 +21,11 @@ from recordmill.schemas.yaml_files import parse_schema, preset
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, row_positions
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import broken_identity, identity_of
+from recordmill.transforms.functional.rows.binding import Binding, broken_frame
 from recordmill.transforms.functional.rows.placement import split_of
 from recordmill.transforms.functional.rows.planning import build_plan
-from recordmill.transforms.functional.rows.references import bind, broken_frame
 from recordmill.transforms.functional.rows.sequences import _spans_splits_reject, in_one_split
+from tests.binding import bind, identity_of
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"
 
@@ -196,12 +195,10 @@ def test_an_invalid_row_of_an_unknown_sequence_breaks_none(video):
         identity_of(bad, binding())
     error = RecordError(Reason.MISSING_VALUE, "empty")
     assert broken_frame(bad, binding(), error) is None
-    assert broken_identity(bad, binding()) is None
 
 
 def test_other_schemas_have_no_sequences():
     plain = Binding(ResolvedSchema(preset("image_classification")), {})
-    assert identity_of(row(), plain).sequence == ""
     assert bind(row(label=1, is_text=False), plain).frame is None
     assert broken_frame(row(), plain, RecordError(Reason.CORRUPT, "x")) is None
 

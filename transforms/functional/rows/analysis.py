@@ -18,24 +18,20 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import SplitRanges, TableSnapshot
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import DeclaredClasses
-from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.rows.coordinate_units import (
-    CoordinateCounts,
-    count_coordinates,
-)
-from recordmill.transforms.functional.rows.identities import (
-    Identities,
-    Identity,
-    broken_identity,
+from recordmill.transforms.functional.rows.annotations import CoordinateCounts, count_coordinates
+from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch
+from recordmill.transforms.functional.rows.binding import (
+    Binding,
+    broken_frame,
+    by_halves,
     identities_of,
 )
-from recordmill.transforms.functional.rows.labels import FoundLabels
+from recordmill.transforms.functional.rows.columns import ColumnKinds
+from recordmill.transforms.functional.rows.feature_values import FoundLabels
 from recordmill.transforms.functional.rows.placement import (
     ORDER_BYTES,
     BaseShardLookup,
@@ -45,7 +41,6 @@ from recordmill.transforms.functional.rows.placement import (
     splits_of,
     stays_in_base,
 )
-from recordmill.transforms.functional.rows.references import by_halves
 from recordmill.transforms.functional.rows.stratification import check_strata
 from recordmill.transforms.functional.values.typed import (
     distinct,
@@ -171,9 +166,11 @@ class Analysis(Summed):
         if analyzer.schema.every_column:
             self.columns.add(rows)
         # `bind_rows` rejects the rows without an identity.
-        for part, identities in _identified(rows, analyzer):
+        for part, identities in _identified(rows, analyzer.binding):
+            if identities is None:
+                continue
             self._add_labels(part, analyzer)
-            count_coordinates(part, analyzer.binding, self.coordinates)
+            count_coordinates(part, analyzer.schema, analyzer.binding.columns, self.coordinates)
             self._add_positions(part, identities, analyzer, find)
         self._check_limits()
 
@@ -219,7 +216,7 @@ class Analysis(Summed):
                 labels.add(labels_in(value, feature, rows.untyped(column)))
 
     def _add_positions(
-        self, rows: RowBatch, identities: Identities, analyzer: Analyzer, find: BaseShardLookup
+        self, rows: RowBatch, identities: RefBatch, analyzer: Analyzer, find: BaseShardLookup
     ) -> None:
         """Counts the splits of rows, and adds the first ones by order to the sample."""
         found = _splits_and_orders(identities, analyzer, find)
@@ -230,7 +227,7 @@ class Analysis(Summed):
         orders = {i: assigned[1] for i, assigned in enumerate(found) if assigned}
         if analyzer.schema.sequence:
             # Frames are sampled one by one, although a sequence has only one order hash.
-            names = [f"{one.sequence}\0{one.key}" for one in identities]
+            names = [f"{one.record_key}\0{one.key}" for one in identities]
             orders = {i: order_of(names[i], analyzer.config.seed) for i in orders}
         first = [i for i, order in orders.items() if order <= self._last_order]
         if first:
@@ -238,7 +235,7 @@ class Analysis(Summed):
             for i, identity, row in found_rows:
                 self._add_sample(orders[i], identity, row.values)
 
-    def _add_sample(self, order: bytes, identity: Identity, values: Mapping[str, Any]) -> None:
+    def _add_sample(self, order: bytes, identity: ImageRef, values: Mapping[str, Any]) -> None:
         if identity.start is None or identity.stop is None:
             self.sample.append((order, identity.uri, size_of_values(values.values())))
         else:  # a byte range states its size, without a stat call
@@ -263,7 +260,9 @@ def row_positions(
     rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
 ) -> Iterator[RowPosition]:
     """Yields the location of each row that has a key, and is not in a base shard."""
-    for part, identities in _identified(rows, analyzer):
+    for part, identities in _identified(rows, analyzer.binding):
+        if identities is None:
+            continue
         found = _splits_and_orders(identities, analyzer, find)
         for row, assigned, entity in zip(part, found, identities.entities, strict=True):
             if assigned:
@@ -284,31 +283,33 @@ def unassigned_rows(
     """Yields the rows that have a key, and do not state their split."""
     for row, identity in rows_with_identity(rows, analyzer.binding):
         if identity is not None and not identity.split:
-            shard = find(identity.record)
+            shard = find(identity.record_key)
             yield UnassignedRow(row, identity.entity, shard[0] if shard else "")
 
 
-def _identified(rows: Sequence[Row], analyzer: Analyzer) -> Iterator[tuple[RowBatch, Identities]]:
-    for part, found in by_halves(identities_of, RowBatch.of(rows), analyzer.binding):
+def _identified(
+    rows: Sequence[Row], binding: Binding
+) -> Iterator[tuple[RowBatch, RefBatch | None]]:
+    """Yields rows with their references without values; None for a row without a key."""
+    for part, found in by_halves(identities_of, RowBatch.of(rows), binding):
         if not isinstance(found, RecordError):
             yield part, found
-        elif broken := broken_identity(part[0], analyzer.binding):
-            yield part, Identities.of([broken])
+        elif frame := broken_frame(part[0], binding, found):  # is counted with its sequence
+            yield part, RefBatch.of([frame._replace(key="", uri="")])
+        else:
+            yield part, None
 
 
 def rows_with_identity(
     rows: Sequence[Row], binding: Binding
-) -> Iterator[tuple[Row, Identity | None]]:
-    """Yields each row with its identity; None if it has none."""
-    for part, found in by_halves(identities_of, RowBatch.of(rows), binding):
-        if isinstance(found, RecordError):
-            yield part[0], broken_identity(part[0], binding)
-        else:
-            yield from zip(part, found, strict=True)
+) -> Iterator[tuple[Row, ImageRef | None]]:
+    """Yields each row with its reference without values; None if it has no key."""
+    for part, found in _identified(rows, binding):
+        yield from zip(part, found or [None], strict=True)
 
 
 def _splits_and_orders(
-    identities: Identities, analyzer: Analyzer, find: BaseShardLookup
+    identities: RefBatch, analyzer: Analyzer, find: BaseShardLookup
 ) -> list[tuple[str, bytes] | None]:
     """Returns the split and the order hash of rows; None for those that stay in a base shard."""
     seed, ranges, stated = analyzer.config.seed, analyzer.ranges, identities.column("split")

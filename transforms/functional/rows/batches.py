@@ -95,6 +95,11 @@ class ColumnBatch(Batch[T]):
         """Returns the value of each row in a field."""
         return _full(self.columns[self.fields.index(name)], len(self))
 
+    def replaced(self, **columns: Iterable[Any]) -> Self:
+        """Returns the rows with other values in some fields."""
+        old = zip(self.fields, self.columns, strict=True)
+        return type(self)(columns.get(name, values) for name, values in old)
+
     def select(self, *names: str) -> list[tuple[Any, ...]]:
         """Returns the values of each row in some fields; only once if all rows have the same."""
         columns = [self.columns[self.fields.index(name)] for name in names]
@@ -111,10 +116,7 @@ class ColumnBatch(Batch[T]):
         else:
             pick = lambda column: tuple(column[i] for i in positions)  # noqa: E731
         number = len(self)
-        return self._like(pick(c) if len(c) == number else c for c in self.columns)
-
-    def _like(self, columns: Iterable[Column]) -> Self:
-        return type(self)(columns)
+        return type(self)(pick(c) if len(c) == number else c for c in self.columns)
 
     def __len__(self) -> int:
         """Returns the number of rows."""

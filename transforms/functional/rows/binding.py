@@ -1,168 +1,44 @@
-"""The column mapping of a table."""
+"""Binds rows to a schema: which table column is what, where a row goes, and its reference.
+
+    RowBatch → identities_of → RefBatch without values → bind_rows → RefBatch
+
+A row is identified by its key, its image, and what decides its split: a stated split, a group, a
+cluster, or the sequence of which it is a frame. Columns are read as a whole, in tight loops; of
+rows that are rejected, `by_halves` finds out which ones.
+"""
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from itertools import repeat
+from typing import Any, TypeVar
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Feature, Missing, Origin, Schema
+from recordmill.schemas.features import Origin, Schema
+from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import bare_url
+from recordmill.schemas.option import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import FeatureValue
-from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, Location, Row, source_of
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.addresses import check_address
-from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.labels import class_id, label_text
+from recordmill.transforms.functional.rows.annotations import with_annotations
+from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch, first_of, once
+from recordmill.transforms.functional.rows.feature_values import ValueReader, value_readers
 from recordmill.transforms.functional.values.typed import (
-    CONVERTERS,
-    Converter,
-    check_count,
-    distinct,
-    flattened,
-    is_missing,
-    items_of,
-    plain_column,
-    row_lengths,
+    are_plain_keys,
+    by_value,
+    short_repr,
     single_value,
+    to_bytes,
 )
-
-_WITHOUT_COLUMN = (Origin.KEY, Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEGMENTATION)
-
-# Returns the values of a feature, of rows, their keys, and the keys of their records.
-ValueReader: TypeAlias = Callable[[RowBatch, Sequence[str], Sequence[str]], Sequence[FeatureValue]]
-
-
-def _value_readers(
-    resolved: ResolvedSchema, columns: Mapping[str, str], image_suffix: str
-) -> tuple[ValueReader, ...]:
-    """Returns the reader of each feature's values, in the order of the schema.
-
-    Decisions that depend only on the schema are made here, once, and not for each row.
-    `image_suffix` is the suffix that is added to image paths without it, or "".
-    """
-    return tuple(
-        _column_reader(name, feature, resolved, columns, image_suffix)
-        if feature.source.origin not in _WITHOUT_COLUMN
-        else _key_reader(feature)
-        if feature.source.origin is Origin.KEY
-        else _no_values  # until the image is read
-        for name, feature in resolved.schema.features.items()
-    )
-
-
-def _no_values(
-    rows: RowBatch, keys: Sequence[str], records: Sequence[str]
-) -> Sequence[FeatureValue]:
-    return [None] * len(rows)
-
-
-def _key_reader(feature: Feature) -> ValueReader:
-    if feature.per == "record":
-        return lambda rows, keys, records: [key.encode("utf-8") for key in records]
-    return lambda rows, keys, records: [key.encode("utf-8") for key in keys]
-
-
-def _column_reader(
-    name: str,
-    feature: Feature,
-    resolved: ResolvedSchema,
-    columns: Mapping[str, str],
-    image_suffix: str,
-) -> ValueReader:
-    column = columns.get(feature.source.name, feature.source.name)
-    convert = _converter(name, feature, resolved)
-    missing = _missing_value(feature)
-    names_image = feature.source.name == resolved.schema.image.column
-    is_plain = (
-        feature.shape is None and feature.source.origin is Origin.COLUMN and not feature.classes
-    )
-
-    def read(rows: RowBatch, keys: Sequence[str], records: Sequence[str]) -> Sequence[FeatureValue]:
-        values, is_text = rows.column(column), rows.untyped(column)
-        if names_image:
-            values = [
-                key if value is None and image is not None else value
-                for image, key, value in zip(rows.images, keys, values, strict=True)
-            ]  # the key of an embedded image without a path
-            if image_suffix:
-                values = [str(v) if isinstance(v, int) else v for v in values]
-        if is_plain and (plain := plain_column(values, feature.kind, is_text)) is not None:
-            return plain
-        if feature.shape is not None:  # a list is not shared between rows
-            return [read_one(value, is_text) for value in values]
-        unlike = distinct(values)
-        if len(unlike) == len(values):
-            return [read_one(value, is_text) for value in values]
-        by_value = {value: read_one(value, is_text) for value in unlike}
-        return [by_value[value] for value in values]
-
-    def read_one(value: Any, is_text: bool) -> FeatureValue:
-        try:
-            value = value if feature.shape is not None else single_value(value)
-            if is_missing(value, feature, is_text):
-                return missing()
-            return _shaped(value, feature, is_text, convert)
-        except RecordError as error:
-            raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
-
-    return read
-
-
-def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:
-    """Converts a value to a scalar, or to a list in row-major order.
-
-    Raises RecordError if an item has the wrong type, or the value does not match the shape.
-    """
-    if feature.shape is None:
-        single: FeatureValue = convert(value, is_text)
-        return single
-    items = items_of(value, feature, is_text)
-    if feature.source.origin is Origin.ROW_LENGTHS:
-        return row_lengths(items)
-    nested = (None, None) if feature.source.origin is Origin.FLAT else feature.shape
-    if nested and not (is_text and items and isinstance(items[0], str)):
-        items = flattened(items, nested)
-    elif nested:  # text split at its separators is flat: only the number of items can be checked
-        check_count(len(items), nested)
-    return [convert(item, is_text) for item in items]
-
-
-def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> Converter:
-    if feature.classes:
-        ids = resolved.class_ids.get(name)
-        offset = feature.label_offset
-        return lambda value, is_text: class_id(value, is_text, ids, offset)
-    if feature.source.origin is Origin.CLASS_NAME:
-        return _name_converter(feature.source.name, resolved)
-    return CONVERTERS[feature.kind]
-
-
-def _name_converter(column: str, resolved: ResolvedSchema) -> Converter:
-    labels = resolved.class_feature_of(column)
-    if labels is None or not resolved.classes.get(labels):
-        return label_text
-    names, ids = resolved.classes[labels], resolved.class_ids[labels]
-    offset = resolved.schema.features[labels].label_offset
-    return lambda value, is_text: names[class_id(value, is_text, ids, offset)].encode("utf-8")
-
-
-def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:
-    if feature.default is not None:
-        default: FeatureValue = CONVERTERS[feature.kind](feature.default, False)
-        return lambda: default
-    if feature.missing is Missing.EMPTY:
-        return lambda: []
-    return _reject_missing
-
-
-def _reject_missing() -> FeatureValue:
-    raise RecordError(Reason.MISSING_VALUE, "empty; the schema requires a value")
 
 
 @dataclass(frozen=True)
@@ -227,13 +103,7 @@ class Binding:
     @cached_property
     def readers(self) -> tuple[ValueReader, ...]:
         """The reader of each feature's values, in the order of the schema."""
-        return _value_readers(self.resolved, self.columns, self.image_suffix)
-
-    @cached_property
-    def has_annotations(self) -> bool:
-        """Whether rows describe boxes or masks."""
-        schema = self.resolved.schema
-        return schema.has_boxes or schema.mask_feature is not None
+        return value_readers(self.resolved, self.columns, self.image_suffix)
 
 
 def common_folder(files: Sequence[str]) -> str:
@@ -262,3 +132,364 @@ def table_names(files: Sequence[str]) -> dict[str, str]:
         if seen[bare] > 1:
             names[file] = f"{bare};{seen[bare]}"
     return names
+
+
+# The image of rows without images.
+_NO_IMAGE = Location("")
+
+
+def identities_of(rows: Sequence[Row], binding: Binding) -> RefBatch:
+    """Returns references without values: the keys of rows, their images, and what decides splits.
+
+    Raises RecordError if a row has no path, key or group, an unknown split, or a removed key.
+    """
+    rows = RowBatch.of(rows)
+    schema = binding.resolved.schema
+    paths = _image_paths(rows, binding)
+    uris, starts, stops, staged = _images(rows, binding, paths)
+    keys = _keys(rows, binding, paths)
+    splits, groups = _stated_splits(rows, binding), _groups(rows, binding)
+    sequences = _sequences(rows, binding)
+    _check_removed([*keys, *sequences], binding.removed_keys)
+    clusters, fixed = map(once, zip(*rows.clusters, strict=True))
+    stated = first_of(tuple(splits), tuple(fixed))
+    frames = [(key, "", "", "") for key in sequences] if schema.sequence else (None,)
+    # In the order of the fields of `ImageRef`.
+    located = (keys, once(rows.files), rows.lines, uris, starts, stops)
+    no_annotations = ((None,), ("",), (None,))
+    return RefBatch((*located, ((),), stated, groups, *no_annotations, frames, staged, clusters))
+
+
+def record_key(row: Row, binding: Binding) -> str:
+    """Returns the key of the record that contains a row.
+
+    Raises RecordError if the row has no key.
+    """
+    rows = RowBatch.of([row])
+    sequences = _sequences(rows, binding)
+    (key,) = sequences if all(sequences) else _keys(rows, binding, _image_paths(rows, binding))
+    return key
+
+
+def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
+    """Returns the image references of rows.
+
+    Raises RecordError if a value is missing, of the wrong type, or an unknown label or split.
+    """
+    rows = RowBatch.of(rows)
+    found = identities_of(rows, binding)
+    # [values of a feature] is transposed to one tuple of values per row.
+    columns = [read(rows, found.column("key"), found.records) for read in binding.readers]
+    values = zip(*columns, strict=True) if columns else repeat((), len(rows))
+    refs = found.replaced(values=values, frame=_frames(rows, binding, found))
+    schema = binding.resolved.schema
+    if not (schema.has_boxes or schema.mask_feature is not None):
+        return refs
+    return RefBatch.of(
+        with_annotations(
+            ref,
+            row,
+            binding.resolved,
+            binding.columns,
+            partial(_resolve_mask, table=row.file, binding=binding),
+        )
+        for ref, row in zip(refs, rows, strict=True)
+    )
+
+
+_T = TypeVar("_T")
+
+
+def by_halves(
+    function: Callable[[RowBatch, Binding], _T], rows: RowBatch, binding: Binding
+) -> Iterator[tuple[RowBatch, _T | RecordError]]:
+    """Yields the result of a function for all rows, or if it fails, for halves of them.
+
+    So a function can work on columns in tight loops, and a row that it rejects is still found: the
+    error of a single row is yielded in place of its result. `function`: takes rows and the column
+    mapping, and raises a RecordError if a row is invalid.
+    """
+    try:
+        found: _T | RecordError = function(rows, binding)
+    except RecordError as error:
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            yield from by_halves(function, rows[:middle], binding)
+            yield from by_halves(function, rows[middle:], binding)
+            return
+        # The traceback refers to this frame, and thus to itself: a cycle that keeps the row.
+        found = error.with_traceback(None)
+    yield rows, found
+
+
+# The remedy for a value that a row of a folder of images lacks: nothing can be filled in there.
+_OF_FOLDERS = (
+    ". Move the image to the folder of its class; or, if it has no class, declare default: -1 for "
+    "the label in a schema."
+)
+
+
+def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
+    """Returns the reject of a row that cannot be bound, with its key and image if valid."""
+    rows, key, image = RowBatch.of([row]), "", Location("")
+    try:
+        paths = _image_paths(rows, binding)
+        (image,) = map(Location._make, zip(*_images(rows, binding, paths), strict=True))
+        # The file of a staged image is deleted at the end of the run: report the table instead.
+        image = Location(row.file) if image.staged else image
+        (key,) = _keys(rows, binding, paths)
+    except RecordError:
+        pass  # `error` already reports the invalid path or key
+    detail = error.detail
+    if error.reason is Reason.MISSING_VALUE and row.line == 0 and row.own_uri == row.file:
+        detail += _OF_FOLDERS
+    why = (error.reason, detail)
+    return Reject(key, image.uri, row.source, *why, start=image.start, stop=image.stop)
+
+
+def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
+    """Returns a reference that marks the sequence of a row as broken.
+
+    The reference replaces the frame in its shard, where all rows of the sequence are rejected.
+    Returns None for rows that are not frames, and for frames without a readable sequence key.
+    """
+    rows = RowBatch.of([row])
+    (sequence,) = _or_empty(_sequences, rows, binding)
+    if not sequence:
+        return None  # without a sequence key, no sequence can be rejected along with the frame
+    (split,), (group,) = (_or_empty(read, rows, binding) for read in (_stated_splits, _groups))
+    reject = reject_row(row, binding, error)
+    return ImageRef(
+        key=reject.key,
+        file=row.file,
+        line=row.line,
+        uri=reject.uri,
+        start=None,
+        stop=None,
+        values=(),
+        split=split or row.cluster.split,
+        group=group,
+        frame=(sequence, "", error.reason.value, error.detail),
+        cluster=row.cluster.name,
+    )
+
+
+def _or_empty(
+    read: Callable[[RowBatch, Binding], Sequence[str]], rows: RowBatch, binding: Binding
+) -> Sequence[str]:
+    try:
+        return read(rows, binding)
+    except RecordError:
+        return ("",)
+
+
+def files_of(row: Row, binding: Binding) -> Iterator[str]:
+    """Yields the addresses of the image and the mask that a row names, if it names any."""
+    schema = binding.resolved.schema
+    if row.image is not None:
+        yield row.image.uri
+    mask = schema.features[schema.mask_feature].source if schema.mask_feature else None
+    suffixes = {}
+    if row.image is None and schema.has_image:
+        suffixes[schema.image.column] = binding.image_suffix
+    if mask is not None and mask.origin is Origin.MASK:
+        suffixes[mask.name] = ""
+    for name, suffix in suffixes.items():
+        column = binding.table_column(name)
+        try:
+            path = _text_of(row.values.get(column), column, numbers=bool(suffix))
+        except RecordError:
+            continue
+        yield resolve_path(with_suffix(path, suffix), row.file, binding.image_root)
+
+
+def _texts(rows: RowBatch, column: str, numbers: bool = True) -> Sequence[str]:
+    """Returns the keys, paths or other short texts in a column; with `numbers`, also integers.
+
+    Raises RecordError if one is missing or no such text.
+    """
+    values = rows.column(column)
+    if are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
+        return values
+    return [_text_of(value, column, numbers) for value in values]
+
+
+def _text_of(value: Any, column: str, numbers: bool) -> str:
+    value = _single(value, column)
+    if value is None or value == "":
+        raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected text")
+    if numbers and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise RecordError(
+            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {short_repr(value)}"
+        )
+    if len(value) > MAX_CHARACTERS:
+        what = f"expected at most {MAX_CHARACTERS:,} characters, got {len(value):,}"
+        raise RecordError(Reason.MALFORMED_ROW, f"column {column!r}: {what}")
+    to_bytes(value, is_text=True)
+    return value
+
+
+def _single(value: Any, column: str) -> Any:
+    """Returns a value, or that of the equal items of a list; raises RecordError if they differ."""
+    try:
+        return single_value(value)
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
+
+def _image_paths(rows: RowBatch, binding: Binding) -> Sequence[str]:
+    """Returns image paths as written; "" for schemas without images and for embedded images."""
+    schema = binding.resolved.schema
+    if not schema.has_image:
+        return ("",) * len(rows)
+    column = binding.table_column(schema.image.column)
+    # Names of files without a suffix may be integers.
+    numbers = bool(binding.image_suffix)
+    if not any(rows.images):
+        return _texts(rows, column, numbers)
+    return [
+        "" if value is None and image is not None else _text_of(value, column, numbers)
+        for value, image in zip(rows.column(column), rows.images, strict=True)
+    ]
+
+
+def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequence[Any]]:
+    """Returns the columns of the locations of images: those of the source, or else of the paths."""
+    if not binding.resolved.schema.has_image:
+        return [[field] for field in _NO_IMAGE]
+    suffix, root = binding.image_suffix, binding.image_root
+    files = zip(paths, rows.files, rows.images, strict=True)
+    images = [
+        image or Location(resolve_path(with_suffix(path, suffix), file, root))
+        for path, file, image in files
+    ]
+    for image in images if binding.guard is not None else ():
+        # Staged images are outside the image root, but the run itself wrote them.
+        if not image.staged:
+            binding.check_image(image.uri)
+    return [once(column) for column in zip(*images, strict=True)]
+
+
+def _keys(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> Sequence[str]:
+    """Returns the keys of rows: of a column, or else of its record, its path, or its line."""
+    if binding.key_column is not None:
+        return _texts(rows, binding.key_column)
+    prefixes = binding.key_prefixes
+    if not prefixes and all(paths) and not any(key is not None for key in rows.keys):
+        return paths
+    own = (path if key is None else key for key, path in zip(rows.keys, paths, strict=True))
+    return [
+        prefixes.get(file, "") + key if key else _line_key(file, line, binding)
+        for key, file, line in zip(own, rows.files, rows.lines, strict=True)
+    ]
+
+
+def _line_key(file: str, line: int, binding: Binding) -> str:
+    """Returns the table and the line, the key of a row without a key column and a path."""
+    table, root = binding.table_names.get(file) or bare_url(file), binding.key_root
+    name = posixpath.basename(table) if root is None else table.removeprefix(root)
+    return source_of(name, line)
+
+
+def _check_removed(keys: Sequence[str], removed: frozenset[str]) -> None:
+    if removed and any(digest_of_key(key) in removed for key in keys):
+        raise RecordError(Reason.REMOVED_KEY, "was removed from an earlier version by forget")
+
+
+def _stated_splits(rows: RowBatch, binding: Binding) -> Sequence[str]:
+    """Returns the splits in the split column; "" if there is no value or no such column."""
+    column = binding.split_column
+    if column is None:
+        return ("",)
+    return by_value(partial(_stated_split, column=column, binding=binding), rows.column(column))
+
+
+def _stated_split(value: Any, column: str, binding: Binding) -> str:
+    value, expected = _single(value, column), SPLIT_NAME_RULE
+    if value is None or value == "":
+        return ""
+    if isinstance(value, str) and SPLIT_NAME.fullmatch(value):
+        if binding.splits is None or value in binding.splits:
+            return value
+        expected = "one of " + ", ".join(sorted(binding.splits))
+    detail = f"column {column!r}: expected {expected}, got {short_repr(value)}"
+    raise RecordError(Reason.UNKNOWN_SPLIT, detail)
+
+
+def _groups(rows: RowBatch, binding: Binding) -> Sequence[str]:
+    if binding.group_column is None:
+        return ("",)
+    try:
+        return _texts(rows, binding.group_column)
+    except RecordError as error:
+        if error.reason is not Reason.MISSING_VALUE:
+            raise
+        detail = f"--group_column {binding.group_column}: empty; a row alone needs its own value"
+        raise RecordError(error.reason, f"{detail}, such as its key") from None
+
+
+def _sequences(rows: RowBatch, binding: Binding) -> Sequence[str]:
+    """Returns the keys of the sequences of rows; "" for schemas without sequences."""
+    settings = binding.resolved.schema.sequence
+    return ("",) if settings is None else _texts(rows, binding.table_column(settings.group))
+
+
+def _frames(
+    rows: RowBatch, binding: Binding, found: RefBatch
+) -> Sequence[tuple[str, str, str, str] | None]:
+    """Returns the fields of the `FrameLocation` of each row, which are cheaper to shuffle."""
+    settings = binding.resolved.schema.sequence
+    if settings is None:
+        return (None,)
+    column = binding.table_column(settings.order)
+    orders = (_order_in_sequence(value, column) for value in rows.column(column))
+    return [(key, order, "", "") for key, order in zip(found.records, orders, strict=True)]
+
+
+def _order_in_sequence(value: Any, column: str) -> str:
+    value = _single(value, column)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    return _text_of(value, column, numbers=True).strip()
+
+
+def _resolve_mask(path: str, table: str, binding: Binding) -> str:
+    uri = resolve_path(path, table, binding.image_root)
+    binding.check_image(uri)
+    return uri
+
+
+def resolve_path(path: str, table: str, image_root: str | None) -> str:
+    """Joins the path of an image to the image root.
+
+    `path` is the path or address in the table. `table` is the path or address of the table.
+    `image_root` is the base of relative paths; None for the folder of the table.
+
+    >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
+    's3://bucket/birds/photos/1.jpg'
+    >>> resolve_path("photo #1.jpg", "https://host/birds/labels.csv?page=a/b", None)
+    'https://host/birds/photo %231.jpg'
+    """
+    if not path or path.startswith("/") or is_url(path):
+        return path
+    root = _folder_of(table) if image_root is None else image_root
+    if is_web(root):
+        path = path.replace("#", "%23")  # valid in a file name; in a URL it begins a fragment
+    return posixpath.join(root, path)
+
+
+def with_suffix(path: str, suffix: str) -> str:
+    """Returns a path with a suffix, which is added if the path does not have it.
+
+    >>> with_suffix("1a2b", ".jpg"), with_suffix("1a2b.JPG", ".jpg")
+    ('1a2b.jpg', '1a2b.JPG')
+    """
+    has_suffix = not path or path.lower().endswith(suffix.lower())
+    return path if has_suffix else path + suffix
+
+
+def _folder_of(table: str) -> str:
+    path = table.partition("?")[0] if is_web(table) else table  # a query may contain slashes
+    return path[: path.rfind("/") + 1]

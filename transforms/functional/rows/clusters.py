@@ -115,7 +115,7 @@ def fixed_splits(
     for _, identity in rows_with_identity(rows, analyzer.binding):
         if identity is None:
             continue
-        split = identity.split or (find(identity.record) or ("",))[0]
+        split = identity.split or (find(identity.record_key) or ("",))[0]
         if split:
             order = order_of(identity.entity, analyzer.config.seed)
             found.setdefault(split, []).append(order[:POSITION_BYTES])
@@ -156,7 +156,7 @@ def with_clusters(
         if is_member:
             root = next(roots)
             # Rows of the base version stay where they are, whatever the split of their cluster.
-            in_base = identity is not None and find(identity.record) is not None
+            in_base = identity is not None and find(identity.record_key) is not None
             split = "" if in_base else clusters.splits.get(root, "")
             row = row._replace(cluster=Cluster(f"similar images {root:016x}", split))
         yield row

@@ -29,8 +29,7 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import record_key
+from recordmill.transforms.functional.rows.binding import Binding, record_key
 
 # Sizes of hashes in bytes.
 ORDER_BYTES = 16

@@ -23,11 +23,8 @@ from recordmill.transforms.functional.rows.analysis import (
     Analyzer,
     sampled_rows,
 )
-from recordmill.transforms.functional.rows.coordinate_units import with_units
-from recordmill.transforms.functional.rows.labels import (
-    merged_class_names,
-    with_background,
-)
+from recordmill.transforms.functional.rows.annotations import with_units
+from recordmill.transforms.functional.rows.feature_values import merged_class_names, with_background
 
 _FEATURE_BYTES = 12  # protobuf: approximate size of the tags and lengths of a feature
 
@@ -55,7 +52,7 @@ def build_plan(
     if not features and analysis.rows:
         raise UsageError(f"--input {config.inputs[0]}: the table has no columns. Add a column.")
     resolved = schema.model_copy(update={"features": features})
-    resolved, findings = with_units(resolved, analyzer.binding, analysis.coordinates)
+    resolved, findings = with_units(resolved, analyzer.binding.columns, analysis.coordinates)
     if base and base.keeps_records:
         resolved, kept = _schema_of_base(resolved, base), base.manifest.input.records
     rows = _rows_by_split(analysis.splits, ranges)

@@ -16,7 +16,7 @@ from recordmill.schemas.records import FeatureValue, Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.analysis import Analyzer, labels_in
-from recordmill.transforms.functional.rows.labels import class_id, with_background
+from recordmill.transforms.functional.rows.feature_values import class_id, with_background
 from recordmill.transforms.functional.rows.stratification import LabelSet
 
 

@@ -9,7 +9,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from recordmill.schemas.features import NO_LABEL, Feature, Kind, Origin
 from recordmill.schemas.records import Items
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.bounded_json import parse_json
+
+_T = TypeVar("_T")
 
 # Half a step above the largest float32; larger numbers round to infinity.
 FLOAT32_MAX = 3.4028235677973366e38
@@ -335,6 +337,15 @@ def distinct(values: Sequence[Any]) -> Sequence[Any]:
     Values of several types can be equal, such as 1, 1.0 and True.
     """
     return list(dict.fromkeys(values)) if set(map(type, values)) in ({str}, {int}) else values
+
+
+def by_value(function: Callable[[Any], _T], values: Sequence[Any]) -> list[_T]:
+    """Returns what a function makes of values, which it is called with once each if it can be."""
+    unlike = distinct(values)
+    if len(unlike) == len(values):
+        return [function(value) for value in values]
+    found = {value: function(value) for value in unlike}
+    return [found[value] for value in values]
 
 
 def _texts(values: Sequence[str]) -> list[bytes] | None:

@@ -21,7 +21,7 @@ from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, SplitEntry
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.labels import _sorted_class_names
+from recordmill.transforms.functional.rows.feature_values import _sorted_class_names
 
 
 def manifest(classes: dict[int, int], **options: Any) -> Manifest:

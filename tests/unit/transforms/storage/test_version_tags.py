@@ -21,7 +21,6 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.read_rows import _staged, _staging_file
 from recordmill.transforms.shards.build_examples import Fetched, _fetch
 from recordmill.transforms.shards.checkpoints import Fingerprint
@@ -30,6 +29,7 @@ from recordmill.transforms.storage import local_files
 from recordmill.transforms.storage.files import VersionTags
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.storage.stores import objects
+from tests.binding import bind
 
 RESOLVED = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
 

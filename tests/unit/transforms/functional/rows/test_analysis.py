@@ -13,7 +13,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows import analysis as analysis_module
-from recordmill.transforms.functional.rows import labels
+from recordmill.transforms.functional.rows import feature_values
 from recordmill.transforms.functional.rows.analysis import (
     SAMPLE_ROWS,
     Analysis,
@@ -101,7 +101,7 @@ def merged(*parts):
 @pytest.mark.parametrize("by_merging", [False, True])
 @pytest.mark.parametrize("limit", ["MAX_CLASSES", "MAX_CLASS_TEXT"])
 def test_too_many_classes_end_the_analysis(limit, by_merging, monkeypatch):
-    monkeypatch.setattr(labels, limit, 3)
+    monkeypatch.setattr(feature_values, limit, 3)
     asked = analyzer(CLASSIFICATION)
     rows = text_rows(*({"image": f"{i}.jpg", "label": "abcabcd"[i]} for i in range(7)))
     assert analyze(rows[:6], asked).labels["label"].found == {*"abc"}
@@ -117,7 +117,7 @@ def test_text_that_is_no_class_name_is_not_collected():
 
 
 def test_given_classes_are_not_collected_from_rows(monkeypatch):
-    monkeypatch.setattr(labels, "MAX_CLASSES", 0)
+    monkeypatch.setattr(feature_values, "MAX_CLASSES", 0)
     asked = analyzer(CLASSIFICATION, classes=("dog",))
     assert analyze(text_rows({"image": "a.jpg", "label": "cat"}), asked).labels == {}
 

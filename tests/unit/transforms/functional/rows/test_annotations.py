@@ -19,7 +19,7 @@ from recordmill.transforms.functional.rows.columns import (
     resolve_sources,
     typed_columns,
 )
-from recordmill.transforms.functional.rows.references import bind
+from tests.binding import bind
 
 PETS = ("cat", "dog")
 SIDES = ["xmin", "ymin", "xmax", "ymax"]

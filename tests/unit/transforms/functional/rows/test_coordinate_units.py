@@ -22,16 +22,16 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import RESCALED, geometry_of, transform_boxes
 from recordmill.transforms.functional.images.masks import mask_from_outlines
 from recordmill.transforms.functional.records.examples import _complete_values
-from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.columns import resolve_sources
-from recordmill.transforms.functional.rows.coordinate_units import (
+from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,
     count_coordinates,
     with_units,
 )
-from recordmill.transforms.functional.rows.references import bind
+from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.functional.rows.columns import resolve_sources
 from tests.annotations import Case, expected_box
+from tests.binding import bind
 
 PETS = ("cat", "dog")
 
@@ -217,10 +217,10 @@ def units_of(rows, name="object_detection", columns=None, **blocks):
     binding, counts = binding_of(schema, columns), {}
     for row in rows:  # parts may be merged in any order
         part: dict[str, CoordinateCounts] = {}
-        count_coordinates(RowBatch.of([Row(row, "/t", 1)]), binding, part)
+        count_coordinates(RowBatch.of([Row(row, "/t", 1)]), schema, binding.columns, part)
         for block, found in part.items():
             counts[block] = CoordinateCounts.sum_of([counts.get(block, CoordinateCounts()), found])
-    schema, notes = with_units(schema, binding, counts)
+    schema, notes = with_units(schema, binding.columns, counts)
     return schema.boxes.units if name == "object_detection" else schema.masks.units, notes
 
 

@@ -12,7 +12,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import resolve_sources
-from recordmill.transforms.functional.rows.references import bind
+from tests.binding import bind
 
 
 def text_row(**values):

@@ -9,9 +9,8 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import Identity, identity_of, reject_row
-from recordmill.transforms.functional.rows.references import bind
+from recordmill.transforms.functional.rows.binding import Binding, reject_row
+from tests.binding import Identity, bind, identity_of
 
 
 def text_row(**values):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.transforms.functional.rows.image_paths import resolve_path
+from recordmill.transforms.functional.rows.binding import resolve_path
 
 
 @pytest.mark.parametrize(

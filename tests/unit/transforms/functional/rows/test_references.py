@@ -15,8 +15,8 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.references import bind, bind_rows, by_halves
+from recordmill.transforms.functional.rows.binding import Binding, bind_rows, by_halves
+from tests.binding import bind
 
 
 def text_row(**values):

@@ -15,7 +15,6 @@ from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.planning import build_plan
-from recordmill.transforms.functional.rows.references import bind
 from recordmill.transforms.functional.rows.strata import (
     Strata,
     _label_set_of_stratum,
@@ -25,6 +24,7 @@ from recordmill.transforms.functional.rows.strata import (
     label_set_of_values,
     with_class_ids,
 )
+from tests.binding import bind
 
 
 def config(schema: str = "image_classification", **options: Any) -> ConvertConfig:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.tables import Part, Projection
-from recordmill.transforms.functional.rows.labels import merged_class_names
+from recordmill.transforms.functional.rows.feature_values import merged_class_names
 from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, is_hidden, parts_of
 from recordmill.transforms.inputs.file_tree import FileTree

@@ -1,32 +1,39 @@
-"""Rows as image references: where the image is, and the typed values of all other features."""
+"""Reads the boxes and outlines of rows, and decides the units that neither options nor rows state.
+
+A box in pixels does not fit into the first pixel of its image. If most boxes or outlines do, they
+are fractions of the image, and taking them for pixels would publish boxes without extent: the run
+stops, and asks for the units. Coordinates up to 100 in larger images may be percentages, or not:
+they are a finding.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Missing, Origin, Schema
+from recordmill.schemas.findings import Finding, Severity
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import AnnotationSettings, BoxSettings
+from recordmill.schemas.settings import AnnotationSettings, BoxSettings, Units
+from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.images.masks import checked_outlines
-from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch, once
-from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.identities import (
-    broken_identity,
-    identities_of,
-    reject_row,
-    single_cell,
-    text_cell,
+from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.rows.feature_values import class_id
+from recordmill.transforms.functional.values.boxes import (
+    NORMALIZED,
+    PIXEL,
+    TO_CORNERS,
+    UNITS,
+    Box,
+    box_of,
 )
-from recordmill.transforms.functional.rows.image_paths import resolve_path
-from recordmill.transforms.functional.rows.labels import class_id
-from recordmill.transforms.functional.values.boxes import PIXEL, TO_CORNERS, UNITS, Box, box_of
 from recordmill.transforms.functional.values.typed import (
     is_missing,
     items_of,
@@ -59,9 +66,9 @@ def _read_boxes(
     read = partial(_four_numbers, column=None if settings.columns else used[0], is_text=is_text)
     fours = [box_of(partial(read, i, item), drops_invalid) for i, item in enumerate(items)]
     return RowBoxes(
-        units_of(row, settings, columns) or PIXEL,
+        _units_of(row, settings, columns) or PIXEL,
         [x for four in fours for x in corners(*four)],
-        stated_size(row, settings, columns),
+        _stated_size(row, settings, columns),
     )
 
 
@@ -100,7 +107,7 @@ def _four_numbers(index: int, item: Any, column: str | None, is_text: bool) -> B
     return one, two, three, four_
 
 
-def units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str]) -> str | None:
+def _units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str]) -> str | None:
     """Returns the units that a row states, or else those of the settings; None if neither does."""
     if settings.units_column is None:
         return settings.units
@@ -114,7 +121,7 @@ def units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str])
     return str(units)
 
 
-def stated_size(
+def _stated_size(
     row: Row, settings: AnnotationSettings, columns: Mapping[str, str]
 ) -> tuple[float, float] | None:
     """Returns the width and height of the annotated image; None if a row does not state both."""
@@ -138,7 +145,7 @@ def _stated_side(row: Row, column: str) -> float:
     return side if math.isfinite(side) else 0
 
 
-def coordinates_of(
+def _coordinates_of(
     row: Row, block: str, schema: Schema, columns: Mapping[str, str]
 ) -> list[list[float]]:
     """Returns the coordinates of each box, for "boxes", or of each polygon, for "masks"."""
@@ -155,7 +162,7 @@ def _box_feature(schema: Schema) -> Feature:
     return next(f for f in schema.features.values() if f.source.origin is Origin.BOX)
 
 
-def _with_annotations(
+def with_annotations(
     ref: ImageRef,
     row: Row,
     resolved: ResolvedSchema,
@@ -234,8 +241,8 @@ def _outlines(
         objects = list(zip(classes, checked_outlines(outlines), strict=True))
     except RecordError as error:
         raise RecordError(error.reason, f"column {outlines_column!r}: {error.detail}") from None
-    units = units_of(row, settings, columns) or PIXEL
-    return RowOutlines(units, objects, stated_size(row, settings, columns))
+    units = _units_of(row, settings, columns) or PIXEL
+    return RowOutlines(units, objects, _stated_size(row, settings, columns))
 
 
 def _items(row: Row, column: str) -> list[Any]:
@@ -255,116 +262,152 @@ def _column(name: str, columns: Mapping[str, str]) -> str:
 _ANY_LIST = Feature.model_validate({"kind": "bytes", "from": "column:any", "shape": []})
 
 
-_T = TypeVar("_T")
+# Columns with this prefix contain fractions, by the convention of the Object Detection API.
+_CONVENTION = "image/object/bbox/"
+
+# Fractions may exceed the edges of the image, as pixels do.
+_MIN_FRACTION, _MAX_FRACTION = -0.5, 1.5
+
+_OBJECTS = {"boxes": "boxes", "masks": "outlines"}
 
 
-def by_halves(
-    function: Callable[[RowBatch, Binding], _T], rows: RowBatch, binding: Binding
-) -> Iterator[tuple[RowBatch, _T | RecordError]]:
-    """Yields the result of a function for all rows, or if it fails, for halves of them.
+# The sides of images, in pixels, above which coordinates up to 100 may be percentages.
+_LARGE = 150
 
-    So a function can work on columns in tight loops, and a row that it rejects is still found: the
-    error of a single row is yielded in place of its result. `function`: takes rows and the column
-    mapping, and raises a RecordError if a row is invalid.
-    """
+# The largest coordinate that percentages have at least, and the fewest boxes or outlines from which
+# this follows: in images that are stated to be larger, and in others.
+_PERCENT, _FEW_LARGE, _FEW = 80, 4, 10
+
+
+@dataclass
+class CoordinateCounts(Summed):
+    """The boxes or outlines whose units no row states."""
+
+    total: int = 0
+    fractions: int = 0  # those whose coordinates are all within the first pixel
+    largest: float = 0.0  # the largest coordinate of all
+    large: int = 0  # those in images that are stated to be larger than percentages
+    small: int = 0  # those in images that are stated to be smaller
+
+    def add(self, coordinates: list[float], size: tuple[float, float] | None = None) -> None:
+        """Adds a box or an outline, unless it is at the origin or invalid in all units.
+
+        `size` is the width and height of the image, if they are stated.
+        """
+        if all(map(math.isfinite, coordinates)) and any(c > 0 for c in coordinates):
+            self.total += 1
+            self.fractions += all(_MIN_FRACTION <= c <= _MAX_FRACTION for c in coordinates)
+            self.largest = max(self.largest, *map(float, coordinates))
+            if size is not None:
+                self.large += min(size) > _LARGE
+                self.small += min(size) <= _LARGE
+
+    @property
+    def may_be_percent(self) -> bool:
+        """Whether all coordinates are up to 100, and those of pixels would have larger ones."""
+        enough = self.large >= _FEW_LARGE or self.total >= _FEW
+        return enough and _PERCENT <= self.largest <= 100 and not self.small
+
+
+def count_coordinates(
+    rows: RowBatch, schema: Schema, columns: Mapping[str, str], counts: dict[str, CoordinateCounts]
+) -> None:
+    """Adds the boxes and outlines of rows to the counts, by the block of the schema."""
+    for block, settings in _blocks(schema):
+        units = settings.units_column
+        # As the rows of annotation formats do.
+        all_state_units = units is not None and all(rows.column(_column(units, columns)))
+        if settings.units is None and not all_state_units:
+            found = counts.setdefault(block, CoordinateCounts())
+            for row in rows:
+                size = _stated_size(row, settings, columns)
+                for coordinates in _unstated(row, block, settings, schema, columns):
+                    found.add(coordinates, size)
+
+
+def _unstated(
+    row: Row,
+    block: str,
+    settings: AnnotationSettings,
+    schema: Schema,
+    columns: Mapping[str, str],
+) -> list[list[float]]:
     try:
-        found: _T | RecordError = function(rows, binding)
-    except RecordError as error:
-        if len(rows) > 1:
-            middle = len(rows) // 2
-            yield from by_halves(function, rows[:middle], binding)
-            yield from by_halves(function, rows[middle:], binding)
-            return
-        # The traceback refers to this frame, and thus to itself: a cycle that keeps the row.
-        found = error.with_traceback(None)
-    yield rows, found
+        if _units_of(row, settings, columns) is not None:
+            return []
+        return _coordinates_of(row, block, schema, columns)
+    except RecordError:  # the row is rejected when it is bound
+        return []
 
 
-def bind(row: Row, binding: Binding) -> ImageRef:
-    """Returns the image reference of a single row.
+def _blocks(schema: Schema) -> Iterator[tuple[str, AnnotationSettings]]:
+    if schema.has_boxes:
+        yield "boxes", schema.boxes
+    if schema.has_outlines:
+        yield "masks", schema.masks
 
-    Raises RecordError (as) `bind_rows` does.
+
+def with_units(
+    schema: Schema, columns: Mapping[str, str], counts: Mapping[str, CoordinateCounts]
+) -> tuple[Schema, list[Finding]]:
+    """Returns a schema that states the units of its coordinates, and findings on them.
+
+    Raises a UsageError if the coordinates contradict their default.
     """
-    return bind_rows([row], binding)[0]
+    findings = []
+    for block, settings in _blocks(schema):
+        if settings.units is None:
+            units, finding = _decided(
+                block, counts.get(block, CoordinateCounts()), _by_convention(schema, block, columns)
+            )
+            update = {block: settings.model_copy(update={"units": units})}
+            schema = schema.model_copy(update=update)
+            findings += [finding] if finding else []
+    return schema, findings
 
 
-def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
-    """Returns the image references of rows.
+def _by_convention(schema: Schema, block: str, columns: Mapping[str, str]) -> bool:
+    of_boxes = (*(schema.boxes.columns or ()), schema.boxes.column or "")
+    names = [_column(name, columns) for name in of_boxes if name]
+    return block == "boxes" and all(name.startswith(_CONVENTION) for name in names)
 
-    Raises RecordError if a value is missing, of the wrong type, or an unknown label or split.
-    """
-    rows = RowBatch.of(rows)
-    found = identities_of(rows, binding)
-    # [values of a feature] is transposed to one tuple of values per row.
-    keys, uris, splits, groups, starts, stops, _, staged, clusters = found.columns
-    columns = [read(rows, keys, found.records) for read in binding.readers]
-    # In the order of the fields of `ImageRef`; annotations are added below.
-    refs = RefBatch(
-        (
-            *(keys, once(rows.files), rows.lines, uris, starts, stops),
-            zip(*columns, strict=True) if columns else repeat((), len(rows)),
-            *(splits, groups, (None,), ("",), (None,)),
-            *(_frames(rows, binding, found.column("sequence")), staged, clusters),
+
+def _decided(
+    block: str, found: CoordinateCounts, by_convention: bool
+) -> tuple[Units, Finding | None]:
+    """Returns the units of a block, and what should be known about them."""
+    objects, (total, fractions) = _OBJECTS[block], (found.total, found.fractions)
+    are_fractions = 2 * fractions >= total
+    choice = f"--{block} units=normalized for fractions of the image, or units=pixel for pixels"
+    if total and by_convention and not are_fractions:
+        raise UsageError(
+            f"--{block}: expected coordinates from 0 to 1 in {_CONVENTION}*, and "
+            f"{total - fractions:,} of {total:,} {objects} have larger ones. Set {choice}."
         )
-    )
-    if not binding.has_annotations:
-        return refs
-    return RefBatch.of(
-        _with_annotations(
-            ref,
-            row,
-            binding.resolved,
-            binding.columns,
-            partial(_resolve_mask, table=row.file, binding=binding),
+    if total and are_fractions and not by_convention:
+        raise UsageError(
+            f"--{block}: the coordinates of {fractions:,} of {total:,} {objects} are from 0 to 1, "
+            f"and their units are not stated. Set {choice}."
         )
-        for ref, row in zip(refs, rows, strict=True)
-    )
-
-
-def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
-    """Returns a reference that marks the sequence of a row as broken.
-
-    The reference replaces the frame in its shard, where all rows of the sequence are rejected.
-    Returns the reference; None if the row has no readable sequence key.
-    """
-    identity = broken_identity(row, binding)
-    if identity is None:
-        return None
-    reject = reject_row(row, binding, error)
-    return ImageRef(
-        key=reject.key,
-        file=row.file,
-        line=row.line,
-        uri=reject.uri,
-        start=None,
-        stop=None,
-        values=(),
-        split=identity.split,
-        group=identity.group,
-        frame=(identity.sequence, "", error.reason.value, error.detail),
-        cluster=identity.cluster,
-    )
-
-
-def _resolve_mask(path: str, table: str, binding: Binding) -> str:
-    uri = resolve_path(path, table, binding.image_root)
-    binding.check_image(uri)
-    return uri
-
-
-def _frames(
-    rows: RowBatch, binding: Binding, sequences: Sequence[str]
-) -> Iterable[tuple[str, str, str, str] | None]:
-    if binding.resolved.schema.sequence is None:
-        return (None,)
-    return [_frame(row, binding, key) for row, key in zip(rows, sequences, strict=True)]
-
-
-def _frame(row: Row, binding: Binding, sequence: str) -> tuple[str, str, str, str]:
-    """Returns the fields of `FrameLocation` as a tuple, which is cheaper to shuffle."""
-    settings = binding.resolved.schema.sequence
-    column = binding.table_column(settings.order if settings else "")
-    value = single_cell(row, column)
-    if isinstance(value, float) and math.isfinite(value):
-        return sequence, repr(value), "", ""
-    return sequence, text_cell(row, column, numbers=True).strip(), "", ""
+    units: Units = NORMALIZED if by_convention else PIXEL
+    unlike = total - fractions if by_convention else fractions
+    hint = f"set {choice}; or a column box_units for each row"
+    is_warning = True
+    if unlike:
+        which = f"the coordinates of {unlike:,} of {total:,} {objects}"
+        text = f"{which} are {'larger than 1' if by_convention else 'from 0 to 1'}"
+        text += f", and are read as {'fractions of the image' if by_convention else 'pixels'}"
+    elif total and by_convention:
+        text, hint, is_warning = f"{_CONVENTION}* are read as fractions of the image", "", False
+    elif found.may_be_percent:
+        where = ", in larger images" if found.large else ""
+        text = f"the coordinates of all {total:,} {objects} are up to 100{where}; they are read as "
+        text += "pixels, not as percentages"
+        hint = f"set --{block} units=pixel if they are; or divide them by 100 for units=normalized"
+        is_warning = found.large > 0
+    else:
+        return units, None
+    severity: Severity = "warning" if is_warning else "note"
+    figures = {"objects": total, "unlike": unlike}
+    kind = "units_of_coordinates"
+    return units, Finding(kind=kind, severity=severity, text=text, hint=hint, figures=figures)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import DeclaredClasses
-from recordmill.transforms.functional.rows.labels import (
+from recordmill.transforms.functional.rows.feature_values import (
     _sorted_class_names,
     class_id,
     is_class_name,
