@@ -1,12 +1,13 @@
-"""Generates the command-line reference and the types of keywords from the declared options.
+"""Generates the reference of options and reasons, and the types of keywords, from declarations.
 
-python docs/options.py            writes both files
+python docs/options.py            writes the files
 python docs/options.py --check    fails if a file is out of date
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -20,14 +21,19 @@ from recordmill.pipelines.parser import COMMANDS, add_log_flags
 from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.features import Schema
 from recordmill.schemas.option import Affects, DeclaredOption, options_of, read_path
-from recordmill.schemas.rejects import RejectBudget
+from recordmill.schemas.rejects import Reason, RejectBudget
 from recordmill.transforms.storage.stores.options import WebOptions
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
+REJECTS = ROOT / "docs" / "reference" / "rejects.md"
 TYPES = ROOT / "schemas" / "convert_options.pyi"
 
 _BEGIN, _END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
+
+_REASONS_BEGIN, _REASONS_END = "<!-- reasons: begin -->\n", "<!-- reasons: end -->\n"
+
+_FLAG = re.compile(r"(--\w+( \w+=\w+%?)?)")
 
 _ALSO_ACCEPTED = {
     ByteSize: "int | str",
@@ -40,7 +46,7 @@ _ALSO_ACCEPTED = {
 
 def files() -> dict[Path, str]:
     """Returns the content of each generated file."""
-    return {PAGE: page(), TYPES: types()}
+    return {PAGE: page(), TYPES: types(), REJECTS: rejects()}
 
 
 _OWN_PARAMETERS = ("schema", "output", "name")
@@ -152,11 +158,24 @@ def page() -> str:
     return "\n".join([*parts, _END]) + rest.partition(_END)[2]
 
 
+def rejects() -> str:
+    """Returns the page on rejects, with the table of reasons."""
+    before, rest = REJECTS.read_text("utf-8").split(_REASONS_BEGIN)
+    _, after = rest.split(_REASONS_END)
+    rows = ((f"`{each.value}`", _FLAG.sub(r"`\1`", each.meaning), each.remedy) for each in Reason)
+    table = _table(("Reason", "Meaning", "Remedy"), rows)
+    return f"{before}{_REASONS_BEGIN}{table}{_REASONS_END}{after}"
+
+
 def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return f"## {title[0].upper()}{title[1:]}\n\n{_table(heads, rows)}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for row in rows:
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
-    return "\n".join([f"## {title[0].upper()}{title[1:]}", "", *lines, ""])
+    return "\n".join([*lines, ""])
 
 
 def _row(declared: DeclaredOption) -> tuple[str, ...]:

@@ -55,13 +55,14 @@ class Reason(str, Enum):
 
     READ_ERROR = (
         "read_error",
-        "The file cannot be read.",
+        "The image, folder or object cannot be read: permissions, a network or disk "
+        "error, or too many bytes.",
         "Check permissions, disk and network.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
     MISSING_FILE = (
         "missing_file",
-        "There is no file with this path.",
+        "No file or object has the path of the image.",
         "Check the path and --image_root.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
@@ -79,18 +80,18 @@ class Reason(str, Enum):
     )
     UNSUPPORTED_FORMAT = (
         "unsupported_format",
-        "The image format cannot be read or stored.",
+        "The image format cannot be decoded, or is not allowed here.",
         "Convert the file to JPEG or PNG.",
         _Trait.NO_PIXELS,
     )
     UNSUPPORTED_FEATURE = (
         "unsupported_feature",
-        "The image uses an unsupported feature of its format.",
+        "The image uses a feature of its format that readers ignore or show differently.",
         "Convert the file to a plain JPEG or PNG.",
     )
     TRUNCATED = (
         "truncated",
-        "The file ends before the end of the image.",
+        "The file ends before the image does.",
         "Replace the file with an intact copy.",
     )
     CORRUPT = (
@@ -100,13 +101,14 @@ class Reason(str, Enum):
     )
     TOO_MANY_PIXELS = (
         "too_many_pixels",
-        "More pixels than max_pixels allows, or than fit into memory.",
+        "More pixels than max_pixels allows or than fit into memory, or outlines that "
+        "would take minutes to draw.",
         "Scale the image down, or raise max_pixels with --image.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
     INVALID_DIMENSIONS = (
         "invalid_dimensions",
-        "The size of the image is not valid, or not that of its annotation.",
+        "A side is too small, or a mask or a stated size differs from that of the image.",
         "Replace the image, its mask, or the stated size.",
     )
     ANIMATED = (
@@ -121,19 +123,19 @@ class Reason(str, Enum):
     )
     TIMEOUT = (
         "timeout",
-        "Decoding took longer than the time limit.",
+        "Decoding took longer than --image_timeout.",
         "Raise --image_timeout.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
     DECODER_CRASH = (
         "decoder_crash",
-        "The decoder crashed, in a separate process.",
+        "The decoder, a process of its own, crashed or ran out of memory.",
         "Convert the file to a plain JPEG or PNG.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
     LOST_ROWS = (
         "lost_rows",
-        "The file is damaged or truncated here; the following rows are lost.",
+        "The file is damaged here, and an unknown number of rows is lost.",
         "Replace the table with an intact copy.",
         _Trait.NO_PIXELS | _Trait.OVER_BUDGET,
     )
@@ -155,12 +157,12 @@ class Reason(str, Enum):
     )
     UNKNOWN_LABEL = (
         "unknown_label",
-        "The label is not a known class.",
+        "The class name is not in --classes.",
         "Fix the label, or add it to --classes.",
     )
     UNKNOWN_SPLIT = (
         "unknown_split",
-        "The split of the row is not one of the requested splits.",
+        "The split is not in --splits.",
         "Fix the value, or add the split to --splits; with =0, only its own rows are in it.",
     )
     DUPLICATE_KEY = (
@@ -170,31 +172,31 @@ class Reason(str, Enum):
     )
     BAD_BOX = (
         "bad_box",
-        "A bounding box is not valid, or is outside the image.",
+        "A box without extent, inverted, not a number, or outside of the image.",
         "Fix the box, or leave such boxes out with --boxes invalid=drop.",
     )
     UNMATCHED_JOIN = (
         "unmatched_join",
-        "The row has no matching row in the joined table.",
+        "No row of --labels has the value of --join_on.",
         "Add a row to --labels, or check --join_on.",
     )
     # Fingerprints do not cover the targets of symbolic links.
     OUTSIDE_ROOT = (
         "outside_root",
-        "The path leads outside the image root.",
+        "The path leads outside of --image_root.",
         "Put the file there, or pass --allow_outside_root.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
     # The base version has another record with the key.
     CHANGED_RECORD = (
         "changed_record",
-        "The row differs from the record with its key in the base version.",
+        "With --append, --base has a different record with this key; no budget allows it.",
         "Fix the row, or choose --on_conflict update or keep.",
         _Trait.OVER_BUDGET,
     )
     REMOVED_KEY = (
         "removed_key",
-        "The record with this key was removed from an earlier version.",
+        "With --base, the record with this key was removed from that version or an earlier one.",
         "Remove the row, or pass --max_rejects removed_key=100%.",
     )
     DUPLICATE_ORDER = (
@@ -204,12 +206,12 @@ class Reason(str, Enum):
     )
     CONTEXT_DIFFERS = (
         "context_differs",
-        "A context value differs between the rows of a sequence.",
+        "Rows of a sequence differ in a context feature, or in what decides their split.",
         "Give all rows of the sequence the same value.",
     )
     SEQUENCE_BROKEN = (
         "sequence_broken",
-        "A frame was rejected, and a sequence is rejected as a whole.",
+        "Another row of the same sequence is rejected, or the sequence exceeds 2 GiB.",
         "Fix the other rows of the sequence.",
     )
 

@@ -17,17 +17,17 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection, TaggedO
 
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.sums import Summed
-from recordmill.transforms.functional.rows.analysis import Analyzer, unassigned_rows
+from recordmill.transforms.functional.rows.analysis import Analyzer, check_strata, unassigned_rows
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES, split_position
-from recordmill.transforms.functional.rows.strata import Strata, distributes_groups
-from recordmill.transforms.functional.rows.stratification import (
+from recordmill.transforms.functional.rows.strata import (
     GROUP_BITS,
     Group,
     LabelSet,
+    Strata,
     allocate_groups,
     allocate_rows,
-    check_strata,
+    distributes_groups,
     group_bits,
 )
 from recordmill.transforms.select_ranks import End, Hashes, SelectRanks

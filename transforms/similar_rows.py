@@ -1,53 +1,186 @@
 """Compares images of rows before they are written: keeps similar ones together, or drops them.
 
-Both take one more pass over all images.
+Both take one more pass over all images. A row is known by 64 bits of a hash: of its key, or when
+rows are kept together, of its group or key, so that similar images connect whole groups. Two rows
+with equal hashes, of which 10^8 rows have a pair in 3,700 tables, count as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.pvalue import AsDict, AsSingleton, PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef
+from recordmill.schemas.plan import Plan, ResolvedSchema
+from recordmill.schemas.records import Cluster, ImageRef, ImageShape, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.duplicates import AssignedRow, Deduplicated, KeepOne
 from recordmill.transforms.elements import AssignedRows, displayed
 from recordmill.transforms.functional.near_duplicates import (
+    MAX_GROUPED,
     Bucket,
     Groups,
+    Ids,
     groups_of_bucket,
     merge_groups,
+    pack,
+    split_by_bucket,
 )
-from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.records.image_columns import describe
+from recordmill.transforms.functional.rows.analysis import Analyzer, rows_with_identity
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RowBatch
-from recordmill.transforms.functional.rows.clusters import (
-    Clusters,
-    check_groups,
-    clusters_of,
-    fixed_splits,
-    hashes_by_bucket,
-    images_of_rows,
-    images_plan,
-    separate_similar,
-    splits_of_groups,
-    with_clusters,
-)
+from recordmill.transforms.functional.rows.placement import POSITION_BYTES, order_of
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.write_shards import check_of
+from recordmill.transforms.write_shards import ImageCheck
 
 # Images per element, which are spread over workers.
 _CHUNK_ROWS = 64
 
 _SIMILAR = "similar"
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Rows that are kept in one split, because their images are similar."""
+
+    groups: Groups  # the clusters, by the ids of groups or keys
+    # The split of each cluster in which that of a row is fixed, by its root; the first by name if
+    # there are several.
+    splits: Mapping[int, str] = field(default_factory=dict)
+
+
+def _ids_of(orders: Iterable[bytes]) -> Ids:
+    """Returns the ids of rows by their orders, (rows,)."""
+    first = b"".join(order[:POSITION_BYTES] for order in orders)
+    ids: Ids = np.frombuffer(first, ">u8").astype(np.uint64)
+    return ids
+
+
+def images_plan(schema: Schema) -> Plan:
+    """Returns a plan of records with nothing but their image."""
+    features = {"image": {"kind": "bytes", "from": "image:bytes"}}
+    document = {"name": "images", "features": features, "image": schema.image.model_dump()}
+    return Plan(ResolvedSchema(Schema.model_validate(document)), {}, 0)
+
+
+def images_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[OrderedRefs]:
+    """Yields references to the images of rows, with the orders of the rows' groups or keys."""
+    seed = analyzer.config.seed
+    identities = (found for _, found in rows_with_identity(rows, analyzer.binding))
+    # The schema of `images_plan` has one feature, the image, which is read later.
+    yield from _chunks(
+        (order_of(found.entity, seed), found._replace(values=(None,), frame=None))
+        for found in identities
+        if found and found.uri
+    )
+
+
+def hashes_by_bucket(
+    orders: Sequence[bytes], shapes: Sequence[ImageShape | None], rows: int
+) -> Iterator[tuple[Bucket, bytes]]:
+    """Yields (bucket, images) of the images that have a perceptual hash.
+
+    `orders` is the order of each row. `shapes` is its image; None if it is rejected.
+    """
+    hashes = describe(list(shapes)).column("phash")
+    ids = _ids_of(orders)[hashes.is_valid().to_numpy(zero_copy_only=False)]
+    yield from split_by_bucket(pack(ids, hashes.drop_null().to_pylist()), rows)
+
+
+def check_groups(groups: Groups, mode: str) -> Groups:
+    """Returns groups that are complete.
+
+    `mode` is the value of `--near_duplicates`. Raises UsageError if there are too many similar
+    images.
+    """
+    if groups.overflow:
+        raise UsageError(
+            f"--near_duplicates {mode}: expected at most {MAX_GROUPED:,} rows with similar images, "
+            "got more. Drop identical images with --deduplicate content in a first version, or "
+            "choose --near_duplicates report."
+        )
+    return groups
+
+
+def fixed_splits(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[str, bytes]]:
+    """Yields (split, orders of rows that stay in it): as a column or the base version says."""
+    find = base_shard_lookup(analyzer.base)
+    found = dict[str, list[bytes]]()
+    for _, identity in rows_with_identity(rows, analyzer.binding):
+        if identity is None:
+            continue
+        split = identity.split or (find(identity.record_key) or ("",))[0]
+        if split:
+            order = order_of(identity.entity, analyzer.config.seed)
+            found.setdefault(split, []).append(order[:POSITION_BYTES])
+    for split, orders in found.items():
+        yield split, b"".join(orders)
+
+
+def splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tuple[bytes, str]]:
+    """Yields (root, split) of each group with a row in a split.
+
+    `fixed` is the split, and the first 8 bytes of the orders of rows in it.
+    """
+    split, orders = fixed
+    _, roots = groups.roots_of(np.frombuffer(orders, ">u8").astype(np.uint64))
+    for root in np.unique(roots).tolist():
+        yield _as_key(root), split
+
+
+def clusters_of(groups: Groups, splits: Mapping[bytes, str]) -> Clusters:
+    """Returns the clusters of rows."""
+    return Clusters(groups, {int.from_bytes(root, "big"): split for root, split in splits.items()})
+
+
+def with_clusters(rows: RowBatch, clusters: Clusters, analyzer: Analyzer) -> RowBatch:
+    """Returns rows with their clusters, in the same order."""
+    if not len(clusters.groups.members):
+        return rows
+    find, found = base_shard_lookup(analyzer.base), list[Row]()
+    known = list(rows_with_identity(rows, analyzer.binding))
+    seed = analyzer.config.seed
+    orders = [order_of(found.entity if found else "", seed) for _, found in known]
+    member, of_members = clusters.groups.roots_of(_ids_of(orders))
+    # Only members have a root; both are in the order of the rows.
+    roots = iter(of_members.tolist())
+    for (row, identity), is_member in zip(known, member.tolist(), strict=True):
+        if is_member:
+            root = next(roots)
+            # Rows of the base version stay where they are, whatever the split of their cluster.
+            in_base = identity is not None and find(identity.record_key) is not None
+            split = "" if in_base else clusters.splits.get(root, "")
+            row = row._replace(cluster=Cluster(f"similar images {root:016x}", split))
+        found.append(row)
+    return RowBatch.of(found)
+
+
+def separate_similar(
+    assigned: AssignedRows, groups: Groups
+) -> Iterator[AssignedRows | TaggedOutput]:
+    """Yields the rows without a similar image, and (root, row) of each of the others, tagged."""
+    shard, refs = assigned
+    member, of_members = groups.roots_of(_ids_of(refs.column("order")))
+    roots = iter(of_members.tolist())
+    for row, is_member in zip(refs, member.tolist(), strict=True):
+        if is_member:
+            yield TaggedOutput(_SIMILAR, (_as_key(next(roots)), (shard, row)))
+    if not member.all():
+        yield shard, refs.take(np.flatnonzero(~member).tolist())
+
+
+def _as_key(root: int) -> bytes:
+    return root.to_bytes(POSITION_BYTES, "big")  # bytes, because coders of integers are signed
 
 
 @dataclass(eq=False)
@@ -104,7 +237,7 @@ class _HashImages(beam.DoFn):
         self._pools = self._shared.acquire(Pools)
 
     def process(self, rows: OrderedRefs, count: int, plan: Plan) -> Iterator[tuple[Bucket, bytes]]:
-        check, decode, guard = check_of(self._config), self._config.decode, self._guard
+        check, decode, guard = ImageCheck(self._config), self._config.decode, self._guard
         built = build_all(rows.refs, plan, decode, self._pools, guard=guard, check=check)
         shapes = [None if isinstance(one, Reject) else one.shape for one in built]
         yield from hashes_by_bucket(rows.column("order"), shapes, count)
@@ -129,7 +262,7 @@ class FindClusters(beam.PTransform):
         groups = (
             rows
             | "ImagesOfRows"
-            >> beam.FlatMap(_images_of_rows, analyzer).with_output_types(OrderedRefs)
+            >> beam.FlatMap(images_of_rows, analyzer).with_output_types(OrderedRefs)
             | "FindSimilarRows" >> FindSimilarRows(analyzer.config, plan)
         )
         # Groups without a fixed split are distributed by the split method.
@@ -137,7 +270,7 @@ class FindClusters(beam.PTransform):
         if analyzer.config.split_column or analyzer.base:
             fixed = (
                 rows
-                | "FixedSplits" >> beam.FlatMap(_fixed_splits, analyzer)  # (split, orders of rows)
+                | "FixedSplits" >> beam.FlatMap(fixed_splits, analyzer)  # (split, orders of rows)
                 | "SplitsOfClusters"
                 >> beam.FlatMap(splits_of_groups, AsSingleton(groups)).with_output_types(
                     tuple[bytes, str]
@@ -145,14 +278,6 @@ class FindClusters(beam.PTransform):
                 | "FirstSplit" >> beam.CombinePerKey(min)  # (root, split)
             )
         return groups | "Clusters" >> beam.Map(clusters_of, AsDict(fixed))
-
-
-def _images_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[OrderedRefs]:
-    return _chunks(images_of_rows(rows, analyzer))
-
-
-def _fixed_splits(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[str, bytes]]:
-    return fixed_splits(rows, analyzer, base_shard_lookup(analyzer.base))
 
 
 @dataclass(eq=False)
@@ -168,15 +293,8 @@ class KeepTogether(beam.PTransform):
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[RowBatch]:
         """Adds the lookup; each worker holds the clusters, 16 bytes per row with a similar one."""
-        lookup = beam.Map(_with_clusters, AsSingleton(self.clusters), self.analyzer)
+        lookup = beam.Map(with_clusters, AsSingleton(self.clusters), self.analyzer)
         return rows | "Lookup" >> lookup.with_output_types(RowBatch)
-
-
-def _with_clusters(rows: RowBatch, clusters: Clusters, analyzer: Analyzer) -> RowBatch:
-    if not len(clusters.groups.members):
-        return rows
-    found = with_clusters(rows, clusters, analyzer, base_shard_lookup(analyzer.base))
-    return RowBatch.of(list(found))
 
 
 @dataclass(eq=False)
@@ -205,7 +323,7 @@ class DropSimilar(beam.PTransform):
             | "ImagesOfRows" >> beam.FlatMapTuple(_chunks_of_shard).with_output_types(OrderedRefs)
             | "FindSimilarRows" >> FindSimilarRows(self.config, self.plan)
         )
-        separating = beam.FlatMap(_separate_similar, AsSingleton(groups))
+        separating = beam.FlatMap(separate_similar, AsSingleton(groups))
         # Each output has a type, which chooses the coder of the shuffle after it.
         separating = separating.with_output_types(AssignedRows, similar=tuple[bytes, AssignedRow])
         found = rows | "SeparateSimilar" >> separating.with_outputs(_SIMILAR, main="others")
@@ -216,18 +334,3 @@ class DropSimilar(beam.PTransform):
 
 def _chunks_of_shard(_: tuple[str, int], refs: OrderedRefs) -> Iterator[OrderedRefs]:
     return _chunks(refs)
-
-
-def _separate_similar(
-    assigned: AssignedRows, groups: Groups
-) -> Iterator[AssignedRows | TaggedOutput]:
-    """Yields the rows without a similar image, and (root, row) of each of the others, tagged."""
-    shard, refs = assigned
-    others = list[tuple[bytes, ImageRef]]()
-    for root, row in separate_similar(refs, groups):
-        if root is None:
-            others.append(row)
-        else:
-            yield TaggedOutput(_SIMILAR, (root, (shard, row)))
-    if others:
-        yield shard, OrderedRefs.of(others)

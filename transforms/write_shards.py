@@ -24,7 +24,6 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.features import Schema
-from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
@@ -179,10 +178,9 @@ def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> 
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """The check of images before they are stored; it can be pickled."""
+    """The checks of images before they are stored that options ask for; it can be pickled."""
 
-    decodes: bool  # whether TensorFlow has to decode an image
-    rejected: tuple[IssueName, ...]
+    config: ConvertConfig
 
     def __call__(self, image: StoredImage, mask: bytes | None, schema: Schema) -> None:
         """Checks an image.
@@ -190,18 +188,10 @@ class ImageCheck:
         `mask` is its encoded mask; None if there is none. `schema`: states how images and masks are
         encoded. Raises RecordError if it has to be rejected.
         """
-        if self.rejected:
-            check_quality(image_shape(image), self.rejected)
-        if self.decodes:
+        if self.config.reject_quality:
+            check_quality(image_shape(image), self.config.reject_quality)
+        if self.config.verify == "decode":
             check_decodes(image, mask, schema)
-
-
-def check_of(config: ConvertConfig) -> ImageCheck | None:
-    """Returns the check of images before they are stored, if an option asks for one."""
-    decodes = config.verify == "decode"
-    if not (decodes or config.reject_quality):
-        return None
-    return ImageCheck(decodes, tuple(config.reject_quality))
 
 
 class _WriteShard(TaskDoFn):
@@ -219,7 +209,7 @@ class _WriteShard(TaskDoFn):
     ) -> None:
         super().__init__()
         self._common = (sink, checkpoints, config, base)
-        self._check = check_of(config)
+        self._check = ImageCheck(config)
         self._task: ShardTask | None = None
 
     def process(

@@ -27,7 +27,7 @@ from recordmill.transforms.find_splits import (
     _whole_weights,
     allocate,
 )
-from recordmill.transforms.functional.rows import stratification
+from recordmill.transforms.functional.rows import analysis
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
@@ -183,7 +183,7 @@ def test_weights_become_whole_numbers(weights: dict[str, str], expected: list[in
 
 
 def test_too_many_combinations_of_labels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stratification, "MAX_STRATA", 1)
+    monkeypatch.setattr(analysis, "MAX_STRATA", 1)
     asked = analyzer(config(split_method="stratified"))
     with pytest.raises(UsageError, match="at most 1 different combinations of labels, got 2"):
         allocate({"[]": 1, '[[0, "a"]]': 1}, {}, asked)
@@ -197,7 +197,7 @@ def test_too_many_combinations_of_labels_are_an_error(monkeypatch: pytest.Monkey
 def test_too_many_classes_are_an_error_before_the_rows_are_counted(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, str], columns: dict[str, str] | None
 ) -> None:
-    monkeypatch.setattr(stratification, "MAX_STRATA", 2)
+    monkeypatch.setattr(analysis, "MAX_STRATA", 2)
     rows = [
         Row({"image": str(n), "label": f"class {n}", "group": "a", "split": "train"}, "t", n)
         for n in range(3)

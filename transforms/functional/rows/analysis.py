@@ -41,7 +41,6 @@ from recordmill.transforms.functional.rows.placement import (
     splits_of,
     stays_in_base,
 )
-from recordmill.transforms.functional.rows.stratification import check_strata
 from recordmill.transforms.functional.values.typed import (
     distinct,
     is_missing,
@@ -65,6 +64,20 @@ UNASSIGNED = ""
 
 # Limit for the columns of tables without a schema; rows of JSON can all have their own.
 MAX_COLUMNS = 100_000
+
+
+# Limit for the strata, whose counts one worker holds, and whose bounds all do.
+MAX_STRATA = 2**18
+
+
+def check_strata(number: int) -> None:
+    """Raises UsageError for more label sets than can be counted."""
+    if number > MAX_STRATA:
+        raise UsageError(
+            f"--split_method stratified: expected at most {MAX_STRATA:,} different combinations of "
+            f"labels, got {number:,} or more. Choose --split_method exact, or a schema in which "
+            "only labels with many rows are classes."
+        )
 
 
 @dataclass(frozen=True)

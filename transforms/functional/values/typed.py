@@ -340,7 +340,7 @@ def distinct(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def by_value(function: Callable[[Any], _T], values: Sequence[Any]) -> list[_T]:
-    """Returns what a function makes of values, which it is called with once each if it can be."""
+    """Returns the results of a function of values, which is called once for equal ones."""
     unlike = distinct(values)
     if len(unlike) == len(values):
         return [function(value) for value in values]

@@ -20,7 +20,7 @@ from recordmill.transforms.shards.shard_task import _build_records
 from recordmill.transforms.storage.local_files import UNRESTRICTED
 from recordmill.transforms.verification.verifier_process import VerifierProcess, check_decodes
 from recordmill.transforms.verification.verify_shard import decode_error
-from recordmill.transforms.write_shards import check_of
+from recordmill.transforms.write_shards import ImageCheck
 from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
 from tests.images import jpeg, png, png_chunk, png_header
 
@@ -48,7 +48,7 @@ def built(folder: Path, settings: ConvertConfig) -> list[Any]:
     for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
         (folder / name).write_bytes(data)
     refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
-    common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED, check_of(settings))
+    common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED, ImageCheck(settings))
     return list(_build_records(refs, *common))
 
 

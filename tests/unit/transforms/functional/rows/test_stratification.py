@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.functional.rows.stratification import (
+from recordmill.transforms.functional.rows.strata import (
     MAX_GROUP_LABELS,
     MAX_GROUPS,
     Group,

@@ -10,14 +10,17 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import ResolvedSchema, SplitRanges
 from recordmill.schemas.records import NO_CLUSTER, Cluster, ImageRef, ImageShape, Row
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms import similar_rows
 from recordmill.transforms.functional.near_duplicates import (
     Groups,
     _decode,
     groups_of_bucket,
 )
 from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.batches import OrderedRefs, RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.clusters import (
+from recordmill.transforms.functional.rows.placement import order_of
+from recordmill.transforms.similar_rows import (
     Clusters,
     _ids_of,
     check_groups,
@@ -30,7 +33,6 @@ from recordmill.transforms.functional.rows.clusters import (
     splits_of_groups,
     with_clusters,
 )
-from recordmill.transforms.functional.rows.placement import BaseShard, order_of
 
 SCHEMA = preset("image_classification")
 
@@ -53,9 +55,8 @@ def row(image: str, **values: str) -> Row:
     return Row({"image": image, "label": "cat", **values}, "/d/t.csv", 2, is_text=True)
 
 
-def nothing(key: str) -> BaseShard | None:
-    """Stands for the lookup without a base version."""
-    return None
+def batch(*rows: Row) -> RowBatch:
+    return RowBatch.of(rows)
 
 
 def id_of(entity: str, seed: int = 0) -> int:
@@ -91,8 +92,8 @@ def test_compared_records_have_nothing_but_their_image() -> None:
 
 
 def test_images_are_compared_by_the_order_of_their_key() -> None:
-    found = list(images_of_rows([row("a.jpg"), row(""), row("b.jpg")], analyzer(seed=7)))
-    assert found == [
+    (found,) = images_of_rows(batch(row("a.jpg"), row(""), row("b.jpg")), analyzer(seed=7))
+    assert list(found) == [
         (
             order_of(key, 7),
             ImageRef(key, "/d/t.csv", 2, f"/d/{key}", None, None, values=(None,)),
@@ -102,9 +103,9 @@ def test_images_are_compared_by_the_order_of_their_key() -> None:
 
 
 def test_images_are_compared_by_the_order_of_their_group() -> None:
-    rows = [row("a.jpg", owner="Zoë"), row("b.jpg", owner="Bo")]
-    found = [order for order, _ in images_of_rows(rows, analyzer(group_column="owner"))]
-    assert found == [order_of("Zoë", 0), order_of("Bo", 0)]
+    rows = batch(row("a.jpg", owner="Zoë"), row("b.jpg", owner="Bo"))
+    (found,) = images_of_rows(rows, analyzer(group_column="owner"))
+    assert [order for order, _ in found] == [order_of("Zoë", 0), order_of("Bo", 0)]
 
 
 def shape(pixels: np.ndarray) -> ImageShape:
@@ -135,10 +136,10 @@ def test_too_many_similar_images_are_an_error() -> None:
 
 
 def test_rows_in_no_fixed_split_have_none() -> None:
-    assert list(fixed_splits([row("a.jpg"), row("b.jpg")], analyzer(), nothing)) == []
+    assert list(fixed_splits(batch(row("a.jpg"), row("b.jpg")), analyzer())) == []
 
 
-def test_a_column_takes_precedence_over_the_base_version() -> None:
+def test_a_column_takes_precedence_over_the_base_version(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         row("a.jpg", part="test"),
         row("b.jpg", part=""),
@@ -148,7 +149,8 @@ def test_a_column_takes_precedence_over_the_base_version() -> None:
     ]
     in_base = {"a.jpg": ("train", 0), "b.jpg": ("train", 3)}
     options = {"split_column": "part", "splits": "train=1,test=1"}
-    found = dict(fixed_splits(rows, analyzer(**options), in_base.get))
+    monkeypatch.setattr(similar_rows, "base_shard_lookup", lambda _: in_base.get)
+    found = dict(fixed_splits(batch(*rows), analyzer(**options)))
     orders = {key: order_of(f"{key}.jpg", 0)[:8] for key in "abd"}
     assert found == {"test": orders["a"] + orders["d"], "train": orders["b"]}
 
@@ -174,7 +176,7 @@ def test_rows_with_similar_images_have_one_cluster() -> None:
     rows = [row("a.jpg"), row("x.jpg"), row(""), row("b.jpg"), row("c.jpg"), row("d.jpg")]
     found = groups(("a.jpg", "b.jpg"), ("c.jpg", "d.jpg"))
     one, other = root_of("a.jpg", "b.jpg"), root_of("c.jpg", "d.jpg")
-    clustered = list(with_clusters(rows, Clusters(found, {other: "test"}), analyzer(), nothing))
+    clustered = list(with_clusters(batch(*rows), Clusters(found, {other: "test"}), analyzer()))
     assert [found._replace(cluster=NO_CLUSTER) for found in clustered] == rows
     assert [found.cluster for found in clustered] == [
         Cluster(f"similar images {one:016x}", ""),
@@ -189,16 +191,19 @@ def test_rows_with_similar_images_have_one_cluster() -> None:
 def test_rows_of_one_group_have_one_cluster() -> None:
     rows = [row("a.jpg", owner="Zoë"), row("b.jpg", owner="Zoë"), row("c.jpg", owner="Bo")]
     clusters = Clusters(groups(("Zoë", "Bo")))
-    found = list(with_clusters(rows, clusters, analyzer(group_column="owner"), nothing))
+    found = list(with_clusters(batch(*rows), clusters, analyzer(group_column="owner")))
     name = f"similar images {root_of('Zoë', 'Bo'):016x}"
     assert [one.cluster for one in found] == [Cluster(name, "")] * 3
 
 
-def test_rows_of_the_base_version_do_not_follow_their_cluster() -> None:
+def test_rows_of_the_base_version_do_not_follow_their_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     root = root_of("a.jpg", "b.jpg")
     clusters = Clusters(groups(("a.jpg", "b.jpg")), {root: "test"})
     in_base = {"a.jpg": ("train", 0)}
-    found = list(with_clusters([row("a.jpg"), row("b.jpg")], clusters, analyzer(), in_base.get))
+    monkeypatch.setattr(similar_rows, "base_shard_lookup", lambda _: in_base.get)
+    found = list(with_clusters(batch(row("a.jpg"), row("b.jpg")), clusters, analyzer()))
     assert [one.cluster.split for one in found] == ["", "test"]
     assert {one.cluster.name for one in found} == {f"similar images {root:016x}"}
 
@@ -208,7 +213,11 @@ def test_rows_are_separated_by_their_group() -> None:
         (order_of(key, 0), ImageRef(key, "t.csv", 2, key, None, None, (None,))) for key in "axbc"
     ]
     a, x, b, c = refs
-    found = list(separate_similar(refs, groups(("a", "b"), ("c", "d"))))
+    shard = ("train", 0)
+    assigned = (shard, OrderedRefs.of(refs))
+    *found, others = separate_similar(assigned, groups(("a", "b"), ("c", "d")))
     of_a, of_c = (root_of(*keys).to_bytes(8, "big") for keys in ("ab", "cd"))
-    assert found == [(of_a, a), (None, x), (of_a, b), (of_c, c)]
-    assert list(separate_similar(refs, Groups())) == [(None, ref) for ref in refs]
+    expected = [(of_a, (shard, a)), (of_a, (shard, b)), (of_c, (shard, c))]
+    assert [(one.tag, one.value) for one in found] == [("similar", each) for each in expected]
+    assert others == (shard, [x])
+    assert list(separate_similar(assigned, Groups())) == [assigned]
