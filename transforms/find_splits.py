@@ -53,7 +53,7 @@ class FindSplits(beam.PTransform):
         hashing = beam.FlatMap(_hashes_of_rows, self.analyzer).with_output_types(Hashes)
         found = rows | "StrataOfRows" >> hashing.with_outputs(_BASE, main="new")
         in_base = found[_BASE] | "CountInBase" >> beam.combiners.Count.PerElement()
-        choose = partial(allocate, analyzer=self.analyzer)
+        choose = partial(_allocate, analyzer=self.analyzer)
         ends = found.new | "SelectRanks" >> SelectRanks(choose, AsDict(in_base))
         return ends | "Ranges" >> beam.Map(_ranges_of, self.analyzer)
 
@@ -76,7 +76,7 @@ def _hashes_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[Hashes | Tag
     yield {stratum: bytes(hashes) for stratum, hashes in found.items()}
 
 
-def allocate(
+def _allocate(
     counts: Mapping[str, int], in_base: Mapping[tuple[str, str], int], analyzer: Analyzer
 ) -> dict[str, list[int]]:
     """Returns the ranks at which the splits of each stratum end.

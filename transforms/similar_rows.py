@@ -66,18 +66,18 @@ def _ids_of(orders: Iterable[bytes]) -> Ids:
     return ids
 
 
-def images_plan(schema: Schema) -> Plan:
+def _images_plan(schema: Schema) -> Plan:
     """Returns a plan of records with nothing but their image."""
     features = {"image": {"kind": "bytes", "from": "image:bytes"}}
     document = {"name": "images", "features": features, "image": schema.image.model_dump()}
     return Plan(ResolvedSchema(Schema.model_validate(document)), {}, 0)
 
 
-def images_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[OrderedRefs]:
+def _images_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[OrderedRefs]:
     """Yields references to the images of rows, with the orders of the rows' groups or keys."""
     seed = analyzer.config.seed
     identities = (found for _, found in rows_with_identity(rows, analyzer.binding))
-    # The schema of `images_plan` has one feature, the image, which is read later.
+    # The schema of `_images_plan` has one feature, the image, which is read later.
     yield from _chunks(
         (order_of(found.entity, seed), found._replace(values=(None,), frame=None))
         for found in identities
@@ -85,7 +85,7 @@ def images_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[OrderedRefs]:
     )
 
 
-def hashes_by_bucket(
+def _hashes_by_bucket(
     orders: Sequence[bytes], shapes: Sequence[ImageShape | None], rows: int
 ) -> Iterator[tuple[Bucket, bytes]]:
     """Yields (bucket, images) of the images that have a perceptual hash.
@@ -97,7 +97,7 @@ def hashes_by_bucket(
     yield from split_by_bucket(pack(ids, hashes.drop_null().to_pylist()), rows)
 
 
-def check_groups(groups: Groups, mode: str) -> Groups:
+def _check_groups(groups: Groups, mode: str) -> Groups:
     """Returns groups that are complete.
 
     `mode` is the value of `--near_duplicates`. Raises UsageError if there are too many similar
@@ -112,7 +112,7 @@ def check_groups(groups: Groups, mode: str) -> Groups:
     return groups
 
 
-def fixed_splits(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[str, bytes]]:
+def _fixed_splits(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[str, bytes]]:
     """Yields (split, orders of rows that stay in it): as a column or the base version says."""
     find = base_shard_lookup(analyzer.base)
     found = dict[str, list[bytes]]()
@@ -127,7 +127,7 @@ def fixed_splits(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[str, byte
         yield split, b"".join(orders)
 
 
-def splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tuple[bytes, str]]:
+def _splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tuple[bytes, str]]:
     """Yields (root, split) of each group with a row in a split.
 
     `fixed` is the split, and the first 8 bytes of the orders of rows in it.
@@ -138,12 +138,12 @@ def splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tuple
         yield _as_key(root), split
 
 
-def clusters_of(groups: Groups, splits: Mapping[bytes, str]) -> Clusters:
+def _clusters_of(groups: Groups, splits: Mapping[bytes, str]) -> Clusters:
     """Returns the clusters of rows."""
     return Clusters(groups, {int.from_bytes(root, "big"): split for root, split in splits.items()})
 
 
-def with_clusters(rows: RowBatch, clusters: Clusters, analyzer: Analyzer) -> RowBatch:
+def _with_clusters(rows: RowBatch, clusters: Clusters, analyzer: Analyzer) -> RowBatch:
     """Returns rows with their clusters, in the same order."""
     if not len(clusters.groups.members):
         return rows
@@ -165,7 +165,7 @@ def with_clusters(rows: RowBatch, clusters: Clusters, analyzer: Analyzer) -> Row
     return RowBatch.of(found)
 
 
-def separate_similar(
+def _separate_similar(
     assigned: AssignedRows, groups: Groups
 ) -> Iterator[AssignedRows | TaggedOutput]:
     """Yields the rows without a similar image, and (root, row) of each of the others, tagged."""
@@ -223,7 +223,7 @@ class FindSimilarRows(beam.PTransform):
                 _HashImages(self.config), AsSingleton(count), AsSingleton(self.plan)
             ).with_output_types(tuple[Bucket, bytes])
             | "ConnectSimilar" >> ConnectSimilar()
-            | "CheckGroups" >> beam.Map(check_groups, self.config.near_duplicates)
+            | "CheckGroups" >> beam.Map(_check_groups, self.config.near_duplicates)
         )
 
 
@@ -240,7 +240,7 @@ class _HashImages(beam.DoFn):
         check, decode, guard = ImageCheck(self._config), self._config.decode, self._guard
         built = build_all(rows.refs, plan, decode, self._pools, guard=guard, check=check)
         shapes = [None if isinstance(one, Reject) else one.shape for one in built]
-        yield from hashes_by_bucket(rows.column("order"), shapes, count)
+        yield from _hashes_by_bucket(rows.column("order"), shapes, count)
 
 
 def _chunks(rows: Iterable[tuple[bytes, ImageRef]]) -> Iterator[OrderedRefs]:
@@ -258,11 +258,11 @@ class FindClusters(beam.PTransform):
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[Clusters]:
         """Adds the comparison of all images, and the splits that are fixed."""
         analyzer = self.analyzer
-        plan = rows.pipeline | "PlanOfImages" >> beam.Create([images_plan(analyzer.schema)])
+        plan = rows.pipeline | "PlanOfImages" >> beam.Create([_images_plan(analyzer.schema)])
         groups = (
             rows
             | "ImagesOfRows"
-            >> beam.FlatMap(images_of_rows, analyzer).with_output_types(OrderedRefs)
+            >> beam.FlatMap(_images_of_rows, analyzer).with_output_types(OrderedRefs)
             | "FindSimilarRows" >> FindSimilarRows(analyzer.config, plan)
         )
         # Groups without a fixed split are distributed by the split method.
@@ -270,14 +270,14 @@ class FindClusters(beam.PTransform):
         if analyzer.config.split_column or analyzer.base:
             fixed = (
                 rows
-                | "FixedSplits" >> beam.FlatMap(fixed_splits, analyzer)  # (split, orders of rows)
+                | "FixedSplits" >> beam.FlatMap(_fixed_splits, analyzer)  # (split, orders of rows)
                 | "SplitsOfClusters"
-                >> beam.FlatMap(splits_of_groups, AsSingleton(groups)).with_output_types(
+                >> beam.FlatMap(_splits_of_groups, AsSingleton(groups)).with_output_types(
                     tuple[bytes, str]
                 )
                 | "FirstSplit" >> beam.CombinePerKey(min)  # (root, split)
             )
-        return groups | "Clusters" >> beam.Map(clusters_of, AsDict(fixed))
+        return groups | "Clusters" >> beam.Map(_clusters_of, AsDict(fixed))
 
 
 @dataclass(eq=False)
@@ -293,7 +293,7 @@ class KeepTogether(beam.PTransform):
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[RowBatch]:
         """Adds the lookup; each worker holds the clusters, 16 bytes per row with a similar one."""
-        lookup = beam.Map(with_clusters, AsSingleton(self.clusters), self.analyzer)
+        lookup = beam.Map(_with_clusters, AsSingleton(self.clusters), self.analyzer)
         return rows | "Lookup" >> lookup.with_output_types(RowBatch)
 
 
@@ -323,7 +323,7 @@ class DropSimilar(beam.PTransform):
             | "ImagesOfRows" >> beam.FlatMapTuple(_chunks_of_shard).with_output_types(OrderedRefs)
             | "FindSimilarRows" >> FindSimilarRows(self.config, self.plan)
         )
-        separating = beam.FlatMap(separate_similar, AsSingleton(groups))
+        separating = beam.FlatMap(_separate_similar, AsSingleton(groups))
         # Each output has a type, which chooses the coder of the shuffle after it.
         separating = separating.with_output_types(AssignedRows, similar=tuple[bytes, AssignedRow])
         found = rows | "SeparateSimilar" >> separating.with_outputs(_SIMILAR, main="others")

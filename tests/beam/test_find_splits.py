@@ -18,6 +18,7 @@ from recordmill.transforms import find_splits
 from recordmill.transforms.analyze_rows import AnalyzeFn, AnalyzeRows
 from recordmill.transforms.find_splits import (
     GroupSizes,
+    _allocate,
     _bounds_of_counts,
     _group_ranges,
     _label_sets,
@@ -25,7 +26,6 @@ from recordmill.transforms.find_splits import (
     _shortened,
     _sizes_of,
     _whole_weights,
-    allocate,
 )
 from recordmill.transforms.functional.rows import analysis
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
@@ -159,7 +159,7 @@ def test_without_rows_there_are_no_splits() -> None:
 
 def test_rows_of_the_base_version_count_towards_the_shares() -> None:
     asked = analyzer(config(splits={"a": "0.5", "b": "0.5"}, split_method="exact"))
-    assert allocate({"": 10}, {("", "a"): 8, ("", "gone"): 5}, asked) == {"": [1, 10]}
+    assert _allocate({"": 10}, {("", "a"): 8, ("", "gone"): 5}, asked) == {"": [1, 10]}
 
 
 def test_a_split_without_a_row_has_an_empty_range() -> None:
@@ -186,7 +186,7 @@ def test_too_many_combinations_of_labels_are_an_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(analysis, "MAX_STRATA", 1)
     asked = analyzer(config(split_method="stratified"))
     with pytest.raises(UsageError, match="at most 1 different combinations of labels, got 2"):
-        allocate({"[]": 1, '[[0, "a"]]': 1}, {}, asked)
+        _allocate({"[]": 1, '[[0, "a"]]': 1}, {}, asked)
 
 
 @pytest.mark.parametrize(

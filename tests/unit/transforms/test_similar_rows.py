@@ -22,16 +22,16 @@ from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import order_of
 from recordmill.transforms.similar_rows import (
     Clusters,
+    _check_groups,
+    _clusters_of,
+    _fixed_splits,
+    _hashes_by_bucket,
     _ids_of,
-    check_groups,
-    clusters_of,
-    fixed_splits,
-    hashes_by_bucket,
-    images_of_rows,
-    images_plan,
-    separate_similar,
-    splits_of_groups,
-    with_clusters,
+    _images_of_rows,
+    _images_plan,
+    _separate_similar,
+    _splits_of_groups,
+    _with_clusters,
 )
 
 SCHEMA = preset("image_classification")
@@ -85,14 +85,14 @@ def test_compared_records_have_nothing_but_their_image() -> None:
     schema = SCHEMA.model_copy(
         update={"image": SCHEMA.image.model_copy(update={"max_side": 256, "column": "photo"})}
     )
-    plan = images_plan(schema)
+    plan = _images_plan(schema)
     assert list(plan.resolved.schema.features) == ["image"]
     assert plan.resolved.schema.image == schema.image
     assert plan.resolved.classes == {}
 
 
 def test_images_are_compared_by_the_order_of_their_key() -> None:
-    (found,) = images_of_rows(batch(row("a.jpg"), row(""), row("b.jpg")), analyzer(seed=7))
+    (found,) = _images_of_rows(batch(row("a.jpg"), row(""), row("b.jpg")), analyzer(seed=7))
     assert list(found) == [
         (
             order_of(key, 7),
@@ -104,7 +104,7 @@ def test_images_are_compared_by_the_order_of_their_key() -> None:
 
 def test_images_are_compared_by_the_order_of_their_group() -> None:
     rows = batch(row("a.jpg", owner="Zoë"), row("b.jpg", owner="Bo"))
-    (found,) = images_of_rows(rows, analyzer(group_column="owner"))
+    (found,) = _images_of_rows(rows, analyzer(group_column="owner"))
     assert [order for order, _ in found] == [order_of("Zoë", 0), order_of("Bo", 0)]
 
 
@@ -116,7 +116,7 @@ def test_only_images_with_a_hash_are_in_buckets() -> None:
     noise = np.random.default_rng(3).integers(0, 256, (64, 64))
     shapes = [shape(noise), None, shape(np.full((64, 64), 9)), shape(noise // 2)]
     orders = [order_of(key, 0) for key in "abcd"]
-    ((bucket, data),) = hashes_by_bucket(orders, shapes, rows=4)
+    ((bucket, data),) = _hashes_by_bucket(orders, shapes, rows=4)
     expected = [id_of("a"), id_of("d")]
     assert _decode(data)["id"].tolist() == expected
     merged = groups_of_bucket(bucket, [data])
@@ -125,18 +125,18 @@ def test_only_images_with_a_hash_are_in_buckets() -> None:
 
 
 def test_no_image_has_a_hash() -> None:
-    assert list(hashes_by_bucket([order_of("a", 0)], [None], rows=1)) == []
+    assert list(_hashes_by_bucket([order_of("a", 0)], [None], rows=1)) == []
 
 
 def test_too_many_similar_images_are_an_error() -> None:
     complete = groups(("a", "b"))
-    assert check_groups(complete, "drop") is complete
+    assert _check_groups(complete, "drop") is complete
     with pytest.raises(UsageError, match=r"^--near_duplicates drop: .* at most 16,777,216 rows"):
-        check_groups(Groups(overflow=True), "drop")
+        _check_groups(Groups(overflow=True), "drop")
 
 
 def test_rows_in_no_fixed_split_have_none() -> None:
-    assert list(fixed_splits(batch(row("a.jpg"), row("b.jpg")), analyzer())) == []
+    assert list(_fixed_splits(batch(row("a.jpg"), row("b.jpg")), analyzer())) == []
 
 
 def test_a_column_takes_precedence_over_the_base_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_column_takes_precedence_over_the_base_version(monkeypatch: pytest.Mon
     in_base = {"a.jpg": ("train", 0), "b.jpg": ("train", 3)}
     options = {"split_column": "part", "splits": "train=1,test=1"}
     monkeypatch.setattr(similar_rows, "base_shard_lookup", lambda _: in_base.get)
-    found = dict(fixed_splits(batch(*rows), analyzer(**options)))
+    found = dict(_fixed_splits(batch(*rows), analyzer(**options)))
     orders = {key: order_of(f"{key}.jpg", 0)[:8] for key in "abd"}
     assert found == {"test": orders["a"] + orders["d"], "train": orders["b"]}
 
@@ -159,24 +159,24 @@ def test_a_group_has_the_splits_of_its_rows() -> None:
     found = groups(("a", "b"), ("c", "d", "e"))
     orders = b"".join(order_of(key, 0)[:8] for key in ("x", "d", "e", "a"))
     expected = sorted([root_of("a", "b"), root_of("c", "d", "e")])
-    assert list(splits_of_groups(("test", orders), found)) == [
+    assert list(_splits_of_groups(("test", orders), found)) == [
         (root.to_bytes(8, "big"), "test") for root in expected
     ]
-    assert list(splits_of_groups(("test", order_of("x", 0)[:8]), found)) == []
+    assert list(_splits_of_groups(("test", order_of("x", 0)[:8]), found)) == []
 
 
 def test_the_splits_of_clusters_are_found_by_their_roots() -> None:
     found = groups(("a", "b"))
     largest = 2**64 - 1
     splits = {largest.to_bytes(8, "big"): "test", (1).to_bytes(8, "big"): "train"}
-    assert clusters_of(found, splits) == Clusters(found, {largest: "test", 1: "train"})
+    assert _clusters_of(found, splits) == Clusters(found, {largest: "test", 1: "train"})
 
 
 def test_rows_with_similar_images_have_one_cluster() -> None:
     rows = [row("a.jpg"), row("x.jpg"), row(""), row("b.jpg"), row("c.jpg"), row("d.jpg")]
     found = groups(("a.jpg", "b.jpg"), ("c.jpg", "d.jpg"))
     one, other = root_of("a.jpg", "b.jpg"), root_of("c.jpg", "d.jpg")
-    clustered = list(with_clusters(batch(*rows), Clusters(found, {other: "test"}), analyzer()))
+    clustered = list(_with_clusters(batch(*rows), Clusters(found, {other: "test"}), analyzer()))
     assert [found._replace(cluster=NO_CLUSTER) for found in clustered] == rows
     assert [found.cluster for found in clustered] == [
         Cluster(f"similar images {one:016x}", ""),
@@ -191,7 +191,7 @@ def test_rows_with_similar_images_have_one_cluster() -> None:
 def test_rows_of_one_group_have_one_cluster() -> None:
     rows = [row("a.jpg", owner="Zoë"), row("b.jpg", owner="Zoë"), row("c.jpg", owner="Bo")]
     clusters = Clusters(groups(("Zoë", "Bo")))
-    found = list(with_clusters(batch(*rows), clusters, analyzer(group_column="owner")))
+    found = list(_with_clusters(batch(*rows), clusters, analyzer(group_column="owner")))
     name = f"similar images {root_of('Zoë', 'Bo'):016x}"
     assert [one.cluster for one in found] == [Cluster(name, "")] * 3
 
@@ -203,7 +203,7 @@ def test_rows_of_the_base_version_do_not_follow_their_cluster(
     clusters = Clusters(groups(("a.jpg", "b.jpg")), {root: "test"})
     in_base = {"a.jpg": ("train", 0)}
     monkeypatch.setattr(similar_rows, "base_shard_lookup", lambda _: in_base.get)
-    found = list(with_clusters(batch(row("a.jpg"), row("b.jpg")), clusters, analyzer()))
+    found = list(_with_clusters(batch(row("a.jpg"), row("b.jpg")), clusters, analyzer()))
     assert [one.cluster.split for one in found] == ["", "test"]
     assert {one.cluster.name for one in found} == {f"similar images {root:016x}"}
 
@@ -215,9 +215,9 @@ def test_rows_are_separated_by_their_group() -> None:
     a, x, b, c = refs
     shard = ("train", 0)
     assigned = (shard, OrderedRefs.of(refs))
-    *found, others = separate_similar(assigned, groups(("a", "b"), ("c", "d")))
+    *found, others = _separate_similar(assigned, groups(("a", "b"), ("c", "d")))
     of_a, of_c = (root_of(*keys).to_bytes(8, "big") for keys in ("ab", "cd"))
     expected = [(of_a, (shard, a)), (of_a, (shard, b)), (of_c, (shard, c))]
     assert [(one.tag, one.value) for one in found] == [("similar", each) for each in expected]
     assert others == (shard, [x])
-    assert list(separate_similar(assigned, Groups())) == [assigned]
+    assert list(_separate_similar(assigned, Groups())) == [assigned]

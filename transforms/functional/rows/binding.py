@@ -84,7 +84,7 @@ class Binding:
             group_column=config.group_column,
             splits=frozenset(config.splits) if config.splits is not None else None,
             key_root=common_folder(paths),
-            table_names=table_names(paths),
+            table_names=_table_names(paths),
             key_prefixes={file.path: file.key_prefix for file in files if file.key_prefix},
         )
 
@@ -116,12 +116,12 @@ def common_folder(files: Sequence[str]) -> str:
     return prefix[: prefix.rfind("/") + 1]
 
 
-def table_names(files: Sequence[str]) -> dict[str, str]:
+def _table_names(files: Sequence[str]) -> dict[str, str]:
     """Returns unique names for tables whose addresses differ only in parts that may be secret.
 
     Keys are published with the dataset, so they must not contain a signature or its digest.
 
-    >>> table_names(["https://host/a.csv?token=b", "https://host/a.csv?token=c", "a.csv"])
+    >>> _table_names(["https://host/a.csv?token=b", "https://host/a.csv?token=c", "a.csv"])
     {'https://host/a.csv?token=c': 'https://host/a.csv;2'}
     """
     seen = Counter[str]()
@@ -300,7 +300,7 @@ def files_of(row: Row, binding: Binding) -> Iterator[str]:
             path = _text_of(row.values.get(column), column, numbers=bool(suffix))
         except RecordError:
             continue
-        yield resolve_path(with_suffix(path, suffix), row.file, binding.image_root)
+        yield resolve_path(_with_suffix(path, suffix), row.file, binding.image_root)
 
 
 def _texts(rows: RowBatch, column: str, numbers: bool = True) -> Sequence[str]:
@@ -362,7 +362,7 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequ
     suffix, root = binding.image_suffix, binding.image_root
     files = zip(paths, rows.files, rows.images, strict=True)
     images = [
-        image or Location(resolve_path(with_suffix(path, suffix), file, root))
+        image or Location(resolve_path(_with_suffix(path, suffix), file, root))
         for path, file, image in files
     ]
     for image in images if binding.guard is not None else ():
@@ -480,10 +480,10 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
     return posixpath.join(root, path)
 
 
-def with_suffix(path: str, suffix: str) -> str:
+def _with_suffix(path: str, suffix: str) -> str:
     """Returns a path with a suffix, which is added if the path does not have it.
 
-    >>> with_suffix("1a2b", ".jpg"), with_suffix("1a2b.JPG", ".jpg")
+    >>> _with_suffix("1a2b", ".jpg"), _with_suffix("1a2b.JPG", ".jpg")
     ('1a2b.jpg', '1a2b.JPG')
     """
     has_suffix = not path or path.lower().endswith(suffix.lower())

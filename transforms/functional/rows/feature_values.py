@@ -148,7 +148,7 @@ def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> Convert
 def _name_converter(column: str, resolved: ResolvedSchema) -> Converter:
     labels = resolved.class_feature_of(column)
     if labels is None or not resolved.classes.get(labels):
-        return label_text
+        return _label_text
     names, ids = resolved.classes[labels], resolved.class_ids[labels]
     offset = resolved.schema.features[labels].label_offset
     return lambda value, is_text: names[class_id(value, is_text, ids, offset)].encode("utf-8")
@@ -208,7 +208,7 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
-def label_text(value: Any, is_text: bool) -> bytes:
+def _label_text(value: Any, is_text: bool) -> bytes:
     """Returns a label without a class name as text, with integers in decimal.
 
     Raises RecordError (wrong_type) if the label is neither text nor an integer.

@@ -66,7 +66,7 @@ def build_plan(
         shards = _with_base(base, {s: len(starts[s]) + 1 for s in splits})
         return Plan(with_classes, shards, analysis.rows, starts, source, ranges, kept)
     bytes_per_row = _bytes_per_row(analysis, image_sizes, resolved)
-    shards = {s: num_shards(rows[s] * bytes_per_row, config, s) for s in splits}
+    shards = {s: _num_shards(rows[s] * bytes_per_row, config, s) for s in splits}
     with_base = _with_base(base, shards)
     return Plan(with_classes, with_base, analysis.rows, {}, source, ranges, kept)
 
@@ -211,7 +211,7 @@ def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
+def _num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
     """Returns the number of shards of a split, as configured or from the shard size.
 
     `split_bytes` is the estimated size of the split in bytes.

@@ -9,7 +9,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.binding import Binding, common_folder, table_names
+from recordmill.transforms.functional.rows.binding import Binding, _table_names, common_folder
 
 
 def test_the_binding_of_options_and_tables():
@@ -88,7 +88,7 @@ def test_tables_that_differ_in_secrets_have_unique_names():
         "https://h/b.csv?sig=1",
         "https://h/a.csv?sig=3",
     ]
-    assert table_names(files) == {
+    assert _table_names(files) == {
         "https://h/a.csv?sig=2": "https://h/a.csv;2",
         "https://h/a.csv?sig=3": "https://h/a.csv;3",
     }

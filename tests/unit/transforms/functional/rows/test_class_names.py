@@ -10,10 +10,10 @@ from recordmill.schemas.plan import ClassIds
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.feature_values import (
+    _label_text,
     _sorted_class_names,
     class_id,
     is_class_name,
-    label_text,
     merged_class_names,
 )
 
@@ -97,7 +97,7 @@ def test_class_id(value, is_text, ids, expected):
     ids=repr,
 )
 def test_label_text(value, is_text, expected):
-    assert outcome(label_text, value, is_text) == expected
+    assert outcome(_label_text, value, is_text) == expected
 
 
 @pytest.mark.parametrize(

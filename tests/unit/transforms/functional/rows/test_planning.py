@@ -18,9 +18,9 @@ from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.analysis import Analysis
 from recordmill.transforms.functional.rows.planning import (
+    _num_shards,
     build_plan,
     check_shard_counts,
-    num_shards,
 )
 from tests.unit.transforms.functional.rows.analyzed import analyze, analyzer, text_rows
 
@@ -121,7 +121,7 @@ def test_every_column_becomes_a_feature():
 )
 def test_number_of_shards(size, requested, split, expected):
     config = analyzer(CLASSIFICATION, num_shards=requested).config
-    assert num_shards(size, config, split) == expected
+    assert _num_shards(size, config, split) == expected
 
 
 def test_the_number_of_shards_depends_on_the_mean_size_of_readable_images():
