@@ -25,10 +25,9 @@ EDITS = {
     ),
     "schemas/config.py": (
         (
-            "    max_rejects: Annotated[\n",
-            "    reject_aspect: Annotated[\n"
-            '        float | None, Option("checks", SHARD, "MAX", "reject longer images")\n'
-            "    ] = None\n",
+            "    max_rejects: Budget = _checks(\n",
+            "    reject_aspect: float | None = "
+            '_checks(None, SHARD, "MAX", "reject images longer than this")\n',
         ),
     ),
     "transforms/write_shards.py": (
@@ -40,7 +39,7 @@ EDITS = {
             "        if self.config.reject_quality:\n",
             "        longest = self.config.reject_aspect\n"
             "        if longest and image.width > longest * image.height:\n"
-            '            raise RecordError(Reason.WRONG_ASPECT, f"expected at most {longest} to 1")\n',
+            '            raise RecordError(Reason.WRONG_ASPECT, f"expected {longest} to 1")\n',
         ),
     ),
 }
@@ -81,7 +80,7 @@ def test_a_reason_and_its_option_need_no_other_file(tmp_path: Path) -> None:
         return ended.stdout + ended.stderr
 
     printed = convert("--reject_aspect", "2", expected=4)
-    assert "wrong_aspect: expected at most 2.0 to 1. Crop it." in printed
+    assert "wrong_aspect: expected 2.0 to 1. Crop it." in printed
     convert("--reject_aspect", "2", "--max_rejects", "wrong_aspect=1")
     (dataset,) = (tmp_path / "out" / "red").iterdir()
     manifest = json.loads((dataset / "manifest.json").read_text("utf-8"))
