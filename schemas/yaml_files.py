@@ -126,7 +126,7 @@ def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
 _SHOWN = 200
 _KEY = "[key]"  # pydantic's location of an invalid key
 
-Location = Sequence[int | str]
+_Location = Sequence[int | str]
 
 # Maximum nodes of a document with all aliases expanded.
 MAX_NODES = 100_000
@@ -199,7 +199,7 @@ def _mark(node: yaml.Node, details: ErrorDetails) -> yaml.Mark:
     return (key if is_key else node).start_mark
 
 
-def _location(details: ErrorDetails) -> Location:
+def _location(details: ErrorDetails) -> _Location:
     """Returns the keys that lead to a problem."""
     error = details.get("ctx", {}).get("error")
     return (*details["loc"], *(error.location if isinstance(error, SchemaError) else ()))
@@ -237,7 +237,7 @@ def shortened(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _keys_at(model: type[BaseModel], location: Location) -> list[str]:
+def _keys_at(model: type[BaseModel], location: _Location) -> list[str]:
     """Returns the valid keys at a location in the document."""
     for part in location:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}

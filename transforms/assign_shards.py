@@ -21,7 +21,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
-    Outcome,
+    CheckedRows,
     ShardId,
     displayed,
     rejected,
@@ -56,7 +56,7 @@ class Assignment(NamedTuple):
 
 @dataclass(eq=False)
 class RejectDuplicateKeys(beam.PTransform):
-    """Keeps the first row of each key: PCollection[RefBatch] → Outcome(RefBatch).
+    """Keeps the first row of each key: PCollection[RefBatch] → CheckedRows(RefBatch).
 
     A sequence whose frames would be in several splits is rejected as a whole.
     """
@@ -68,13 +68,13 @@ class RejectDuplicateKeys(beam.PTransform):
         """Returns the settings that engines show."""
         return displayed(self.config, "split_column", "group_column", "deduplicate")
 
-    def expand(self, refs: PCollection[RefBatch]) -> Outcome:
+    def expand(self, refs: PCollection[RefBatch]) -> CheckedRows:
         """Adds a shuffle of references by key if rows with one key can be in different shards.
 
         Otherwise, writing a shard detects its duplicate keys without a shuffle.
         """
         if not keys_may_span_shards(self.config):
-            return Outcome(refs, refs.pipeline | "NoDuplicateKeys" >> beam.Create([]))
+            return CheckedRows(refs, refs.pipeline | "NoDuplicateKeys" >> beam.Create([]))
         found = (
             refs
             | "KeyOfRef" >> beam.FlatMap(_with_keys).with_output_types(tuple[str, ImageRef])
@@ -84,7 +84,7 @@ class RejectDuplicateKeys(beam.PTransform):
             .with_output_types(RefBatch)
             .with_outputs(REJECTS, main="refs")
         )
-        return Outcome(found.refs, found[REJECTS])
+        return CheckedRows(found.refs, found[REJECTS])
 
 
 def keys_may_span_shards(config: ConvertConfig) -> bool:

@@ -144,7 +144,7 @@ coders.registry.register_coder(Row, RowCoder)
 REJECTS = "rejects"
 
 
-class Outcome(NamedTuple):
+class CheckedRows(NamedTuple):
     """The outputs of a transform of rows."""
 
     good: PCollection[Any]

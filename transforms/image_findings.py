@@ -19,9 +19,9 @@ from recordmill.schemas.statistics import ImageFindings, NearDuplicates
 from recordmill.transforms.functional.duplicates import label_text
 from recordmill.transforms.functional.near_duplicates import (
     Bucket,
+    GroupMember,
     Groups,
     Ids,
-    Member,
     pack,
     split_by_bucket,
     statistics_of_group,
@@ -155,7 +155,7 @@ def _members(
 
 def _findings_of_group(group: tuple[int, Iterable[_PlainMember]]) -> Iterator[ImageFindings]:
     """Yields the statistics of a group, unless all of its images are identical."""
-    near = statistics_of_group(Member(*member) for member in group[1])
+    near = statistics_of_group(GroupMember(*member) for member in group[1])
     if near.groups:
         yield ImageFindings(near)
 

@@ -21,7 +21,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
-from recordmill.transforms.elements import REJECTS, Outcome, rejected
+from recordmill.transforms.elements import REJECTS, CheckedRows, rejected
 from recordmill.transforms.functional.rows.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -378,18 +378,18 @@ class _ReadDict(beam.DoFn):
 
 @dataclass(eq=False)
 class BindRows(beam.PTransform):
-    """Binds rows to the schema: PCollection[RowBatch] → Outcome(RefBatch)."""
+    """Binds rows to the schema: PCollection[RowBatch] → CheckedRows(RefBatch)."""
 
     binding: Binding
     plan: PCollection[Plan]  # the resolved schema, with its kinds and class names
 
-    def expand(self, rows: PCollection[RowBatch]) -> Outcome:
+    def expand(self, rows: PCollection[RowBatch]) -> CheckedRows:
         """Adds the binding."""
         binding = beam.ParDo(_Bind(self.binding), AsSingleton(self.plan))
         typed = binding.with_output_types(RefBatch)
         bound = rows | "Bind" >> typed.with_outputs(REJECTS, main="refs")
         refs: PCollection[RefBatch] = bound.refs
-        return Outcome(refs, bound[REJECTS])
+        return CheckedRows(refs, bound[REJECTS])
 
 
 class _Bind(beam.DoFn):

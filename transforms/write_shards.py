@@ -33,7 +33,7 @@ from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
-    Outcome,
+    CheckedRows,
     ShardId,
     displayed,
     rejected,
@@ -98,7 +98,7 @@ class _EncodeRefs(beam.DoFn):
 
 
 class WriteShards(beam.io.WriteToTFRecord):
-    """Writes assigned rows to shards: PCollection[AssignedRows] → Outcome((WrittenShard, Plan)).
+    """Writes assigned rows: PCollection[AssignedRows] → CheckedRows((WrittenShard, Plan)).
 
     The plan is in every element, because engines do not fuse a step that has side inputs with the
     one before it. The step that verifies shards needs none, and so runs where they are written.
@@ -132,7 +132,7 @@ class WriteShards(beam.io.WriteToTFRecord):
         """Returns the settings that engines show."""
         return displayed(self._config, "name", "version", "compression", "decode", "verify")
 
-    def expand(self, rows: PCollection[AssignedRows]) -> Outcome:
+    def expand(self, rows: PCollection[AssignedRows]) -> CheckedRows:
         """Adds a shuffle of references, and the writing of all shards, including empty ones."""
         settings = self._plan | "InitializeWrite" >> beam.Map(
             _initialize, self._checkpoints, self._config
@@ -148,7 +148,7 @@ class WriteShards(beam.io.WriteToTFRecord):
                 REJECTS, main="shards"
             )
         )
-        return Outcome(written.shards, written[REJECTS])
+        return CheckedRows(written.shards, written[REJECTS])
 
 
 def _planned_shards(plan: Plan) -> Iterator[ShardId]:
@@ -241,12 +241,12 @@ ShardForecast: TypeAlias = tuple[ShardCounts, int, Sequence[ImageRef]]
 
 @dataclass(eq=False)
 class ForecastShards(beam.PTransform):
-    """Forecasts each shard for a dry run: PCollection[AssignedRows] → Outcome(ShardForecast)."""
+    """Forecasts shards for a dry run: PCollection[AssignedRows] → CheckedRows(ShardForecast)."""
 
     plan: PCollection[Plan]
     sample: int  # the number of references to keep, over all shards, for building examples
 
-    def expand(self, rows: PCollection[AssignedRows]) -> Outcome:
+    def expand(self, rows: PCollection[AssignedRows]) -> CheckedRows:
         """Adds the same grouping by shard as `WriteShards`, which brings duplicate keys together.
 
         Returns one forecast per shard that has rows, and the rejects of duplicate keys.
@@ -259,7 +259,7 @@ class ForecastShards(beam.PTransform):
                 REJECTS, main="shards"
             )
         )
-        return Outcome(found.shards, found[REJECTS])
+        return CheckedRows(found.shards, found[REJECTS])
 
 
 def _forecast(

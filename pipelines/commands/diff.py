@@ -12,7 +12,7 @@ from recordmill.pipelines.console.terminal import Terminal, say_json
 from recordmill.pipelines.dataset.diff import Difference, diff, key_of, shard_of, value_differences
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.transforms.functional.compare import Pair, RecordLocation
+from recordmill.transforms.functional.compare import ComparedPair, ComparedRecord
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import published_versions
 
@@ -180,7 +180,7 @@ def _where(example: dict[str, Any]) -> str:
     return f"{example['left']['key']} ({' → '.join(dict.fromkeys(splits))})"
 
 
-def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
+def _pair(difference: Difference, pair: ComparedPair) -> dict[str, Any]:
     values = value_differences(difference, pair).items()
     return {
         "left": _record_entry(difference.left, pair.left),
@@ -191,7 +191,7 @@ def _pair(difference: Difference, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _record_entry(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
+def _record_entry(dataset: Dataset, location: ComparedRecord) -> dict[str, Any]:
     split, shard = shard_of(dataset, location)
     key = key_of(dataset, location)
     return {"key": key, "split": split, "file": shard.file, "index": location.row}

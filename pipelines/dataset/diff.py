@@ -24,9 +24,9 @@ from recordmill.schemas.example_pb2 import FeatureList
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.compare import (
+    ComparedPair,
+    ComparedRecord,
     Comparison,
-    Pair,
-    RecordLocation,
     compare,
     digest_rows,
     message_features,
@@ -92,7 +92,7 @@ def diff(left: str, right: str, shown: int = 5) -> Difference:
     return Difference(one, other, names, comparison, tuple(_notes(one.manifest, other.manifest)))
 
 
-def value_differences(difference: Difference, pair: Pair) -> dict[str, tuple[Any, Any]]:
+def value_differences(difference: Difference, pair: ComparedPair) -> dict[str, tuple[Any, Any]]:
     """Returns the different values of two records with the same key.
 
     Returns a dict of feature name to (left, right): lists of values, or None on a side that lacks
@@ -127,7 +127,7 @@ class _Spill:
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
 
-def shard_of(dataset: Dataset, location: RecordLocation) -> tuple[str, ShardEntry]:
+def shard_of(dataset: Dataset, location: ComparedRecord) -> tuple[str, ShardEntry]:
     """Returns the split and the shard of a record.
 
     `location` is the location of the record; its split is an index.
@@ -136,14 +136,14 @@ def shard_of(dataset: Dataset, location: RecordLocation) -> tuple[str, ShardEntr
     return name, dataset.shard(name, location.shard)
 
 
-def key_of(dataset: Dataset, location: RecordLocation) -> str:
+def key_of(dataset: Dataset, location: ComparedRecord) -> str:
     """Returns the key of a record."""
     _, shard = shard_of(dataset, location)
     key: str = dataset.index(shard, ["key"])["key"][location.row].as_py()
     return key
 
 
-def _features(dataset: Dataset, location: RecordLocation) -> dict[str, Any]:
+def _features(dataset: Dataset, location: ComparedRecord) -> dict[str, Any]:
     """Returns the features of a record, as protobuf messages."""
     return message_features(dataset.record(shard_of(dataset, location)[1], location.row))
 
@@ -173,7 +173,7 @@ def _read(dataset: Dataset, names: Sequence[str], shared: set[str], spill: _Spil
 
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
         (split, number), shard = item
-        first = RecordLocation(numbers[split], number, 0)
+        first = ComparedRecord(numbers[split], number, 0)
         is_shared = _checksum(shard) in shared
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
@@ -189,7 +189,7 @@ def _read(dataset: Dataset, names: Sequence[str], shared: set[str], spill: _Spil
 
 
 def _rows(
-    dataset: Dataset, first: RecordLocation, shard: ShardEntry, names: Sequence[str], features: int
+    dataset: Dataset, first: ComparedRecord, shard: ShardEntry, names: Sequence[str], features: int
 ) -> Iterator[np.ndarray]:
     """Yields the rows of a shard in batches; without value digests if `names` is empty."""
     index = dataset.index(shard, ["key"])

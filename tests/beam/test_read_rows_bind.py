@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.records import ImageRef, Row
-from recordmill.transforms.elements import Outcome
+from recordmill.transforms.elements import CheckedRows
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.read_rows import BindRows
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, plan
@@ -27,7 +27,7 @@ def row(line: int, **values: Any) -> Row:
     return Row({**given, **values}, TABLE, line, is_text=True)
 
 
-def bound(p: beam.Pipeline, rows: list[Row]) -> Outcome:
+def bound(p: beam.Pipeline, rows: list[Row]) -> CheckedRows:
     resolved_plan = p | "Plan" >> beam.Create([plan(len(rows), train=1, test=1)])
     binding = Binding.of(SETTINGS, SETTINGS.dataset_schema)
     return p | "Rows" >> beam.Create([rows]) | BindRows(binding, resolved_plan)

@@ -21,7 +21,7 @@ from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.statistics import ImageTally
-from recordmill.transforms.elements import Outcome, ShardId
+from recordmill.transforms.elements import CheckedRows, ShardId
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import shard_task
 from recordmill.transforms.shards.checkpoints import Checkpoints
@@ -49,7 +49,9 @@ def assigned(tmp_path: Path) -> list[Assigned]:
     return sorted(elements, key=lambda element: element[1][1].key, reverse=True)
 
 
-def written(p: beam.Pipeline, assigned: list[Assigned], output: Path, **options: Any) -> Outcome:
+def written(
+    p: beam.Pipeline, assigned: list[Assigned], output: Path, **options: Any
+) -> CheckedRows:
     resolved_plan = p | "Plan" >> beam.Create([plan(len(assigned), **SHARDS)])
     checkpoints = Checkpoints(f"{output}.checkpoints", str(output), "birds")
     writer = WriteShards(config(output, **options), checkpoints, resolved_plan)

@@ -22,7 +22,7 @@ _KEY_BYTES, _VALUE_BYTES = 16, 8
 _ABSENT = bytes(_VALUE_BYTES)
 
 
-class RecordLocation(NamedTuple):
+class ComparedRecord(NamedTuple):
     """The location of a record in a dataset."""
 
     split: int
@@ -30,11 +30,11 @@ class RecordLocation(NamedTuple):
     row: int
 
 
-class Pair(NamedTuple):
+class ComparedPair(NamedTuple):
     """A key that both datasets have."""
 
-    left: RecordLocation
-    right: RecordLocation
+    left: ComparedRecord
+    right: ComparedRecord
     features: tuple[int, ...] = ()
 
 
@@ -53,13 +53,13 @@ class Comparison(Summed):
     # The number of keys that only the left dataset has, by split.
     only_left: Counter[int] = field(default_factory=Counter)
     only_right: Counter[int] = field(default_factory=Counter)
-    different_examples: list[Pair] = field(default_factory=list)
+    different_examples: list[ComparedPair] = field(default_factory=list)
     # The first records that moved to another split.
-    moved_examples: list[Pair] = field(default_factory=list)
+    moved_examples: list[ComparedPair] = field(default_factory=list)
     # The first records only in the left dataset.
-    left_examples: list[RecordLocation] = field(default_factory=list)
+    left_examples: list[ComparedRecord] = field(default_factory=list)
     # The first records only in the right dataset.
-    right_examples: list[RecordLocation] = field(default_factory=list)
+    right_examples: list[ComparedRecord] = field(default_factory=list)
 
     def first(self, shown: int) -> Comparison:
         """Returns the result with the first examples of each kind only."""
@@ -81,7 +81,7 @@ def row_dtype(features: int) -> np.dtype:
 
 
 def digest_rows(
-    first: RecordLocation, keys: Sequence[str], values: bytes | None, features: int
+    first: ComparedRecord, keys: Sequence[str], values: bytes | None, features: int
 ) -> np.ndarray:
     """Returns the rows to compare for consecutive records of a shard.
 
@@ -162,15 +162,15 @@ def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def _first_pairs(
     left: np.ndarray, right: np.ndarray, differing: np.ndarray, chosen: np.ndarray, shown: int
-) -> list[Pair]:
+) -> list[ComparedPair]:
     numbers = np.flatnonzero(chosen)
     locations = zip(
         _locations(left[numbers]), _locations(right[numbers]), numbers.tolist(), strict=True
     )
     first = nsmallest(shown, locations)
-    return [Pair(a, b, tuple(np.flatnonzero(differing[n]).tolist())) for a, b, n in first]
+    return [ComparedPair(a, b, tuple(np.flatnonzero(differing[n]).tolist())) for a, b, n in first]
 
 
-def _locations(rows: np.ndarray) -> list[RecordLocation]:
+def _locations(rows: np.ndarray) -> list[ComparedRecord]:
     columns = (rows[name].tolist() for name in ("split", "shard", "row"))
-    return [RecordLocation(*location) for location in zip(*columns, strict=True)]
+    return [ComparedRecord(*location) for location in zip(*columns, strict=True)]

@@ -298,7 +298,7 @@ def merge_groups(parts: Iterable[Groups]) -> Groups:
     return replace(merged, full=full)
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """A record of a group of similar images."""
 
     split: str
@@ -309,12 +309,12 @@ class Member(NamedTuple):
     record: int
 
 
-def statistics_of_group(members: Iterable[Member]) -> NearDuplicates:
+def statistics_of_group(members: Iterable[GroupMember]) -> NearDuplicates:
     """Returns the statistics of one group; empty if all of its images are identical."""
     counts: Counter[tuple[str, str]] = Counter()
     # {(split, label): {sha256: the smallest member with the image}}, of bounded size: a group may
     # have millions of members.
-    firsts: dict[tuple[str, str], dict[str, Member]] = {}
+    firsts: dict[tuple[str, str], dict[str, GroupMember]] = {}
     for member in members:
         at = member.split, member.label
         counts[at] += 1

@@ -33,7 +33,7 @@ _SECONDS = 2.0
 # Interval of reports to an object store, where each is a billed request.
 _STORE_SECONDS = 10.0
 
-Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified"]
+_Count = Literal["read", "analyzed", "assigned", "written", "rejected", "verified"]
 
 
 @dataclass
@@ -70,7 +70,7 @@ class ProgressOptions(PipelineOptions):
         parser.add_argument("--progress_folder", default="", help=argparse.SUPPRESS)
 
 
-def advance(what: Count, number: int = 1) -> None:
+def advance(what: _Count, number: int = 1) -> None:
     """Increments a counter of this process and of Beam, and reports all of them if a report is due.
 
     `what` is the name of the counter; Beam's is called `rows_…`.

@@ -75,7 +75,7 @@ _LINE = 19
 _INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241, 243, 244)
 
 
-class Box(NamedTuple):
+class DrawnBox(NamedTuple):
     """A box as fractions of the image's width and height, and its class.
 
     Its color follows from the number of its class, so that it is the same in all images.
@@ -127,7 +127,7 @@ def box_label_of(schema: Schema) -> str | None:
 
 def _read_boxes(
     features: Features, size: tuple[int, int], class_names: Sequence[str] = ()
-) -> list[Box]:
+) -> list[DrawnBox]:
     """Returns the boxes of a record with finite coordinates, as fractions of the image.
 
     `size`: width and height of its image, for boxes in pixels. `class_names`: names of the class
@@ -142,7 +142,7 @@ def _read_boxes(
     names = _box_names(features, class_names)
     numbers = _box_ids(features) or [zlib.crc32(name.encode()) for name in names]
     return [
-        Box(
+        DrawnBox(
             *(x0 / width, y0 / height, x1 / width, y1 / height),
             name=names[i] if i < len(names) else "",
             number=numbers[i] if i < len(numbers) else 0,
@@ -162,7 +162,7 @@ def _box_ids(features: Features) -> list[int]:
     return [i for i in features.get(BOX_LABEL_KEY, []) if isinstance(i, int)]
 
 
-def _draw_boxes(image: Image.Image, boxes: Sequence[Box]) -> Image.Image:
+def _draw_boxes(image: Image.Image, boxes: Sequence[DrawnBox]) -> Image.Image:
     """Returns an image with boxes and their names drawn on it, one color per class."""
     if not boxes:
         return image

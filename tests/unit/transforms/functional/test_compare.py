@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.functional.compare import (
+    ComparedPair,
+    ComparedRecord,
     Comparison,
-    Pair,
-    RecordLocation,
     compare,
     digest_rows,
     row_dtype,
@@ -34,7 +34,7 @@ def spots_of(dataset):
     rows = Counter()
     locations = {}
     for key, (split, _) in dataset.items():
-        locations[key] = RecordLocation(split, 7, rows[split])
+        locations[key] = ComparedRecord(split, 7, rows[split])
         rows[split] += 1
     return locations
 
@@ -61,7 +61,7 @@ def test_comparison_agrees_with_a_direct_one(left, right):
     only_left, only_right = left.keys() - right.keys(), right.keys() - left.keys()
 
     def pairs(keys):
-        found = [Pair(at_left[k], at_right[k], features[k]) for k in keys]
+        found = [ComparedPair(at_left[k], at_right[k], features[k]) for k in keys]
         return sorted(found)[:SHOWN]
 
     assert compare(digested(left), digested(right), SHOWN) == Comparison(
@@ -89,13 +89,13 @@ def test_merged_parts_equal_the_total(left, right):
 
 
 def test_the_rows_of_a_shard():
-    rows = digest_rows(RecordLocation(1, 2, 5), ["a", "b"], bytes(range(32)), 2)
+    rows = digest_rows(ComparedRecord(1, 2, 5), ["a", "b"], bytes(range(32)), 2)
     assert rows["split"].tolist() == [1, 1]
     assert rows["shard"].tolist() == [2, 2]
     assert rows["row"].tolist() == [5, 6]
     assert rows["values"].tobytes() == bytes(range(32))
     assert rows["key"][0].tobytes().hex() == "ca978112ca1bbdcafac231b39a23dc4d"  # of sha256("a")
-    assert digest_rows(RecordLocation(0, 0, 0), ["a"], None, 3)["values"].tolist() == [[0, 0, 0]]
+    assert digest_rows(ComparedRecord(0, 0, 0), ["a"], None, 3)["values"].tolist() == [[0, 0, 0]]
 
 
 def example(**features):

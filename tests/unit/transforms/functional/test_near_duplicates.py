@@ -13,8 +13,8 @@ from recordmill.transforms.functional.near_duplicates import (
     BANDS,
     MAX_DISTANCE,
     Bucket,
+    GroupMember,
     Groups,
-    Member,
     _band_values,
     _connect,
     _decode,
@@ -194,8 +194,8 @@ def test_roots_of_ids():
     assert Groups().roots_of(np.array([1], np.uint64))[0].tolist() == [False]
 
 
-def member(split: str, key: str, sha256: str, label: str = "cat") -> Member:
-    return Member(split, label, key, sha256, 0, 0)
+def member(split: str, key: str, sha256: str, label: str = "cat") -> GroupMember:
+    return GroupMember(split, label, key, sha256, 0, 0)
 
 
 def test_identical_images_are_no_near_duplicates():
