@@ -36,7 +36,15 @@ class VerificationBatch(list[ShardVerification]):
 AssignedRows: TypeAlias = tuple[ShardId, OrderedRefs]
 
 
-class BatchCoder(coders.Coder):
+class _Coder(coders.Coder):
+    """Encodes elements that are never keys of a grouping."""
+
+    def is_deterministic(self) -> bool:
+        """Returns False."""
+        return False
+
+
+class BatchCoder(_Coder):
     """Pickles a batch, where it leaves its process at all."""
 
     def encode(self, value: Any) -> bytes:
@@ -50,10 +58,6 @@ class BatchCoder(coders.Coder):
     def estimate_size(self, value: Any) -> int:
         """Returns a guess, for Beam's metrics: by default, it encodes one element in ten for it."""
         return _ROW_BYTES * len(value)
-
-    def is_deterministic(self) -> bool:
-        """Returns False: batches are never keys of a grouping."""
-        return False
 
 
 _ROW_BYTES = 100
@@ -97,7 +101,7 @@ def encode_columns(first: Sequence[Any], *others: Sequence[Any]) -> bytes:
     return bytes(_VALUES.encode([first, *map(once, others)]))
 
 
-class ImageRefCoder(coders.Coder):
+class ImageRefCoder(_Coder):
     """Encodes a single reference for the shuffles by key and by image."""
 
     def encode(self, value: ImageRef) -> bytes:
@@ -109,12 +113,8 @@ class ImageRefCoder(coders.Coder):
         key, file, *others = _VALUES.decode(encoded)
         return ImageRef(key, sys.intern(file), *others)  # all rows of a table share one string
 
-    def is_deterministic(self) -> bool:
-        """Returns False: references are never keys of a grouping."""
-        return False
 
-
-class RowCoder(coders.Coder):
+class RowCoder(_Coder):
     """Encodes a row for the shuffle of a join, by pickling: values can be of many types."""
 
     def encode(self, value: Row) -> bytes:
@@ -127,10 +127,6 @@ class RowCoder(coders.Coder):
         """Returns the row with the encoded fields."""
         values, file, line, is_text, image, key = pickle.loads(encoded)  # noqa: S301 - our own
         return Row(values, sys.intern(file), line, is_text, image, key=key)
-
-    def is_deterministic(self) -> bool:
-        """Returns False: rows are never keys of a grouping."""
-        return False
 
 
 coders.registry.register_coder(ImageRef, ImageRefCoder)
