@@ -15,12 +15,12 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 235,
+    "product files": 225,
     "lines of code": 33_700,
     "lines of docstrings": 7_750,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
-    "public functions used in no other file": 13,
+    "public functions used in no other file": 14,
     "modules with one importer": 44,
     "names with two meanings": 3,
     "import cycles between folders": 0,
