@@ -13,6 +13,7 @@ from itertools import pairwise
 from recordmill.pipelines.console.logs import only_events, use_log_flags
 from recordmill.pipelines.console.terminal import (
     lost_output,
+    outcome,
     print_error,
     say_json,
     use_events,
@@ -67,8 +68,7 @@ def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
         known = error if isinstance(error, RecordmillError) else RecordmillError(str(error))
         warn(str(known))
         if "--json" in arguments:
-            why = {"state": known.state, "exit_code": known.exit_code, "message": str(known)}
-            say_json(why)
+            say_json(outcome(known))
         return known.exit_code
 
 

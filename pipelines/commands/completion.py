@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import shtab
 
-from recordmill.pipelines.console.terminal import SHOWN, say, say_json
+from recordmill.pipelines.console.terminal import outcome, say, say_json
 from recordmill.pipelines.parser import program
 from recordmill.schemas.yaml_files import preset_names
 
@@ -47,7 +47,7 @@ def run(flags: argparse.Namespace) -> int:
     """Prints the completion script for a shell, and returns the exit code."""
     script = _completion_script(program(), flags.shell)
     if flags.json:
-        say_json({**SHOWN, "script": script})
+        say_json({**outcome(), "script": script})
     else:
         say(script)
     return 0

@@ -6,7 +6,14 @@ import argparse
 from typing import Any
 
 from recordmill.pipelines import api, dry_run
-from recordmill.pipelines.console.terminal import Terminal, print_error, say, say_json, warn
+from recordmill.pipelines.console.terminal import (
+    Terminal,
+    outcome,
+    print_error,
+    say,
+    say_json,
+    warn,
+)
 from recordmill.pipelines.engines.beam_patches import apply
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
@@ -55,8 +62,8 @@ def run(flags: argparse.Namespace) -> int:
 def _skipped(config: ConvertConfig, as_json: bool) -> int:
     text = f"{config.directory}: is already published; left unchanged (--if_exists skip)"
     if as_json:
-        shown = {"state": "skipped", "exit_code": 0, "message": text}
-        say_json({**shown, "directory": config.directory})
+        head = {**outcome(state="skipped"), "message": text}
+        say_json({**head, "directory": config.directory})
     else:
         say(text)
     return 0

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from recordmill.pipelines.commands.versions import outcome
-from recordmill.pipelines.console.terminal import say, say_json, warn
+from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply
 from recordmill.pipelines.engines.runners import waits_for_result
 from recordmill.pipelines.lineage import run as run_with_events
@@ -86,7 +85,7 @@ def _finish(flags: argparse.Namespace, done: forget.Forgotten, purge: forget.Pur
             f"warning: {path}: has {number} hard links outside of this dataset. "
             f"Find them with find DIR -xdev -inum {inode}"
         )
-    ended = outcome(purge.problems if purge else done.problems)
+    ended = outcome(*(purge.problems if purge else done.problems))
     if flags.json:
         state = {} if ended["exit_code"] else {"state": PUBLISHED if done.removed else "skipped"}
         say_json({**ended, **state, **_document(done, purge)})

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.pipelines.commands.diff import json_value
-from recordmill.pipelines.console.terminal import SHOWN, Terminal, say_json
+from recordmill.pipelines.console.terminal import Terminal, outcome, say_json
 from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.pipelines.record_files import FoundRecord, RecordSource
@@ -86,7 +86,7 @@ def _document(
 ) -> dict[str, Any]:
     manifest = source.dataset.manifest if source.dataset else None
     document: dict[str, Any] = {
-        **SHOWN,
+        **outcome(),
         "directory": source.dataset.directory if source.dataset else None,
         "splits": {n: s.records for n, s in manifest.ordered_splits.items()} if manifest else None,
         "files": len(source.files),

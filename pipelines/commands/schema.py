@@ -10,7 +10,7 @@ import argparse
 import os
 from typing import Any
 
-from recordmill.pipelines.console.terminal import SHOWN, Terminal, say, say_json
+from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json
 from recordmill.pipelines.infer_schema import infer_schema
 from recordmill.pipelines.options import load_schema
 from recordmill.schemas import layout
@@ -150,12 +150,12 @@ def run(flags: argparse.Namespace) -> int:
     """Prints a schema or that of a dataset, or infers one; returns the exit code."""
     if flags.infer is not None:
         text = infer_schema(flags.infer, flags.image_root, flags.input_format, flags.columns)
-        say(text, end="") if not flags.json else say_json({**SHOWN, "yaml": text})
+        say(text, end="") if not flags.json else say_json({**outcome(), "yaml": text})
         return 0
     dataset = _dataset(flags.schema)
     schema = dataset.manifest.dataset_schema if dataset else load_schema(flags.schema)
     if flags.json:
-        say_json({**SHOWN, **_as_json(schema, dataset)})
+        say_json({**outcome(), **_as_json(schema, dataset)})
     elif dataset:
         _show_dataset(Terminal(), dataset)
     else:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from recordmill.pipelines.console.terminal import say, say_json, warn
+from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
 from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset, verify_files
 from recordmill.pipelines.options import load_schema
 from recordmill.schemas.config import Verify
@@ -31,33 +29,19 @@ def run(flags: argparse.Namespace) -> int:
             records += dataset.manifest.input.records
             problems += found
             verified.append(dataset.directory)  # the newest version of DIR/NAME
+    failures: list[VerificationFailed] = []
     try:
         raise_problems(" ".join(verified), problems)
     except VerificationFailed as error:
         if not flags.json:
             raise
         warn(str(error))
-        say_json(_document(verified, records, problems, error))
-        return error.exit_code
+        failures.append(error)
+    head = outcome(*failures, state="verified")
     if flags.json:
-        say_json(_document(verified, records, problems, None))
+        shown = [asdict(problem) for problem in problems]
+        say_json({**head, "paths": list(verified), "records": records, "problems": shown})
     else:
         say(f"verified: {records:,} records in {' '.join(verified)}")
-    return 0
-
-
-def _document(
-    paths: Sequence[str],
-    records: int,
-    problems: Sequence[Problem],
-    error: VerificationFailed | None,
-) -> dict[str, Any]:
-    """Returns the result of a verification as a JSON document."""
-    return {
-        "state": "failed" if error else "verified",
-        "exit_code": error.exit_code if error else 0,
-        "message": str(error) if error else "",
-        "paths": list(paths),
-        "records": records,
-        "problems": [asdict(problem) for problem in problems],
-    }
+    code: int = head["exit_code"]
+    return code

@@ -6,16 +6,15 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from recordmill.pipelines.console.terminal import SHOWN, Terminal, say, say_json, warn
+from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json, warn
 from recordmill.pipelines.versions.deletion import delete_old
 from recordmill.pipelines.versions.listing import Version, list_versions
-from recordmill.schemas.errors import RecordmillError
 
 
 def run(flags: argparse.Namespace) -> int:
     """Lists the versions of a dataset, oldest first, and returns the exit code."""
     listing = list_versions(flags.folder)
-    ended = outcome(listing.problems)
+    ended = outcome(*listing.problems)
     for problem in listing.problems:
         warn(str(problem))
     if flags.json:
@@ -28,14 +27,6 @@ def run(flags: argparse.Namespace) -> int:
             say(f"unfinished: {listing.folder}/{version} (files of a run or a deletion)")
     code: int = ended["exit_code"]
     return code
-
-
-def outcome(problems: Sequence[RecordmillError]) -> dict[str, Any]:
-    """Returns the state, exit code and message of a command that has done all but some things."""
-    if not problems:
-        return SHOWN
-    message = "\n".join(map(str, problems))
-    return {"state": "failed", "exit_code": problems[0].exit_code, "message": message}
 
 
 def _show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
@@ -69,7 +60,7 @@ def _as_json(version: Version) -> dict[str, Any]:
 def gc(flags: argparse.Namespace) -> int:
     """Deletes all but the newest versions of a dataset, and returns the exit code."""
     done = delete_old(flags.folder, flags.keep, flags.dry_run)
-    ended = outcome(done.problems)
+    ended = outcome(*done.problems)
     code: int = ended["exit_code"]
     for problem in done.problems:
         warn(str(problem))

@@ -16,6 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.masking import is_hidden, masked, visible
 
 
@@ -61,7 +62,15 @@ def say(text: str, end: str = "\n") -> None:
 
 
 # The fields that the JSON documents of all commands have, here of one that shows something.
-SHOWN = {"state": "shown", "exit_code": 0, "message": ""}
+def outcome(*problems: RecordmillError, state: str = "shown") -> dict[str, Any]:
+    """Returns the head of a JSON document: state, exit code and message of its command.
+
+    `state` is that of a command without problems.
+    """
+    if not problems:
+        return {"state": state, "exit_code": 0, "message": ""}
+    first, message = problems[0], "\n".join(map(str, problems))
+    return {"state": first.state, "exit_code": first.exit_code, "message": message}
 
 
 def say_json(document: Mapping[str, Any]) -> None:
