@@ -19,12 +19,17 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import SUCCESS, is_web, join
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Partition
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.records.compression import HEAD_BYTES
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.inputs.file_tree import FileTree
-from recordmill.transforms.inputs.formats import is_spark_json
-from recordmill.transforms.inputs.record_folders import record_files
+from recordmill.transforms.inputs.formats import format_of, is_spark_json
+from recordmill.transforms.inputs.record_folders import FEATURES, is_record_file, record_files
 from recordmill.transforms.storage.files import exists, expand, is_local
 from recordmill.transforms.storage.lakehouse.address import TableAddress
+
+# Files of unknown kinds that are opened to see what a folder contains.
+_TRIED = 8
 
 _STORE = re.compile(r"(s3|gs|azfs|hdfs|https?):/?(?=[^/])")
 
@@ -122,11 +127,39 @@ def _tables_or_folder(path: str, base: str, input_format: str) -> list[ListedPat
         return [ListedPath(path)]
     if input_format in ("auto", "tfrecord") and (records := record_files(root)):
         return [ListedPath(file) for file in records]
-    files = [join(root, name) for name in _tables_below(FileTree(root))]
+    tree, base = FileTree(root), base.rstrip("/") + "/"
+    if input_format in ("auto", "tfrecord") and (names := _records_below(tree)):
+        records = [join(root, name) for name in names]
+        return [ListedPath(file, partition_of(file.removeprefix(base))) for file in records]
+    files = [join(root, name) for name in _tables_below(tree)]
     if not files:
         return [ListedPath(path)]
-    base = base.rstrip("/") + "/"
     return [ListedPath(file, partition_of(file.removeprefix(base)), path) for file in files]
+
+
+def _records_below(tree: Tree) -> list[str]:
+    """Returns the TFRecord files at any depth of a folder of nothing else, sorted; [] for others.
+
+    If no name shows what the files are, the content of the first ones decides.
+    """
+    named, others = list[str](), list[str]()
+    for name in tree.walk():
+        if isinstance(name, str):
+            base = posixpath.basename(name)
+            if has_image_suffix(name) or is_table(name) or base in (SUCCESS, FEATURES):
+                return []
+            (named if is_record_file(name) else others).append(name)
+    if not named and any(_has_records(tree, name) for name in others[:_TRIED]):
+        named = [name for name in others if _has_records(tree, name)]
+    return sorted(named)
+
+
+def _has_records(tree: Tree, name: str) -> bool:
+    try:
+        with tree.open(name) as stream:
+            return format_of(name, stream.read(HEAD_BYTES)) == "tfrecord"
+    except OSError:
+        return False
 
 
 def _matched(pattern: str) -> list[str]:

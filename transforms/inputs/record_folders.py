@@ -37,7 +37,7 @@ from recordmill.transforms.storage.published import newest_version, read_file
 # What a run that has begun to write a dataset leaves in its folder.
 _OF_RUN = (layout.RUN, layout.MANIFEST)
 
-_FEATURES = "features.json"
+FEATURES = "features.json"
 _LABELS = ".labels.txt"
 _MAX_BYTES = 64 * 2**20
 
@@ -103,19 +103,20 @@ def record_files(folder: str) -> list[str]:
         for version in versions:
             below = layout.join(folder, version)
             _check_published(below, entries(below)[1])
-    names = sorted(filter(_is_records, files))
+    names = sorted(filter(is_record_file, files))
     is_mixed = folders or any(map(has_image_suffix, files))
-    return [] if is_mixed and _FEATURES not in files else [layout.join(folder, n) for n in names]
+    return [] if is_mixed and FEATURES not in files else [layout.join(folder, n) for n in names]
 
 
-def _is_records(name: str) -> bool:
+def is_record_file(name: str) -> bool:
+    """Returns whether a file is named like those of TFRecords."""
     return _RECORDS.search(name.lower()) is not None
 
 
 def _check_published(folder: str, files: Collection[str]) -> None:
     """Rejects the folder of a run that was not published: its shards are not verified."""
     # A folder without shards may have files of these names for other reasons.
-    is_run = not {*_OF_RUN}.isdisjoint(files) and any(map(_is_records, files))
+    is_run = not {*_OF_RUN}.isdisjoint(files) and any(map(is_record_file, files))
     if is_run and layout.SUCCESS not in files:
         raise UsageError(
             f"{folder}: is not published: it has no {layout.SUCCESS}, so its records are "
@@ -218,7 +219,7 @@ def _described_by(folder: str) -> dict[str, bytes]:
 
 def _describes(name: str) -> bool:
     is_map = name.endswith(".pbtxt") and "label" in name
-    return name in (_FEATURES, "labels.txt") or name.endswith(_LABELS) or is_map
+    return name in (FEATURES, "labels.txt") or name.endswith(_LABELS) or is_map
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
@@ -236,7 +237,7 @@ def _by_files(files: Mapping[str, bytes], folder: str) -> RecordColumns:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{where}: byte {error.start} is not valid UTF-8") from error
-        if name == _FEATURES:
+        if name == FEATURES:
             columns = _by_tfds(columns, text, where)
         elif name.endswith(_LABELS):
             # TFDS writes the `/` and the nesting of features as `.` and `-`.

@@ -72,7 +72,7 @@ _SETS = "ImageSets"
 _LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
 _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
-_MAX_BYTES = 64 * 2**20
+_MAX_BYTES = 16 * 2**20
 # The maximum nesting of elements, as of JSON.
 _MAX_DEPTH = 64
 

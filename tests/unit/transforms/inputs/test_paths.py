@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.inputs.paths import ListedPath, is_folder, list_paths, similar_path
@@ -51,6 +52,31 @@ def test_other_folders_are_listed_as_they_are(tmp_path: Path) -> None:
     assert list_paths(str(tmp_path), "folder") == [ListedPath(str(tmp_path))]
     assert list_paths(str(tmp_path), "auto") == [
         ListedPath(f"{tmp_path}/labels.csv", (), str(tmp_path))
+    ]
+
+
+def test_tfrecords_below_a_folder_are_listed_with_the_splits_of_their_folders(tmp_path: Path):
+    touch(tmp_path, "train/a.tfrecord", "test/x/b.record-00000-of-00001", "label_map.pbtxt")
+    assert list_paths(str(tmp_path), "auto") == [
+        ListedPath(f"{tmp_path}/test/x/b.record-00000-of-00001", (("split", "test"),)),
+        ListedPath(f"{tmp_path}/train/a.tfrecord", (("split", "train"),)),
+    ]
+    for other in ("1.0.0/_SUCCESS", "x/features.json", "cat/1.jpg", "labels.csv"):
+        touch(tmp_path, other)
+        assert list_paths(str(tmp_path), "auto") == [ListedPath(str(tmp_path))]
+        (tmp_path / other).unlink()
+
+
+def test_tfrecords_whose_names_say_nothing_are_listed_by_their_content(tmp_path: Path) -> None:
+    touch(tmp_path, "b/notes", "empty")
+    assert list_paths(str(tmp_path), "auto") == [ListedPath(str(tmp_path))]
+    for name in ("a/part-0", "b/part-1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with tf.io.TFRecordWriter(str(tmp_path / name)) as writer:
+            writer.write(b"record")
+    assert list_paths(str(tmp_path), "auto") == [
+        ListedPath(f"{tmp_path}/a/part-0"),
+        ListedPath(f"{tmp_path}/b/part-1"),
     ]
 
 
