@@ -201,10 +201,8 @@ def _readable_default(option: DeclaredOption) -> Any:
     """Returns the default of an option as users write it, such as "128MiB" or "0"."""
     if option.field.is_required():
         return inspect.Parameter.empty
-    if option.field.default_factory:
-        return option.option.default or {}
     default = option.field.default
-    is_plain = type(default) in (bool, int, float, str, NoneType)
+    is_plain = type(default) in (bool, dict, int, float, str, NoneType)
     return default if is_plain else option.default
 
 
