@@ -22,7 +22,7 @@ from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.features import Schema
 from recordmill.schemas.option import Affects, DeclaredOption, options_of, read_path
 from recordmill.schemas.rejects import Reason, RejectBudget
-from recordmill.transforms.storage.stores.options import WebOptions
+from recordmill.transforms.storage.stores.options import WebFlags, add_store_flags
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
@@ -189,7 +189,7 @@ def _row(declared: DeclaredOption) -> tuple[str, ...]:
 
 
 def _add_web_flags(parser: argparse.ArgumentParser) -> None:
-    WebOptions._add_argparse_args(parser)
+    add_store_flags(parser, WebFlags)
 
 
 def _argument(action: argparse.Action) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, UsageError
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.workers.progress import COUNTERS
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def forget(
     if not chosen:
         raise UsageError("keys: is empty; expected the keys of records. Add some.")
     with _exclusively():
-        use_options(beam)
+        use_pipeline_options(beam)
         done = removal.forget(
             os.fspath(directory),
             chosen,
@@ -272,7 +272,7 @@ def forecast_of(
 def _prepared(
     options: Mapping[str, Any], beam: PipelineOptions, command: Sequence[str], is_dry: bool = False
 ) -> tuple[ConvertConfig, Conversion | None]:
-    use_options(beam)  # before any table is read: it may be in an object store
+    use_pipeline_options(beam)  # before any table is read: it may be in an object store
     options = with_files(options)
     # The splits that --num_shards may name are known when the input has been read.
     early = config_of({name: value for name, value in options.items() if name != "num_shards"})

@@ -23,6 +23,7 @@ from recordmill.pipelines.parser import COMMANDS, command_parser, program
 from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.layout import check_utf8, is_url
+from recordmill.transforms.storage.stores.options import StoreOptions, use_options
 from recordmill.transforms.verification.verifier_process import (
     verifier_process_started,
     workers_are_threads,
@@ -75,9 +76,7 @@ def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
 def _run(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:
     """Runs a command, and ends it when a signal arrives before its work is done."""
     if COMMANDS[flags.command].reads_stores:
-        from recordmill.transforms.storage.stores.options import use_store_flags  # loads Beam
-
-        use_store_flags(vars(flags))
+        use_options(StoreOptions.of(vars(flags)))
     with handle_signals() as interrupt:
         flags.interrupt = interrupt
         try:

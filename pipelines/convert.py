@@ -57,11 +57,11 @@ from recordmill.transforms.inputs.input_tables import (
     probe_tables,
     with_labels,
 )
+from recordmill.transforms.shards.encoded_refs import spilling_to
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
-from recordmill.transforms.workers.spill_files import spilling_to
 
 
 class Inputs(NamedTuple):

@@ -41,9 +41,9 @@ from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.reconcile_counts import SumRejects
 from recordmill.transforms.shards.build_examples import Pools, build_all
+from recordmill.transforms.shards.encoded_refs import spilling_to
 from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.workers.cores import num_cores
-from recordmill.transforms.workers.spill_files import spilling_to
+from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.write_shards import ForecastShards, ShardForecast
 
 SAMPLE_ROWS = 200

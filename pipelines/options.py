@@ -29,6 +29,7 @@ from recordmill.transforms.inputs.first_rows import has_other_form, missing_suff
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
+from recordmill.transforms.storage.stores.beam import WebOptions
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
@@ -228,10 +229,10 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
     the runner lacks a required option.
     """
     parser = Parser(prog="recordmill convert", allow_abbrev=False, add_help=False)
-    for known in PipelineOptions.__subclasses__():
+    for known in (WebOptions, *PipelineOptions.__subclasses__()):
         try:
             known._add_argparse_args(parser)
-        except argparse.ArgumentError:  # two of Beam's option classes declare the same flag
+        except argparse.ArgumentError:  # declared already, as by two of Beam's classes
             continue
     _, unknown = parser.parse_known_args(list(rest))
     if unknown:

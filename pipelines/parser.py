@@ -13,6 +13,7 @@ from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.option import DeclaredOption, options_of
+from recordmill.transforms.storage.stores.options import add_store_flags
 
 # Shells for which `recordmill completion` prints a script.
 SHELLS = ("bash", "zsh", "fish")
@@ -375,8 +376,6 @@ def _add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
         )
     command.add_flags(parser)
     if command.reads_stores:
-        from recordmill.transforms.storage.stores.options import add_store_flags  # loads Beam
-
         add_store_flags(parser.add_argument_group(STORE_FLAGS))
         parser.epilog = _STORE_FLAGS
     add_log_flags(parser)

@@ -135,7 +135,7 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
             f"({reasons}), {why}:{lines}\nEach is in {rejects} with its reason{report}. {remedy}"
         )
     if target.work != target.final:
-        target.check_final()  # checked again: files may have been added since the start
+        target.contents().check()  # checked again: files may have been added since the start
 
 
 def _damaged(problems: Sequence[Problem]) -> VerificationFailed:

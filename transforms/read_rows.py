@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas import layout
@@ -49,8 +48,8 @@ from recordmill.transforms.functional.sources.text_ranges import (
 )
 from recordmill.transforms.functional.values.typed import size_of_values
 from recordmill.transforms.inputs.formats import FORMATS, cut_text, scan_text
-from recordmill.transforms.storage.files import is_local, make_folders
-from recordmill.transforms.storage.stores.options import max_image_bytes
+from recordmill.transforms.storage.files import create, delete, is_local, make_folders
+from recordmill.transforms.storage.stores.options import current_options
 from recordmill.transforms.workers.progress import advance
 
 # The output of skipped inputs.
@@ -205,7 +204,8 @@ def with_limits(projection: Projection, staging: str) -> Projection:
 
     `staging` is the folder for embedded images; "" to read none.
     """
-    return replace(projection, pixels=bool(staging), max_image_bytes=max_image_bytes())
+    limit = current_options().max_image_bytes
+    return replace(projection, pixels=bool(staging), max_image_bytes=limit)
 
 
 def read_part(
@@ -303,10 +303,7 @@ class StagedImages:
         self._size = 0
         if is_local(path):
             make_folders(os.path.dirname(os.path.dirname(path)), layout.STAGING)
-            self._stream: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed at the end
-        else:  # an object in a store does not exist until it is closed
-            mode = CompressionTypes.UNCOMPRESSED
-            self._stream = cast("BinaryIO", FileSystems.create(path, compression_type=mode))
+        self._stream = create(path)  # an object in a store does not exist until it is closed
 
     def add(self, data: bytes) -> Location:
         """Appends an image and returns its byte range."""
@@ -320,10 +317,10 @@ class StagedImages:
         self._stream.close()
 
     def abandon(self) -> None:
-        """Deletes the incomplete file."""
-        if is_local(self._path):
+        """Deletes the incomplete file, in a store with the parts that were uploaded."""
+        with contextlib.suppress(OSError):  # the error that is being raised says more
             self._stream.close()
-            os.unlink(self._path)
+            delete(self._path)
 
 
 @dataclass(eq=False)

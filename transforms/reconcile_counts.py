@@ -28,7 +28,7 @@ from recordmill.transforms.elements import VerificationBatch
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import make_folders
-from recordmill.transforms.workers.metrics import counter
+from recordmill.transforms.workers.progress import counter
 
 # Verifications per element of a side input: Flink keeps all elements in the memory of one task
 # manager. Those of 10^5 shards take 44 MB one by one, and 15 MB in batches, which are compressed.

@@ -33,7 +33,7 @@ from recordmill.transforms.storage.files import write_checked
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import Removed, find_removed
-from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.workers.progress import advance
 
 # Shards per core that wait for verification while others are written.

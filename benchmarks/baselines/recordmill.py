@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.baseline import Outcome, main
 from recordmill.pipelines import command_line
 from recordmill.pipelines.run.startup import limit_allocator_caches
-from recordmill.transforms.workers.cores import collect_garbage
+from recordmill.transforms.workers.process import collect_garbage
 
 
 def convert(table: Path, output: Path) -> Outcome:

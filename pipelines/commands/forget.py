@@ -19,13 +19,12 @@ from recordmill.pipelines.lineage import run as run_with_events
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
 from recordmill.pipelines.versions import forget
-from recordmill.pipelines.versions.holders import Holder
-from recordmill.pipelines.versions.selection import SimilarRecord
+from recordmill.pipelines.versions.selection import Holder, SimilarRecord
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.sources.parquet import read_table
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 
 _SHOWN = 5
 
@@ -42,7 +41,7 @@ def run(flags: argparse.Namespace) -> int:
             "--no_wait_until_finish: forget waits for its job, to list the versions that still "
             "have the records. Remove the flag."
         )
-    use_options(beam)
+    use_pipeline_options(beam)
     done = forget.forget(
         flags.directory,
         _read_keys(flags.keys, flags.column),

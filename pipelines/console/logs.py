@@ -20,7 +20,7 @@ from recordmill.pipelines.console.terminal import (
     printable_line,
     use_events,
 )
-from recordmill.transforms.workers.standard_error import rewritten_standard_error
+from recordmill.transforms.workers.process import rewritten_standard_error
 
 _NOISE = (
     "apitools not found",  # logged by Beam at import without its extra [gcp]

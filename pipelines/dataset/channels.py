@@ -26,7 +26,7 @@ from recordmill.transforms.functional.rendering.infer_features import (
 )
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.shard_files import uncompressed
-from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.process import num_cores
 
 # Size of the sample. The means of photographs differ by about 0.15, so the standard error of a mean
 # is about 0.01.

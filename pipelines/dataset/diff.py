@@ -39,7 +39,7 @@ from recordmill.transforms.functional.records.framing import FrameError, read_fr
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import uncompressed
-from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.process import num_cores
 
 # 64 partitions: at 100 bytes per record, ten million records make partitions of 16 MB.
 _PARTITION_BITS = 6

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from recordmill.pipelines.dataset.image_tensors import Fill, FrameDecoder, ImageDecoder, Resize
@@ -17,7 +19,6 @@ from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Kind, Schema
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.records.example_reader import (
     PixelType,
     check_choice,
@@ -145,25 +146,13 @@ class _Shards:
         """The manifest of the dataset."""
         return self.dataset.manifest
 
-    @property
-    def bytes_per_record(self) -> float:
-        """The mean length of all records."""
-        shards = self.dataset.shards().values()
-        records = sum(shard.records for shard in shards)
-        return sum(shard.payload for shard in shards) / max(1, records)
-
     def files(self) -> tf.data.Dataset:
         """Returns (file, records to skip, records to take) of each shard."""
         shards = [self.dataset.shard(part.split, part.shard) for part in self.parts]
         files = [self.dataset.path(shard.file) for shard in shards]
         # (file, skip, take) as tensors, so that tf.data can shuffle and interleave shards.
-        return tf.data.Dataset.from_tensor_slices(
-            (
-                tf.constant(files, tf.string),
-                tf.constant([part.skip for part in self.parts], tf.int64),
-                tf.constant([part.take for part in self.parts], tf.int64),
-            )
-        )
+        spans = np.array([(p.skip, p.take) for p in self.parts], np.int64).reshape(-1, 2)
+        return tf.data.Dataset.from_tensor_slices((tf.constant(files, tf.string), *spans.T))
 
     def first_record(self) -> tf.data.Dataset:
         """Returns a dataset of at most one record: the first."""
@@ -211,24 +200,21 @@ class _Order:
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=self.deterministic,
         ).apply(tf.data.experimental.assert_cardinality(total))
-        records = records.with_options(self.options)
+        options = tf.data.Options()
+        options.deterministic = self.deterministic
+        records = records.with_options(options)
         if not self.shuffle:
             return records
         # The unit of tf.data's buffer is records, so the limit in bytes is converted.
-        fitting = int(_SHUFFLE_BYTES / max(1.0, shards.bytes_per_record))
+        all_shards = shards.dataset.shards().values()
+        size = sum(s.payload for s in all_shards) / max(1, sum(s.records for s in all_shards))
+        fitting = int(_SHUFFLE_BYTES / max(1.0, size))
         return records.shuffle(max(1, self.buffer or min(total, fitting)), self.seed)
 
     @property
     def deterministic(self) -> bool:
         """Whether the order must be the same in each run."""
         return not self.shuffle or self.seed is not None
-
-    @property
-    def options(self) -> tf.data.Options:
-        """The tf.data options of the whole pipeline."""
-        options = tf.data.Options()
-        options.deterministic = self.deterministic
-        return options
 
 
 @dataclass(frozen=True)
@@ -308,19 +294,24 @@ class _Examples:
     shards: _Shards
     selection: _Selection
     decoder: ImageDecoder | None
-    spec: dict[str, Any] = field(init=False)
-    frames: dict[str, Any] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def _needed(self, features: Mapping[str, Feature]) -> dict[str, Feature]:
+        """Returns those of some features that are returned, or that decoding may need."""
         # Decoding may need features that are not returned, such as the size of raw pixels.
-        needed = (
-            tuple(self.selection.schema.features) if self.decoder else self.selection.names_in_order
-        )
-        resolved = self.shards.manifest.resolved
-        spec, frames = _context_spec(resolved), _frame_features_spec(resolved)
-        # The only way to set a field of a frozen dataclass.
-        object.__setattr__(self, "spec", {n: _as_ragged(spec[n]) for n in needed if n in spec})
-        object.__setattr__(self, "frames", {n: frames[n] for n in needed if n in frames})
+        names = self.selection.schema.features if self.decoder else self.selection.names_in_order
+        return {name: features[name] for name in names if name in features}
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The spec of the features for `tf.io.parse_example`; for sequences, of the context."""
+        features = self._needed(self.selection.schema.context_features)
+        return {name: _as_ragged(_spec(feature)) for name, feature in features.items()}
+
+    @cached_property
+    def frames(self) -> dict[str, Any]:
+        """The spec of the frame features for `tf.io.parse_sequence_example`."""
+        features = self._needed(self.selection.schema.frame_features)
+        return {name: _frame_spec(feature) for name, feature in features.items()}
 
     @property
     def _sequences(self) -> bool:
@@ -343,7 +334,8 @@ class _Examples:
         if self.decoder is None and not self._sequences:
             # Parsing a batch in one call is far cheaper than parsing record by record.
             batches = records.batch(size, drop_remainder=drop)
-            return _mapped(batches, lambda batch: self.selection.of(self._all_parsed(batch)))
+            parse = partial(tf.io.parse_example, features=self.spec)
+            return _mapped(batches, lambda batch: self.selection.of(parse(batch)))
         examples = _mapped(records, self._of_one_size()._one)
         ragged = (
             isinstance(self.spec.get(n), tf.io.RaggedFeature) for n in self.selection.names_in_order
@@ -361,33 +353,12 @@ class _Examples:
         return self.selection.of(example)
 
     def _parsed(self, record: tf.Tensor) -> dict[str, Any]:
-        if self._sequences:
-            return self._parsed_sequence(record)
-        parsed: dict[str, Any] = tf.io.parse_single_example(record, self.spec)
-        return parsed
-
-    def _parsed_sequence(self, record: tf.Tensor) -> dict[str, Any]:
-        context, frames = tf.io.parse_single_sequence_example(
-            record,
-            self.spec or None,
-            self.frames or None,  # TensorFlow rejects empty dicts
-        )
+        if not self._sequences:
+            return dict(tf.io.parse_single_example(record, self.spec))
+        # TensorFlow rejects empty dicts.
+        specs = (self.spec or None, self.frames or None)
+        context, frames = tf.io.parse_single_sequence_example(record, *specs)
         return {**context, **frames}
-
-    def _all_parsed(self, records: tf.Tensor) -> dict[str, Any]:
-        parsed: dict[str, Any] = tf.io.parse_example(records, self.spec)
-        return parsed
-
-
-def _context_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns the spec of the features for `tf.io.parse_example`; for sequences, of the context."""
-    return {name: _spec(feature) for name, feature in resolved.schema.context_features.items()}
-
-
-def _frame_features_spec(resolved: ResolvedSchema) -> dict[str, Any]:
-    """Returns the spec of the frame features for `tf.io.parse_sequence_example`."""
-    features = resolved.schema.frame_features.items()
-    return {name: _frame_spec(feature) for name, feature in features}
 
 
 def _frame_spec(feature: Feature) -> Any:
@@ -449,16 +420,12 @@ def _published_in_tensorflow(folder: str) -> list[str]:
     """Returns the names of the folders in a folder that have a commit marker."""
     try:
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]  # stores add a slash
-        marked = (name for name in names if _has_marker(layout.join(folder, name)))
-        return list(marked)
+        markers = {name: layout.join(folder, name, layout.SUCCESS) for name in names}
+        return [name for name, marker in markers.items() if tf.io.gfile.exists(marker)]
     except tf.errors.NotFoundError:
         return []
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
-
-
-def _has_marker(directory: str) -> bool:
-    return bool(tf.io.gfile.exists(layout.join(directory, layout.SUCCESS)))
 
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:

@@ -29,16 +29,16 @@ from recordmill.transforms.functional.duplicates import (
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import Dataset, read_lines
-from recordmill.transforms.storage.files import all_files_below
+from recordmill.transforms.storage.files import all_files_below, open_binary, read
 from recordmill.transforms.storage.published import current_folder, newest_version, read_file
-from recordmill.transforms.storage.shard_files import ShardFiles, open_stored
+from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import (
     Removed,
     find_removed,
     first_mismatched_record,
 )
-from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.process import num_cores
 
 # Queued shards per core, so that no thread idles while results are collected.
 _SHARDS_AHEAD = 4
@@ -134,8 +134,7 @@ def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
 def _check_sidecars(dataset: Dataset) -> Iterator[Problem]:
     for name, digest in dataset.manifest.sidecars.items():
         try:
-            with open_stored(dataset.path(name)) as stream:
-                content = stream.read()
+            content = read(dataset.path(name))
         except OSError as error:
             yield _unreadable(name, error)
             continue
@@ -171,7 +170,7 @@ def _check_lines(dataset: Dataset) -> Iterator[Problem]:
             digest = dataset.manifest.lines.get(folder)
             # Only the list of rejects exists even if it is empty.
             if folder == layout.REJECTS or digest not in (None, digest_of_lines(())):
-                open_stored(dataset.path(layout.lines_name(folder))).close()
+                open_binary(dataset.path(layout.lines_name(folder))).close()
             lines = read_lines(dataset.directory, folder)
             if digest and not problems and digest_of_lines(lines) != digest:
                 problems = [Problem(folder, "does not contain the published lines")]
@@ -255,7 +254,7 @@ def _check_shard(
 ) -> _Checked:
     for name in (files.file, files.records):
         try:
-            open_stored(layout.join(files.directory, name)).close()
+            open_binary(layout.join(files.directory, name)).close()
         except OSError as error:
             return [_unreadable(name, error)], {}
     try:

@@ -29,7 +29,6 @@ from apache_beam.runners.worker import sdk_worker, statesampler
 from apache_beam.transforms import userstate
 
 from recordmill.pipelines.engines.runners import dead_worker_message
-from recordmill.transforms.storage.stores.beam import share_s3_clients
 
 View = TypeVar("View", bound=PipelineOptions)
 
@@ -70,7 +69,6 @@ def apply() -> None:
     """Applies the patches until the process ends; calling it again changes nothing."""
     for owner, name, value in _patches():
         setattr(owner, name, value)
-    share_s3_clients()
 
 
 @contextmanager

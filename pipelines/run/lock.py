@@ -38,11 +38,17 @@ _abandoned: set[str] = set()
 
 @dataclass
 class Lock:
-    """A held lock."""
+    """A held lock, which the end of a `with` statement releases."""
 
     path: str
     # The open file; None after release, and in object stores, which have no locks.
     descriptor: int | None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Deletes the lock file, and releases the lock."""
@@ -155,11 +161,8 @@ def _lock_and_prepare(
     config: ConvertConfig, target: Target, context: RunContext, dry_run: bool
 ) -> tuple[Target, Lock] | None:
     if target.needs_rollback and not dry_run:
-        held = lock_folders(target)
-        try:
+        with lock_folders(target):
             target.recover()
-        finally:
-            held.release()
     contents = target.contents()
     if contents.is_published and not contents.is_marked:
         contents.check()
@@ -211,12 +214,8 @@ def _clean_up_after_kill(target: Target) -> None:
     """Deletes the files of a killed run, unless another run is active."""
     if is_local(target.final) and (exists(target.run) or exists(_lock_path(target))):
         # A run that is active holds the lock; foreign files are left to the next `replace`.
-        with contextlib.suppress(DatasetExists, UsageError):
-            held = lock_folders(target)
-            try:
-                target.clean_up_if_published()
-            finally:
-                held.release()
+        with contextlib.suppress(DatasetExists, UsageError), lock_folders(target):
+            target.clean_up_if_published()
 
 
 def lock_folders(target: Target) -> Lock:

@@ -29,7 +29,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.rejects import reject_line
 from recordmill.schemas.statistics import GroupLeakage, Timeline
-from recordmill.transforms.storage.files import NOT_A_FILE, load
+from recordmill.transforms.storage.files import NOT_A_FILE, read
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
 
@@ -143,7 +143,7 @@ def read_record(directory: str) -> RunRecord | None:
     """
     path = layout.join(directory, layout.RUN)
     try:
-        return RunRecord.model_validate_json(load(path))
+        return RunRecord.model_validate_json(read(path))
     except (*NOT_A_FILE, ValidationError):
         return None
 

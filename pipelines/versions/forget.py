@@ -1,28 +1,201 @@
-"""Publishes a version of a dataset without some of its records, and lists who else has them."""
+"""Publishes a version of a dataset without some of its records, and lists who else has them.
+
+It is a conversion whose only input is its base version and the keys to remove: shards without such
+keys are linked, and the others are rewritten from the records in the base's shards.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
+from pydantic import ValidationError
 
-from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
+from recordmill.pipelines.engines.runners import runner_name
+from recordmill.pipelines.graph import Conversion, RowsOfShards, publish_rows
+from recordmill.pipelines.run.lock import lock_target
+from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
-from recordmill.pipelines.versions.deletion import delete_versions
-from recordmill.pipelines.versions.holders import Holder, delete_unfinished, holders
-from recordmill.pipelines.versions.listing import Listing
-from recordmill.pipelines.versions.new_version import RunJob, next_version, run
+from recordmill.pipelines.versions.base import base_of
+from recordmill.pipelines.versions.listing import Listing, delete_versions
 from recordmill.pipelines.versions.selection import (
+    Holder,
+    Selection,
     SimilarRecord,
     check_keys,
+    delete_unfinished,
+    holders,
     removed_records,
     select,
     similar_records,
 )
 from recordmill.schemas import layout
-from recordmill.schemas.errors import RecordmillError, VerificationFailed
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
+from recordmill.schemas.manifest import Base
+from recordmill.schemas.plan import Plan, SourceEntry, SplitRanges
+from recordmill.schemas.records import ImageRef, SkippedInput
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.removal import RemovedRecords
+from recordmill.schemas.statistics import Duplicate, DuplicateStats
+from recordmill.transforms.duplicates import Deduplicated
+from recordmill.transforms.elements import AssignedRows
+from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.batches import OrderedRefs
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.inputs.input_tables import InputTables
+from recordmill.transforms.read_assigned import AssignedInput
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.files import exists
+
+
+class RunJob(Protocol):
+    """Runs a job with other stages than those of a conversion, and returns its record."""
+
+    def __call__(
+        self,
+        job: Conversion,
+        options: PipelineOptions,
+        interrupt: Interrupt,
+        *,
+        stages: Callable[[beam.Pipeline, Conversion], object],
+    ) -> RunRecord:
+        """Returns the record of the job, after it has ended."""
+
+
+def _next_version(version: str) -> str:
+    """Returns the version after another one.
+
+    >>> _next_version("1.2.9")
+    '1.2.10'
+    """
+    first, _, last = version.rpartition(".")
+    return f"{first}.{int(last) + 1}"
+
+
+def _config_without(dataset: Dataset, version: str) -> ConvertConfig:
+    """Returns the options of the new version: those of its base version.
+
+    Raises UsageError if this release does not know the options of the base version, if the new
+    version is not later, or if the folder of the dataset does not have its name.
+    """
+    if _numbers(version) <= _numbers(dataset.manifest.version):
+        raise UsageError(
+            f"--version {version}: expected a version after {dataset.manifest.version}."
+        )
+    changes = {
+        "inputs": (dataset.directory,),
+        "output": _output_of(dataset),
+        "version": version,
+        "base": dataset.directory,
+        "report": exists(dataset.report),
+    }
+    try:
+        return ConvertConfig.model_validate({**dataset.manifest.config, **changes})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " > ".join(map(str, first["loc"]))
+        raise UsageError(
+            f"{dataset.path(layout.MANIFEST)}: at config > {where}: {first['msg']}. Convert again."
+        ) from error
+
+
+def _output_of(dataset: Dataset) -> str:
+    """Returns the folder in which the options of a new version place it beside its base version."""
+    folder, name = layout.versions_folder(dataset.directory), dataset.manifest.name
+    if not layout.is_url(folder) and os.path.basename(folder) != name:
+        folder = os.path.abspath(folder)  # "." and ".." have no name
+    output, _, found = folder.rpartition("/")
+    if found != name:
+        raise UsageError(
+            f"{folder}: has versions of the dataset {name!r}; expected the folder DIR/{name}. "
+            "Rename it."
+        )
+    return output or "."
+
+
+def _numbers(version: str) -> list[int]:
+    parts = version.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"--version {version}: expected three numbers, as in 1.0.1.")
+    return [int(part) for part in parts]
+
+
+def run(
+    selection: Selection,
+    removed: RemovedRecords,
+    version: str,
+    options: PipelineOptions,
+    interrupt: Interrupt,
+    run_job: RunJob,
+    command: Sequence[str] = (),
+) -> RunRecord:
+    """Writes, verifies and publishes a version without the selected records.
+
+    Returns the run record. `removed` is the same records as the certificate states them.
+    `interrupt`: records whether the process received a signal. Raises UsageError if no record would
+    be left. Raises DatasetExists if the version is already published, or another run is writing it.
+    """
+    dataset = selection.dataset
+    if selection.records == dataset.manifest.input.records:
+        raise UsageError(
+            f"{dataset.directory}: --keys names all of its records. Delete the dataset instead."
+        )
+    config, base = _config_without(dataset, version), base_of(dataset, keeps_records=True)
+    schema = dataset.manifest.dataset_schema
+    splits = SplitRanges.from_weights(config.weights)
+    analyzer = Analyzer(config, schema, Binding.of(config, schema), splits, base)
+    context = RunContext.begin(runner_name(options), command)
+    locked = lock_target(config, context)
+    if locked is None:  # the options have if_exists=fail, which raises instead
+        raise UsageError(f"{config.directory}: is already published.")
+    job = Conversion(config, InputTables((), has_rows=True), None, analyzer, context, *locked)
+
+    def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
+        return publish_rows(_only_removals(root, base, selection), job, removed)
+
+    return run_job(job, options, interrupt, stages=build)
+
+
+def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> RowsOfShards:
+    """Returns the removals of all shards: there are no rows."""
+    shards = {split: len(entry.shards) for split, entry in base.manifest.splits.items()}
+    left = base.manifest.input.records - selection.records
+    source = SourceEntry(snapshots=base.manifest.snapshots)
+    plan = Plan(base.manifest.resolved, shards, 0, source=source, kept=left)
+    removals = root | "Removals" >> beam.Create(list(_removals(selection))).with_output_types(
+        AssignedRows
+    )
+    plans = root | "Plan" >> beam.Create([plan])
+
+    def none(kind: Any, name: str) -> PCollection[Any]:
+        # Flink unites only PCollections with coders of one shape: each needs the type of its own.
+        return root | f"No{name}" >> beam.Create([]).with_output_types(kind)
+
+    assigned = AssignedInput(
+        rows=removals,
+        counts=none(tuple[str, int], "Counts"),
+        read=none(int, "Rows"),
+        unread=none(Reject, "Unread"),
+        unassigned=none(Reject, "Unassigned"),
+        skipped=none(tuple[str, SkippedInput], "SkippedInputs"),
+    )
+    distinct = Deduplicated(
+        removals, none(Duplicate, "Duplicates"), none(DuplicateStats, "DuplicateStats")
+    )
+    return RowsOfShards(plans, assigned, distinct, {})
+
+
+def _removals(selection: Selection) -> Iterator[AssignedRows]:
+    """Yields the removals of each shard: ((split, shard), [(order, ImageRef)])."""
+    for shard, keys in selection.keys.items():
+        yield shard, OrderedRefs.of([(b"", ImageRef.removal(key)) for key in keys])
 
 
 @dataclass(frozen=True)
@@ -96,7 +269,7 @@ def forget(
     made = source = selection.dataset.directory
     record = None
     if selection.records:
-        number = version or next_version(selection.dataset.manifest.version)
+        number = version or _next_version(selection.dataset.manifest.version)
         record = run(
             selection, removed, number, options, interrupt or Interrupt(), run_job, command
         )

@@ -16,8 +16,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.transforms.elements import AssignedRows, ShardId
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import encoded_refs
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
-from recordmill.transforms.workers.spill_files import spilling_to
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined, spilling_to
 from recordmill.transforms.write_shards import GroupByShard
 from tests.beam.direct import direct_pipeline, ref
 

@@ -17,7 +17,7 @@ from recordmill.pipelines.convert import prepare
 from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
 from recordmill.transforms.shards import writer_processes
-from recordmill.transforms.workers.metrics import NAMESPACE, Measurements, counter
+from recordmill.transforms.workers.progress import NAMESPACE, Measurements, counter
 from tests.beam.direct import direct_pipeline, records
 from tests.images import jpeg
 

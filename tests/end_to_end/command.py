@@ -20,7 +20,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_shard import verify_shard
-from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.process import num_cores
 
 ROOT = Path(__file__).parents[2]
 """The checkout: `python -m recordmill` is run from here."""

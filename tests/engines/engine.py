@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 from apache_beam.coders import VarIntCoder
 
-from recordmill.transforms.workers.metrics import NAMESPACE
+from recordmill.transforms.workers.progress import NAMESPACE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "local" / "engine.sh"

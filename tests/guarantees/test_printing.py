@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from recordmill.pipelines import dry_run
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.commands import diff
+from recordmill.pipelines.commands import convert, diff
 from recordmill.pipelines.commands.inspect import _print_features, _print_record, _print_records
 from recordmill.pipelines.commands.schema import _show_schema
 from recordmill.pipelines.console import logs
@@ -33,7 +33,6 @@ from recordmill.pipelines.console.terminal import (
 )
 from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.pipelines.record_files import FoundRecord
-from recordmill.pipelines.run import summary
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, Share
 from recordmill.schemas.masking import is_hidden, visible
@@ -161,7 +160,7 @@ def show_summary(terminal: Terminal, text: str) -> None:
         reject_lines=[reject_line(text, "corrupt", text)],
         findings=findings_of(Outcome(manifest_with(text), {text: [text]})),
     )
-    summary.show_summary(terminal, record, manifest_with(text), text)
+    convert._show_summary(terminal, record, manifest_with(text), text)
 
 
 def show_diff(terminal: Terminal, text: str) -> None:

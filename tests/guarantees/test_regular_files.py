@@ -20,7 +20,7 @@ from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.input_tables import probe_labels, probe_tables
 from recordmill.transforms.storage.files import open_binary, read_bytes
 from recordmill.transforms.storage.local_files import NotRegularError
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 
 pytestmark = pytest.mark.timeout(20)  # a hang fails soon
 
@@ -57,9 +57,9 @@ def special(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
 
 @pytest.fixture
 def limit() -> Iterator[int]:
-    use_options(PipelineOptions(["--max_image_bytes=1000"]))
+    use_pipeline_options(PipelineOptions(["--max_image_bytes=1000"]))
     yield 1000
-    use_options(PipelineOptions([]))
+    use_pipeline_options(PipelineOptions([]))
 
 
 def why(path: object, *span: int) -> str:
@@ -107,7 +107,7 @@ def test_memory_that_ends_is_a_read_error(monkeypatch: pytest.MonkeyPatch) -> No
     def ends(*_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr("recordmill.transforms.storage.local_store.read_regular", ends)
+    monkeypatch.setattr("recordmill.transforms.storage.local_files._read_regular", ends)
     assert why("1.jpg") == "no memory for it"
 
 
@@ -192,7 +192,7 @@ READERS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("flag", READERS)
 def test_a_path_that_cannot_be_reached_is_a_usage_error(flag: str) -> None:
-    use_options(PipelineOptions([]))
+    use_pipeline_options(PipelineOptions([]))
     with pytest.raises(
         UsageError, match=r"is at 127\.0\.0\.1, which is not a public address"
     ) as caught:

@@ -16,7 +16,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.shards.build_examples import Pools, build_all
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from tests.end_to_end.command import ROOT, recordmill
 from tests.images import jpeg
 from tests.stores.conftest import FLAGS, IMAGES, ready
@@ -138,7 +138,7 @@ def test_a_latency_of_fifty_milliseconds_is_hidden_at_little_cpu_cost(
     what no neighbor takes.
     """
     s3_store.upload(photos, "photos")
-    use_options(PipelineOptions(s3_store.flags))
+    use_pipeline_options(PipelineOptions(s3_store.flags))
     base = f"{s3_store.root}/photos"
     hidden, left = [], []
     for _ in range(4):  # the best of four: other processes run on the machine

@@ -7,8 +7,6 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.io.aws.s3io import S3IO
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import RecordmillError, UsageError
@@ -17,9 +15,9 @@ from recordmill.transforms.shards.base_shards import _publish_link
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.stores import retries
-from recordmill.transforms.storage.stores.objects import Version
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.storage.stores.retries import stop_after_attempt
+from recordmill.transforms.storage.stores.store import Version
 from tests.stores.kinds import Store
 from tests.stores.text_table import TABLE, in_ranges, read_at_once
 
@@ -27,7 +25,7 @@ NAMES = ("plain.jpg", "a b.jpg", "a#b?c.jpg", "a%20b.jpg", "a[1].jpg", "ü/x+y.j
 
 
 def test_objects_and_ranges_are_read_with_one_request(store: Store) -> None:
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     for name in NAMES:
         store.put(f"names/{name}", f"content of {name}".encode())
     for name in NAMES:
@@ -46,15 +44,17 @@ def test_objects_and_ranges_are_read_with_one_request(store: Store) -> None:
     folders, names = files.entries(f"{store.root}/names")
     assert (folders, sorted(names)) == (["ü"], sorted(set(NAMES) - {"ü/x+y.jpg"}))
     assert files.files_below(f"{store.root}/names", "*") == sorted(set(NAMES) - {"ü/x+y.jpg"})
-    assert files.expand(f"{store.root}/names/a*.jpg") == [
-        f"{store.root}/names/{name}" for name in sorted(NAMES) if name.startswith("a")
-    ]
+    for prefix in ("a", "a b.jpg", "z"):
+        assert files.expand(f"{store.root}/names/{prefix}*") == [
+            f"{store.root}/names/{name}" for name in sorted(NAMES) if name.startswith(prefix)
+        ]
+    assert files.expand(f"{store.root}/name?/*/x*.jpg") == [f"{store.root}/names/ü/x+y.jpg"]
 
 
 def committed(folder: str, data: bytes, replaced: Version | None = None) -> Version:
     """Gives a draft with some bytes the name `shard`."""
     draft = Draft(folder, "shard")
-    with FileSystems.create(draft.path) as stream:
+    with draft.open() as stream:
         stream.write(data)
     return draft.commit(replaced)
 
@@ -62,7 +62,7 @@ def committed(folder: str, data: bytes, replaced: Version | None = None) -> Vers
 def test_of_several_attempts_one_gives_an_object_its_name(object_store: Store) -> None:
     """By one request; those that are late compare, and change nothing."""
     store = object_store
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     folder = f"{store.root}/drafts"
     for data in (b"", b"first"):
         store.proxy.set()
@@ -83,7 +83,7 @@ def test_of_several_attempts_one_gives_an_object_its_name(object_store: Store) -
 
 def test_files_of_a_base_version_are_copied_within_the_store(object_store: Store) -> None:
     store = object_store
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     for name in NAMES:
         content = bytes(range(256)) * 4096 + name.encode()
         store.put(f"base/{name}", content)
@@ -103,7 +103,7 @@ def test_files_of_a_base_version_are_copied_within_the_store(object_store: Store
 
 
 def test_a_folder_exists_if_any_object_is_below_it(store: Store) -> None:
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     store.put("folder/x/1", b"1")
     store.put("folder.txt", b"2")
     assert files.exists(f"{store.root}/folder")
@@ -119,7 +119,7 @@ def test_a_folder_exists_if_any_object_is_below_it(store: Store) -> None:
 
 
 def test_tables_are_seekable(store: Store) -> None:
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     table = pa.table({"number": list(range(10_000))})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=1000)
@@ -129,13 +129,13 @@ def test_tables_are_seekable(store: Store) -> None:
 
 
 def test_a_text_table_is_read_in_byte_ranges(store: Store) -> None:
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     store.put("table.csv", TABLE)
     assert in_ranges(f"{store.root}/table.csv", 1000) == read_at_once(TABLE)
 
 
 def test_missing_objects_are_reported_without_retries(store: Store) -> None:
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     store.proxy.set()
     with pytest.raises(RecordError, match=r"names/none\.jpg: no such (object \(404|file: File)"):
         files.read_bytes(f"{store.root}/names/none.jpg")
@@ -144,7 +144,7 @@ def test_missing_objects_are_reported_without_retries(store: Store) -> None:
 
 def test_a_missing_bucket_is_reported_without_retries(object_store: Store) -> None:
     store = object_store
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     nowhere = store.root.removesuffix("birds") + "nowhere"
     with pytest.raises(RecordError, match=r"no such (bucket: nowhere|object)"):
         files.read_bytes(f"{nowhere}/a.jpg")
@@ -152,7 +152,7 @@ def test_a_missing_bucket_is_reported_without_retries(object_store: Store) -> No
 
 def test_forbidden_objects_are_reported_without_retries(object_store: Store) -> None:
     store = object_store
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     store.put("names/plain.jpg", b"1")
     store.proxy.set(percent=100, faults=["403"])
     with pytest.raises(RecordError, match=r"access denied \(403\)\. Check credentials"):
@@ -174,7 +174,7 @@ def test_temporary_errors_are_retried_and_then_reported(
     fault: str, object_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = object_store
-    use_options(PipelineOptions(store.flags))
+    use_pipeline_options(PipelineOptions(store.flags))
     store.put("names/plain.jpg", b"some content")
     monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
     store.proxy.set(percent=100, faults=[fault])
@@ -185,11 +185,3 @@ def test_temporary_errors_are_retried_and_then_reported(
     assert REPORTED[fault] in caught.value.detail
     store.proxy.set()
     assert files.read_bytes(f"{store.root}/names/plain.jpg") == b"some content"
-
-
-def test_beam_creates_one_client_per_options(s3_store: Store) -> None:
-    options, others = PipelineOptions(s3_store.flags), PipelineOptions(s3_store.flags)
-    first, second = S3IO(options=options).client, S3IO(options=options).client
-    assert first is not second  # each keeps the stream that it reads
-    assert first.client is second.client
-    assert S3IO(options=others).client.client is not first.client

@@ -15,13 +15,16 @@ from recordmill.transforms.storage.stores import options
 from tests.stores.kinds import Store
 
 
+def options_of(store: Store) -> options.StoreOptions:
+    return options.StoreOptions(**dict(flag[2:].split("=", 1) for flag in store.reading_flags))
+
+
 @pytest.fixture
 def records(s3_store: Store, local: Path) -> Iterator[Records]:
     s3_store.upload(local, "records/1.0.0")
-    before = options.current_options()
-    options.use_store_flags(dict(flag[2:].split("=") for flag in s3_store.reading_flags))
+    options.use_options(options_of(s3_store))
     yield Records(f"{s3_store.root}/records/1.0.0", "all")
-    options.use_options(before)
+    options.use_options(None)
 
 
 def requested(store: Store) -> list[tuple[str, int]]:
@@ -49,12 +52,11 @@ def test_the_newest_version_is_read(object_store: Store, local: Path) -> None:
     for version in ("1.9.0", "1.10.0"):
         object_store.upload(local, f"newest/{version}")
     object_store.upload(local / "records", "newest/1.11.0/records")  # not published
-    before = options.current_options()
-    options.use_store_flags(dict(flag[2:].split("=", 1) for flag in object_store.reading_flags))
+    options.use_options(options_of(object_store))
     dataset = recordmill.open(f"{object_store.root}/newest")
     assert dataset.directory == f"{object_store.root}/newest/1.10.0"
     assert len(Records(f"{object_store.root}/newest/", "all")) == len(Records(local, "all"))
-    options.use_options(before)
+    options.use_options(None)
 
 
 def label(records: Records, number: int) -> int:

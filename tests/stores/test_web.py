@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.stores import retries, web
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.storage.stores.retries import stop_after_attempt
 from tests.end_to_end.command import recordmill
 from tests.stores.conftest import FLAGS, IMAGES
@@ -29,7 +29,7 @@ ALLOW = "--allow_private_hosts"
 @pytest.fixture
 def site(gallery: Path) -> Iterator[Site]:
     """A web server that serves the images; reading from this private host is allowed."""
-    use_options(PipelineOptions([ALLOW, "--http_timeout=1"]))
+    use_pipeline_options(PipelineOptions([ALLOW, "--http_timeout=1"]))
     with serving(gallery) as site:
         yield site
 
@@ -149,15 +149,15 @@ def test_logins_are_sent_only_to_their_host_and_never_shown(site: Site) -> None:
 
 
 def test_files_above_the_limit_are_not_read(site: Site) -> None:
-    use_options(PipelineOptions([ALLOW, "--max_image_bytes=1000000"]))
+    use_pipeline_options(PipelineOptions([ALLOW, "--max_image_bytes=1000000"]))
     said = error_of(f"{site.url}/unbounded")
     assert said.endswith("is larger than 1,000,000 bytes; --max_image_bytes allows no more")
-    use_options(PipelineOptions([ALLOW, f"--http_max_bytes={len(BODY)}"]))
+    use_pipeline_options(PipelineOptions([ALLOW, f"--http_max_bytes={len(BODY)}"]))
     assert files.read_bytes(f"{site.url}/whole") == BODY
 
 
 def test_concurrent_requests_to_a_host_are_limited(site: Site) -> None:
-    use_options(PipelineOptions([ALLOW, "--http_connections=3"]))
+    use_pipeline_options(PipelineOptions([ALLOW, "--http_connections=3"]))
     with ThreadPoolExecutor(24) as executor:
         found = list(executor.map(files.read_bytes, [f"{site.url}/slow/{n}" for n in range(24)]))
     assert found == [BODY] * 24
@@ -170,7 +170,7 @@ INSIDE = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"
 
 @pytest.mark.parametrize("host", INSIDE)
 def test_private_hosts_are_rejected_before_a_request(host: str, site: Site) -> None:
-    use_options(PipelineOptions([]))
+    use_pipeline_options(PipelineOptions([]))
     said = error_of(site.url.replace("127.0.0.1", host) + "/whole")
     assert "which is not a public address; allow it with --allow_private_hosts" in said
     assert (site.connections, sum(site.seen.values())) == (0, 0)
@@ -196,7 +196,7 @@ def test_neither_redirects_nor_dns_rebinding_reach_private_hosts(
 
     monkeypatch.setattr(socket, "getaddrinfo", resolving)
     monkeypatch.setattr(socket.socket, "connect", connecting)
-    use_options(PipelineOptions([]))
+    use_pipeline_options(PipelineOptions([]))
     assert files.read_bytes(f"http://once.example:{port}/whole") == BODY
     assert connected == [public]
     names["once.example"] = [public]

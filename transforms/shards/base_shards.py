@@ -9,9 +9,7 @@ meets its new rows and removals where it is written.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import shutil
 import threading
 from collections import Counter
@@ -44,16 +42,9 @@ from recordmill.transforms.functional.rows.placement import (
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.drafts import Draft
-from recordmill.transforms.storage.files import file_size, is_local, open_binary
-from recordmill.transforms.storage.shard_files import (
-    Digests,
-    MeasuredShard,
-    ShardFiles,
-    digests,
-    local_copy,
-)
-from recordmill.transforms.storage.stores import objects
-from recordmill.transforms.storage.stores.objects import Version
+from recordmill.transforms.storage.files import file_size, is_local, link, open_binary
+from recordmill.transforms.storage.shard_files import Digests, MeasuredShard, ShardFiles, digests
+from recordmill.transforms.storage.stores.store import Version
 
 # Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21.
 _DIGEST_BYTES = 16
@@ -148,8 +139,7 @@ def link_identical(
 
 def _digests(path: str) -> Digests | None:
     try:
-        with local_copy(path) as copy:
-            return digests(copy)
+        return digests(path)
     except OSError:
         return None
 
@@ -198,22 +188,15 @@ def _publish_link(
         what = "is missing" if found is None else f"expected {size:,} bytes, got {found:,}"
         raise UsageError(f"--base {source}: {what}. Restore it from a backup.")
     target = layout.join(directory, name)
-    copied = objects.copy(source, target)
+    copied = not is_local(target) and link(source, target)
     # A server that ignores the header of a copy, as fake-gcs-server does, writes an empty object.
     if copied and file_size(target) == found:
         return
     draft = Draft(directory, name)
-    _link(source, draft)
+    if not link(source, draft.path):
+        with open_binary(source) as stream, draft.open() as copy:
+            shutil.copyfileobj(stream, copy)
     draft.commit({} if copied else replaced)
-
-
-def _link(source: str, draft: Draft) -> None:
-    if is_local(source) and is_local(draft.path):
-        with contextlib.suppress(OSError):  # another file system, or one without hard links
-            os.link(source, draft.path)
-            return
-    with open_binary(source) as stream, draft.open() as copy:
-        shutil.copyfileobj(stream, copy)
 
 
 _REMEDY = "Restore it from a backup, or convert the whole table without --append."

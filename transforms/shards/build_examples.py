@@ -43,8 +43,8 @@ from recordmill.transforms.functional.records.examples import (
 )
 from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
-from recordmill.transforms.workers.cores import num_cores
-from recordmill.transforms.workers.metrics import Measurements
+from recordmill.transforms.workers.process import num_cores
+from recordmill.transforms.workers.progress import Measurements
 from recordmill.transforms.workers.sandbox import reject_printed_errors, run_in_subprocess
 
 # Images per task of a thread pool: submitting them one by one costs a tenth of the throughput.

@@ -40,15 +40,12 @@ from recordmill.transforms.storage.files import (
     delete_files,
     exists,
     file_size,
+    read,
+    version,
     write_bytes,
 )
-from recordmill.transforms.storage.shard_files import (
-    ShardFiles,
-    local_copy,
-    read_stored,
-    stream_checksum,
-)
-from recordmill.transforms.storage.stores import objects
+from recordmill.transforms.storage.shard_files import ShardFiles, stream_checksum
+from recordmill.transforms.storage.stores.store import Version
 
 _SUFFIX = ".json"
 
@@ -84,7 +81,7 @@ class Checkpoints:
         Raises OSError if it cannot be read.
         """
         try:
-            return Checkpoint.model_validate_json(read_stored(self._path(shard)))
+            return Checkpoint.model_validate_json(read(self._path(shard)))
         except FileNotFoundError:
             return None
         except ValidationError:
@@ -126,17 +123,15 @@ def is_reusable(checkpoint: Checkpoint, fingerprint: str, files: ShardFiles) -> 
     return all(map(_is_intact, paths, checkpoint.sizes, checksums, checkpoint.versions))
 
 
-def _is_intact(path: str, size: int, crc32c: int, version: objects.Version) -> bool:
-    where = objects.parse(path)
-    if version and where:
+def _is_intact(path: str, size: int, crc32c: int, expected: Version) -> bool:
+    if expected:
         try:
-            return objects.version(where) == version
+            return version(path) == expected
         except FileNotFoundError:
             return False
     if not exists(path) or file_size(path) != size:
         return False
-    with local_copy(path) as copy:
-        return stream_checksum(copy)[1] == crc32c
+    return stream_checksum(path)[1] == crc32c
 
 
 # Packages whose version can change the bytes of a shard.

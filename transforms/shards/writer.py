@@ -11,6 +11,7 @@ from typing import Any
 
 import google_crc32c
 from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystem import CompressedFile, CompressionTypes
 
 from recordmill.schemas.dataset_info import ImageFault, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
@@ -23,9 +24,8 @@ from recordmill.transforms.functional.records.index import RecordIndex, label_id
 from recordmill.transforms.shards.base_shards import Merged, copied_images
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.storage.stores.objects import Version
-from recordmill.transforms.workers.metrics import observe
-from recordmill.transforms.workers.progress import BATCH_ROWS, advance
+from recordmill.transforms.storage.stores.store import Version
+from recordmill.transforms.workers.progress import BATCH_ROWS, advance, observe
 
 _BUFFER_BYTES = 2**18
 
@@ -109,7 +109,10 @@ class ShardWriter:
         self._sink, self._files, self._plan, self._old = sink, files, plan, old
         self._drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
         shard, records = self._drafts
-        self._shard = MeteredFile(shard.open(sink.compression_type))
+        opened: Any = shard.open()
+        if sink.compression_type != CompressionTypes.UNCOMPRESSED:
+            opened = CompressedFile(opened, compression_type=sink.compression_type)
+        self._shard = MeteredFile(opened)
         self._records = MeteredFile(records.open())
         self._record_index = RecordIndex(
             self._records, files.split, files.index, plan.resolved, hashed

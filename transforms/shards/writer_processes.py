@@ -24,9 +24,8 @@ from recordmill.schemas.plan import Plan
 from recordmill.transforms.functional.read_ahead import Inline
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.storage.files import file_size, is_local
-from recordmill.transforms.workers.cores import collect_garbage, limit_cores, num_cores
-from recordmill.transforms.workers.metrics import observe, take_observed
-from recordmill.transforms.workers.progress import COUNTERS, advance
+from recordmill.transforms.workers.process import collect_garbage, limit_cores, num_cores
+from recordmill.transforms.workers.progress import COUNTERS, advance, observe, take_observed
 from recordmill.transforms.workers.service_process import (
     ServiceProcess,
     answer_all,

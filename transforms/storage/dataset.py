@@ -1,6 +1,6 @@
 """Reads a published dataset: manifest, record indexes, records and rejects.
 
-Beam is loaded only for object stores, so that readers of local datasets start fast.
+Of an object store, close records are read with one request, and several requests are concurrent.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import io
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,13 +29,7 @@ from recordmill.schemas.shard_format import (
     ShardFormat,
     format_of_file,
 )
-from recordmill.transforms.functional.records.framing import (
-    MAX_RECORD_BYTES,
-    FrameError,
-    frame_size,
-    frame_start,
-    read_frames,
-)
+from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.sources.parquet import table_batches
 from recordmill.transforms.functional.splits import (
     RecordRange,
@@ -41,12 +37,16 @@ from recordmill.transforms.functional.splits import (
     record_ranges,
     share_of,
 )
-from recordmill.transforms.storage.byte_ranges import ByteRange, read_ranges, unreadable
-from recordmill.transforms.storage.published import Read, content, read_file, read_manifest
-from recordmill.transforms.storage.shard_files import (
-    open_stored,
-    uncompressed,
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.local_files import open_regular
+from recordmill.transforms.storage.published import (
+    Read,
+    content,
+    read_file,
+    read_manifest,
+    unreadable,
 )
+from recordmill.transforms.storage.shard_files import uncompressed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,6 +55,14 @@ LOCATION_COLUMNS = ("key", "split", "shard", "index", "offset", "length", "sha25
 
 # Expected types of the columns that locate a record; they must not have nulls.
 _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
+
+# A gap between two ranges that takes less time to read than another request.
+_MAX_GAP = 2**20
+
+_CONCURRENT_REQUESTS = 16
+
+# Shards that stay open: far below the usual limit of 1,024 file descriptors.
+_OPEN_FILES = 256
 
 _NO_RECORDS = pa.table(
     {name: pa.array([], _TYPES.get(name, pa.string())) for name in LOCATION_COLUMNS}
@@ -292,10 +300,10 @@ class Dataset:
         if a record is damaged, or is not the one in the index.
         """
         ranges = [
-            ByteRange(self.path(shard.file), shard.sha256, *_frame_range(*span))
+            _ByteRange(self.path(shard.file), shard.sha256, *_frame_range(*span))
             for shard, _, span in locations
         ]
-        frames = zip(locations, read_ranges(ranges), strict=True)
+        frames = zip(locations, _read_ranges(ranges), strict=True)
         return [self._checked(*location, data) for location, data in frames]
 
     def _checked(
@@ -303,8 +311,8 @@ class Dataset:
     ) -> bytes:
         offset, length = span
         try:
-            frame = next(read_frames(io.BytesIO(framed)), None)
-        except FrameError as error:
+            frame = next(framing.read_frames(io.BytesIO(framed)), None)
+        except framing.FrameError as error:
             raise self.damaged(shard, number, offset, str(error)) from error
         if frame is None or len(frame.data) != length:
             raise self.damaged(shard, number, offset, "is not the one in the index")
@@ -318,7 +326,7 @@ class Dataset:
         # Without a key if the index is damaged as well.
         with contextlib.suppress(VerificationFailed, IndexError):
             what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
-        problem = Problem(shard.file, what, number, frame_start(offset))
+        problem = Problem(shard.file, what, number, framing.frame_start(offset))
         return VerificationFailed(f"{self.directory}: {problem}")
 
     def rejects(self) -> Iterator[dict[str, Any]]:
@@ -355,10 +363,10 @@ class Dataset:
 
 def _frame_range(offset: int, length: int) -> tuple[int, int]:
     """Returns the byte range of a framed record; an empty one if the index is wrong."""
-    start = frame_start(offset)
-    if start < 0 or not 0 <= length <= MAX_RECORD_BYTES:
+    start = framing.frame_start(offset)
+    if start < 0 or not 0 <= length <= framing.MAX_RECORD_BYTES:
         return 0, 0  # no record is found there
-    return start, start + frame_size(length)
+    return start, start + framing.frame_size(length)
 
 
 def read_index(
@@ -408,8 +416,81 @@ def read_lines(directory: str, folder: str) -> Iterator[bytes]:
     read.
     """
     try:
-        stream = open_stored(layout.join(directory, layout.lines_name(folder)))
+        stream = files.open_binary(layout.join(directory, layout.lines_name(folder)))
     except FileNotFoundError:
         return
     with stream:
         yield from stream
+
+
+class _ByteRange(NamedTuple):
+    """A range of bytes of a shard."""
+
+    path: str
+    sha256: str  # its checksum, so that a replaced file is opened again
+    start: int
+    stop: int
+
+
+def _read_ranges(ranges: Sequence[_ByteRange]) -> list[bytes]:
+    """Returns the bytes of each range; fewer where a file ends.
+
+    `ranges`: ranges of one or more shards, in any order. Raises VerificationFailed if a shard is
+    missing, or cannot be read.
+    """
+    if not ranges or not layout.is_url(ranges[0].path):
+        return list(map(_read, ranges))  # local reads cost too little to join them
+    requests = list(_coalesced(ranges))
+    # A pool of its own, because threads do not survive a fork of the process.
+    with ThreadPoolExecutor(min(_CONCURRENT_REQUESTS, len(requests))) as pool:
+        contents = list(pool.map(_read, (request for request, _ in requests)))
+    found = [b""] * len(ranges)
+    for (request, numbers), data in zip(requests, contents, strict=True):
+        for number in numbers:
+            first = ranges[number].start - request.start
+            found[number] = data[first : ranges[number].stop - request.start]
+    return found
+
+
+def _coalesced(
+    ranges: Sequence[_ByteRange], max_gap: int = _MAX_GAP
+) -> Iterator[tuple[_ByteRange, list[int]]]:
+    """Yields ranges that cover the given ones, each with the numbers of those that it covers.
+
+    `ranges`: ranges of one or more shards, in any order. `max_gap`: bytes between two ranges of a
+    shard up to which they become one.
+
+    >>> ranges = [_ByteRange("s3://b/x", "", *span) for span in ((90, 95), (0, 10), (12, 20))]
+    >>> [(span.start, span.stop, numbers) for span, numbers in _coalesced(ranges, max_gap=5)]
+    [(0, 20, [1, 2]), (90, 95, [0])]
+    """
+    whole, numbers = None, list[int]()
+    for number in sorted(range(len(ranges)), key=ranges.__getitem__):
+        part = ranges[number]
+        if whole and whole.path == part.path and part.start <= whole.stop + max_gap:
+            whole = whole._replace(stop=max(whole.stop, part.stop))
+            numbers.append(number)
+            continue
+        if whole:
+            yield whole, numbers
+        whole, numbers = part, [number]
+    if whole:
+        yield whole, numbers
+
+
+def _read(requested: _ByteRange) -> bytes:
+    path, sha256, start, stop = requested
+    try:
+        if layout.is_url(path):
+            return files.read(path, (start, stop))
+        # One pread of a file that stays open, safe for threads and forks.
+        file = _open_file(path, sha256)  # held, or it may be closed meanwhile
+        return os.pread(file.fileno(), stop - start, start)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+@lru_cache(_OPEN_FILES)
+def _open_file(path: str, sha256: str) -> BinaryIO:
+    """Opens a shard; the checksum is a cache key, so that a replaced shard is opened again."""
+    return open_regular(path)

@@ -20,25 +20,15 @@ import os
 import tempfile
 import uuid
 from functools import partial
-from typing import Any, BinaryIO, cast
-
-from apache_beam.io.filesystem import CompressedFile, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from typing import Any, BinaryIO
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms.storage.files import (
-    OTHER_BYTES,
-    delete,
-    exists,
-    file_size,
-    is_local,
-    move,
-)
+from recordmill.transforms.storage import files
 from recordmill.transforms.storage.shard_files import digests
-from recordmill.transforms.storage.stores import objects
-from recordmill.transforms.storage.stores.objects import Version
+from recordmill.transforms.storage.stores.objects import parse, put
 from recordmill.transforms.storage.stores.retries import TransientError, persist
+from recordmill.transforms.storage.stores.store import Version
 
 # The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more.
 _MAX_OBJECT_BYTES = 5 * 2**30
@@ -58,35 +48,28 @@ class Draft:
         `name` is the file's final name below the folder.
         """
         self._final = layout.join(directory, name)
-        self._object = None if is_local(directory) else objects.parse(self._final)
+        self._is_object = not files.is_local(directory) and parse(self._final) is not None
         folder = layout.join(directory, layout.STAGING)
-        if self._object:
+        if self._is_object:
             # Deleted with this object, also where an attempt fails.
             self._disk = tempfile.TemporaryDirectory(prefix="recordmill-")
             folder = self._disk.name
         self.path = f"{folder}/{uuid.uuid4().hex}.partial"
 
-    def open(self, compression: str = CompressionTypes.UNCOMPRESSED) -> BinaryIO:
+    def open(self) -> BinaryIO:
         """Opens the file for writing.
 
-        `compression` is the compression, one of Beam's `CompressionTypes`. Raises RecordmillError
-        if the folder of a local run was renamed or deleted.
+        Raises RecordmillError if the folder of a local run was renamed or deleted.
         """
-        if not is_local(self.path):
-            created = FileSystems.create(self.path, compression_type=compression)
-            return cast("BinaryIO", created)
         try:
-            raw = open(self.path, "wb")  # noqa: SIM115 - Beam would create missing folders
+            return files.create(self.path)
         except FileNotFoundError as error:
             raise ended_run(self._final) from error
-        if compression == CompressionTypes.UNCOMPRESSED:
-            return raw
-        return cast("BinaryIO", CompressedFile(raw, compression_type=compression))
 
     @property
     def size(self) -> int:
         """The bytes written, once the file is closed."""
-        return file_size(self.path) or 0
+        return files.file_size(self.path) or 0
 
     def commit(self, replaced: Version | None = None, checked: bool = False) -> Version:
         """Gives the file its final name, and returns the version that is there now.
@@ -97,35 +80,33 @@ class Draft:
         renamed or deleted. Raises OSError if the file cannot be written.
         """
         try:
-            if self._object:
-                version = persist(partial(self._put, self._object, replaced, checked))
+            if self._is_object:
+                sent = persist(partial(self._put, replaced, checked))
                 os.unlink(self.path)
-                return version
-            if replaced is None and exists(self._final):
+                return sent
+            if replaced is None and files.exists(self._final):
                 raise FileExistsError
-            move(self.path, self._final)
+            files.move(self.path, self._final)
         except FileExistsError:
             self._check_same()
             self.is_late = True
-            delete(self.path)
-            return objects.version(self._object) if self._object else {}
+            files.delete(self.path)
+            return files.version(self._final)
         except FileNotFoundError as error:
-            if self._object:
+            if self._is_object:
                 raise
             raise ended_run(self._final) from error
         return {}
 
-    def _put(
-        self, path: objects.ObjectPath, replaced: Version | None, checked: bool = False
-    ) -> Version:
-        version = self._sent(path, "create" if replaced is None else replaced or "overwrite")
+    def _put(self, replaced: Version | None, checked: bool) -> Version:
+        sent = self._sent("create" if replaced is None else replaced or "overwrite")
         if checked and digests(self._final).sha256 != digests(self.path).sha256:
-            raise TransientError(f"{self._final}: {OTHER_BYTES}")
-        return version
+            raise TransientError(f"{self._final}: {files.OTHER_BYTES}")
+        return sent
 
-    def _sent(self, path: objects.ObjectPath, mode: Any) -> Version:
+    def _sent(self, mode: Any) -> Version:
         if not self.size:  # which cannot be mapped
-            return objects.put(path, b"", mode)
+            return put(self._final, b"", mode)
         if self.size > _MAX_OBJECT_BYTES:
             raise RecordmillError(
                 f"{self._final}: has {self.size:,} bytes; expected at most {_MAX_OBJECT_BYTES:,}, "
@@ -135,7 +116,7 @@ class Draft:
             open(self.path, "rb") as stream,
             mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         ):
-            return objects.put(path, mapped, mode)
+            return put(self._final, mapped, mode)
 
     def _check_same(self) -> None:
         own, other = digests(self.path).sha256, digests(self._final).sha256

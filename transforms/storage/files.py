@@ -1,31 +1,33 @@
-"""File operations for local files, object stores, HDFS and the web.
+"""Files on this machine, in object stores, in HDFS and on the web: one API for all paths.
 
-Each is an operation of the store of its path, see `store_of`. Here is what all stores have in
-common: reasons of rejects, version tags, Unicode forms and compression.
+    read(path)                   the bytes of a file
+    read(path, (start, stop))    a range of them
+    open_binary(path)            a seekable stream
+    write_bytes(path, data)      write_checked(path, data), which reads it back
+    exists, file_size, expand, entries, files_below, copy, move, delete
+
+Each is an operation of the store of its path, see `store_of`. A store that needs a library is
+imported when it is first used: local files need neither Beam nor obstore.
 """
 
 from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, TypeAlias
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url, is_web, join
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.records.compression import decompressed
-from recordmill.transforms.storage.local_files import NotRegularError
-from recordmill.transforms.storage.local_store import LOCAL
-from recordmill.transforms.storage.stores.hdfs import HDFS, is_hdfs
-from recordmill.transforms.storage.stores.objects import OBJECTS, parse
-from recordmill.transforms.storage.stores.options import max_image_bytes
+from recordmill.transforms.storage.local_files import LOCAL, NotRegularError
+from recordmill.transforms.storage.stores.options import current_options
 from recordmill.transforms.storage.stores.retries import TransientError, persist
-from recordmill.transforms.storage.stores.store import BEAM, Store
-from recordmill.transforms.storage.stores.store import copy as copy
-from recordmill.transforms.storage.stores.web import WEB
+from recordmill.transforms.storage.stores.store import Span, Store, Version
 
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
@@ -35,11 +37,11 @@ _MISSING = (FileNotFoundError, NotADirectoryError)
 
 OTHER_BYTES = "the store returns other bytes than were written"
 
-# Errors of `load` for a path without a regular file.
+# Errors of `read` for a path without a regular file.
 NOT_A_FILE = (*_MISSING, IsADirectoryError, NotRegularError)
 
-# Concurrent requests for the sizes of files.
-_SIZE_REQUESTS = 16
+# Concurrent requests that concern many files.
+_REQUESTS = 16
 
 
 def is_local(path: str) -> bool:
@@ -48,14 +50,33 @@ def is_local(path: str) -> bool:
 
 
 def store_of(path: str) -> Store:
-    """Returns the store of a path."""
+    """Returns the store of a path.
+
+    Raises UsageError if a library that it needs is not installed, as in `recordmill-reader`.
+    """
     if is_local(path):  # first: the most frequent case, and the cheapest test
         return LOCAL
+    try:
+        return _remote_store_of(path)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{path}: needs {error.name}, which is not installed. Install recordmill in place of "
+            "recordmill-reader, or copy the dataset to this machine."
+        ) from error
+
+
+def _remote_store_of(path: str) -> Store:
     if is_web(path):
+        from recordmill.transforms.storage.stores.web import WEB
+
         return WEB
-    if is_hdfs(path):
-        return HDFS
-    return OBJECTS if parse(path) else BEAM
+    from recordmill.transforms.storage.stores.objects import OBJECTS, parse
+
+    if parse(path):
+        return OBJECTS
+    from recordmill.transforms.storage.stores.beam import BEAM, HDFS
+
+    return HDFS if path.startswith("hdfs://") else BEAM
 
 
 def open_binary(path: str) -> BinaryIO:
@@ -67,12 +88,15 @@ def open_binary(path: str) -> BinaryIO:
     return store_of(path).open(path)
 
 
-def load(path: str) -> bytes:
-    """Returns the bytes of a file; an object takes one request.
+def read(path: str, span: Span | None = None) -> bytes:
+    """Returns the bytes of a file, or of a range of it, with one request.
 
-    Raises OSError if it cannot be read.
+    Of a range, fewer where the file ends. Raises OSError if it cannot be read; FileNotFoundError if
+    it does not exist.
     """
-    return store_of(path).load(path)
+    if span and span[0] >= span[1]:  # stores reject an empty range
+        return b""
+    return store_of(path).read(path, span)[0]
 
 
 def open_table(file: TableFile) -> BinaryIO:
@@ -89,16 +113,6 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
     return store_of(path).open_range(path, start, stop)
 
 
-def read_range(path: str, start: int, stop: int) -> bytes:
-    """Returns a byte range of a file, with one request; fewer bytes where the file ends.
-
-    Raises OSError if it cannot be read; FileNotFoundError if it does not exist.
-    """
-    if start >= stop:  # stores reject an empty range
-        return b""
-    return store_of(path).read(path, start, stop, stop - start)[0]
-
-
 def read_bytes(
     uri: str, start: int | None = None, stop: int | None = None, seen: VersionTags | None = None
 ) -> bytes:
@@ -110,7 +124,8 @@ def read_bytes(
     no such file; read_error if it cannot be read, or exceeds `--max_image_bytes`.
     """
     try:
-        data, tag = store_of(uri).read(uri, start, stop, max_image_bytes())
+        span = None if start is None or stop is None else (start, stop)
+        data, tag = store_of(uri).read(uri, span, current_options().max_image_bytes)
         # Local files whose tag was not recorded are staging files of the run, which need none.
         if seen is not None and tag is not None and (uri in seen or not is_local(uri)):
             seen[uri] = tag if seen.get(uri, tag) == tag else None
@@ -143,6 +158,11 @@ def _form_that_exists(path: str) -> str:
     return ""
 
 
+def create(path: str) -> BinaryIO:
+    """Opens a new file for writing; in object stores, it exists once it is closed."""
+    return store_of(path).create(path)
+
+
 def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
     """Writes a whole file, replacing an existing one; atomic on this machine.
 
@@ -159,8 +179,11 @@ def write_checked(path: str, data: bytes) -> None:
 
     def attempt() -> None:
         write_bytes(path, data)
-        if not is_local(path) and load(path) != data:
-            raise TransientError(f"{path}: {OTHER_BYTES}")
+        # Missing where a late DELETE of an older file has deleted it.
+        with contextlib.suppress(FileNotFoundError):
+            if is_local(path) or read(path) == data:
+                return
+        raise TransientError(f"{path}: {OTHER_BYTES}")
 
     persist(attempt)
 
@@ -179,7 +202,7 @@ def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
             return None
 
     ordered = list(names)
-    with ThreadPoolExecutor(_SIZE_REQUESTS) as executor:
+    with ThreadPoolExecutor(_REQUESTS) as executor:
         return dict(zip(ordered, executor.map(size, ordered), strict=True))
 
 
@@ -261,6 +284,34 @@ def ranged_size(path: str) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         return store_of(path).ranged_size(path)
     return None
+
+
+def copy(files: Mapping[str, str], by_reading: bool = False) -> None:
+    """Copies files within a store, by the path of each to that of its copy.
+
+    The store makes the copies if it can, unless `by_reading`. Raises OSError if a file cannot be
+    copied.
+    """
+
+    def copy_one(source: str, target: str) -> None:
+        if by_reading or not link(source, target):
+            store_of(source).copy(source, target)
+
+    with ThreadPoolExecutor(_REQUESTS) as executor:
+        list(executor.map(copy_one, files, files.values()))
+
+
+def link(source: str, target: str) -> bool:
+    """Gives a file another name without reading it; returns whether its store can do so.
+
+    That is a hard link, or a copy that an object store makes.
+    """
+    return store_of(target).link(source, target)
+
+
+def version(path: str) -> Version:
+    """Returns the version of an existing file; an empty one if its store has none."""
+    return store_of(path).version(path)
 
 
 def move(source: str, target: str) -> None:

@@ -1,18 +1,23 @@
-"""Opens local files: only regular files, and only below `--image_root` if it is set.
+"""Local files: only regular files, and for images only those below `--image_root` if it is set.
 
 A table can name any path. Opening a FIFO blocks until there is a writer, a device may never end,
-and opening some devices has side effects.
+and opening some devices has side effects. Beam's local file system does so, takes `a[1].jpg` for a
+pattern, and takes about 100 µs per file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import io
 import os
+import shutil
 import stat
+import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, BinaryIO, cast
@@ -20,8 +25,14 @@ from typing import Any, BinaryIO, cast
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
-from recordmill.transforms.storage.stores.range_files import SHORTER, BoundedFile
 from recordmill.transforms.storage.stores.retries import TooLargeError
+from recordmill.transforms.storage.stores.store import (
+    SHORTER,
+    BoundedFile,
+    Span,
+    Store,
+    TaggedBytes,
+)
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -133,7 +144,7 @@ def open_regular(path: str) -> BinaryIO:
     return open(path, "rb", opener=_open)
 
 
-def open_regular_range(path: str, start: int, stop: int) -> BinaryIO:
+def _open_regular_range(path: str, start: int, stop: int) -> BinaryIO:
     """Opens a byte range of a regular file for reading, seekable.
 
     Raises OSError: for the same reasons as `open_regular`. Raises ValueError if the path has a null
@@ -165,20 +176,19 @@ class _Range(BoundedFile):
         super().close()
 
 
-def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> tuple[bytes, str]:
+def _read_regular(path: str, span: Span | None, limit: int) -> tuple[bytes, str]:
     """Returns the bytes of a regular file, or a range of them, and the file's version tag.
 
     The tag is that of the opened file, taken before the read, because a link may change later.
-    `start` is the first byte; None for the whole file. `stop`: byte after the last, or None for the
-    end. `limit` is the maximum number of bytes. Raises TooLargeError: above `limit` bytes. Raises
+    Raises TooLargeError: above `limit` bytes. Raises
     OSError: for the same reasons as `open_regular`. Raises ValueError if the path has a null byte.
     """
     # A file object would take as long as the read: it has a buffer, and asks for the state again.
     descriptor, state = _opened(path, os.O_RDONLY)
     try:
-        first = start or 0
+        first, stop = span or (0, sys.maxsize)
         size = max(0, state.st_size - first)
-        most = limit + 1 if stop is None else min(limit + 1, stop - first)
+        most = min(limit + 1, stop - first)
         if min(size, most) > limit:
             raise TooLargeError(limit)
         data = _read(descriptor, first, min(size + 1, most))
@@ -189,7 +199,7 @@ def read_regular(path: str, start: int | None, stop: int | None, limit: int) -> 
         os.close(descriptor)
     if len(data) > limit:
         raise TooLargeError(limit)
-    return data, version_tag(state)
+    return data, _tag_of(state)
 
 
 def _read(descriptor: int, start: int, number: int) -> bytes:
@@ -206,7 +216,7 @@ def _read(descriptor: int, start: int, number: int) -> bytes:
     return data
 
 
-def version_tag(state: os.stat_result) -> str:
+def _tag_of(state: os.stat_result) -> str:
     """Returns the version tag of a file, which changes whenever its content does.
 
     The tag consists of size, mtime, ctime and inode. No program can set ctime, and the inode
@@ -246,3 +256,100 @@ def _check_kind(state: os.stat_result, path: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if kind != stat.S_IFREG:
         raise NotRegularError(f"is {_KINDS.get(kind, 'special')}")
+
+
+class _LocalStore(Store):
+    def open(self, path: str) -> BinaryIO:
+        return open_regular(path)
+
+    def open_range(self, path: str, start: int, stop: int) -> BinaryIO:
+        return _open_regular_range(path, start, stop)
+
+    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+        return _read_regular(existing_form(path), span, limit)
+
+    def version_tag(self, path: str) -> str:
+        return _tag_of(os.stat(existing_form(path)))
+
+    def write(self, path: str, data: bytes, with_folders: bool) -> None:
+        # Before the write, in which a root user could replace /dev/full.
+        if os.path.lexists(path) and not os.path.isfile(path):
+            raise OSError(errno.EINVAL, "is not a regular file", path)
+        if with_folders:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        # Unique, because two attempts at the same bundle may write concurrently.
+        partial = f"{path}.{uuid.uuid4().hex}.partial"
+        try:
+            with open(partial, "wb") as stream:
+                stream.write(data)
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+    def link(self, source: str, target: str) -> bool:
+        try:
+            os.link(source, target)
+        except OSError:  # another file system, or one without hard links
+            return False
+        return True
+
+    def move(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def delete(self, path: str) -> None:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def delete_files(self, paths: Sequence[str], directory: str) -> None:
+        for path in paths:
+            self.delete(path)
+        for folder, *_ in os.walk(directory, topdown=False):
+            with contextlib.suppress(OSError):  # the folder is not empty
+                os.rmdir(folder)
+
+    def make_folder(self, path: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+
+    def create(self, path: str) -> BinaryIO:
+        return open(path, "wb")
+
+    def names_below(self, root: str, prefix: str = "") -> Iterator[str]:
+        waiting = [""]  # folders to list, relative to the first
+        while waiting:
+            folder = waiting.pop()
+            with contextlib.suppress(FileNotFoundError), os.scandir(root + folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{folder}{entry.name}/")
+                    elif (name := f"{folder}{entry.name}").startswith(prefix):
+                        yield name
+
+    def files_below(self, directory: str, pattern: str) -> list[str]:
+        root = directory.rstrip("/") + "/"
+        found = glob.glob(glob.escape(root) + pattern, recursive=True)
+        return sorted(path[len(root) :] for path in found if os.path.isfile(path))
+
+    def entries(self, folder: str) -> tuple[list[str], list[str]]:
+        if not os.path.isdir(folder):
+            return [], []
+        with os.scandir(folder) as found:
+            kinds = [(entry.name, entry.is_dir()) for entry in found]
+        return [n for n, is_dir in kinds if is_dir], [n for n, is_dir in kinds if not is_dir]
+
+    def expand(self, pattern: str) -> list[str]:
+        return [pattern] if self.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+
+LOCAL = _LocalStore()

@@ -17,8 +17,7 @@ from pydantic_core import from_json
 from recordmill.schemas import layout
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.storage.byte_ranges import unreadable
-from recordmill.transforms.storage.shard_files import read_stored, remote_files
+from recordmill.transforms.storage import files
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
@@ -32,7 +31,7 @@ def read_file(path: str) -> bytes | None:
     Raises OSError if the file cannot be read.
     """
     try:
-        return read_stored(path)
+        return files.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -46,6 +45,17 @@ def content(path: str, read: Read = read_file) -> bytes | None:
         return read(path)
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def unreadable(path: str, error: OSError) -> VerificationFailed:
+    """Returns the error for a file of a dataset that is missing, or cannot be read.
+
+    `error` is the error of the file system or store.
+    """
+    if isinstance(error, FileNotFoundError):
+        return VerificationFailed(f"{path}: is missing. Restore it from a backup.")
+    what = str(error.strerror or error).rstrip(".")
+    return VerificationFailed(f"{path}: cannot be read: {what}. Restore it from a backup.")
 
 
 def newest_version(
@@ -122,7 +132,7 @@ def _list_published(folder: str, faults: dict[str, OSError]) -> list[str]:
     """Returns the names of the folders with a commit marker; adds versions that it cannot read."""
     if layout.is_url(folder):
         # One listing in place of a request per version.
-        markers = remote_files(folder).files_below(folder, f"*/{layout.SUCCESS}")
+        markers = files.files_below(folder, f"*/{layout.SUCCESS}")
         return [marker.partition("/")[0] for marker in markers]
     names = []
     for name in filter(is_version, os.listdir(folder)):

@@ -6,24 +6,18 @@ import errno
 import hashlib
 import io
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import google_crc32c
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.layout import is_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
 from recordmill.transforms.functional.records.compression import unpacker_in
-from recordmill.transforms.storage.local_files import open_regular
+from recordmill.transforms.storage.files import open_binary
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -71,7 +65,7 @@ class MeasuredShard:
         """Opens the file; its compression is that of its name, or by content if it is foreign."""
         # file → tap (SHA-256 of the stored bytes) → unpack, if compressed → tap (CRC-32C) → stream
         self._sha256, self._crc32c = hashlib.sha256(), 0
-        self._file = open_stored(path)
+        self._file = open_binary(path)
         unpack = unpacker_in(self._file) if by_content else format_of_file(path).unpack
         self._stored = _Tap(self._file, self._sha256.update)
         records: Any = self._stored
@@ -162,47 +156,4 @@ def stream_checksum(path: str) -> tuple[int, int]:
 
 def uncompressed(path: str) -> BinaryIO:
     """Opens the uncompressed stream of framed records."""
-    return format_of_file(path).open_stream(open_stored(path))
-
-
-@contextmanager
-def local_copy(path: str) -> Iterator[str]:
-    """Yields a local path of a file for TensorFlow, which cannot open all object stores."""
-    if not is_url(path):
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
-        copy = os.path.join(folder, path.rpartition("/")[2])
-        with open_stored(path) as source, open(copy, "wb") as target:
-            shutil.copyfileobj(source, target, _CHUNK_BYTES)
-        yield copy
-
-
-def read_stored(path: str) -> bytes:
-    """Returns the bytes of a file as it is stored, with one request."""
-    if not is_url(path):
-        with open_regular(path) as stream:
-            return stream.read()
-    data: bytes = remote_files(path).load(path)
-    return data
-
-
-def open_stored(path: str) -> BinaryIO:
-    """Opens a file for reading, without decompression."""
-    if not is_url(path):
-        return open_regular(path)
-    return cast("BinaryIO", remote_files(path).open_binary(path))
-
-
-def remote_files(path: str) -> Any:
-    """Returns the module that reads remote files; it loads Beam, which local files do not need.
-
-    Raises UsageError if Beam is not installed.
-    """
-    try:
-        return import_module("recordmill.transforms.storage.files")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{path}: needs {error.name}, which is not installed. Install recordmill in place of "
-            "recordmill-reader, or copy the dataset to this machine."
-        ) from error
+    return format_of_file(path).open_stream(open_binary(path))

@@ -28,7 +28,7 @@ import numpy as np
 
 from recordmill.schemas.features import Feature, ImageAttribute, Kind
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.workers.standard_error import rewritten_standard_error
+from recordmill.transforms.workers.process import rewritten_standard_error
 
 # Values of `TF_DataType`.
 FLOAT, INT32, UINT8, STRING, INT64, BOOL, UINT16 = 1, 3, 4, 7, 9, 10, 17

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from recordmill.schemas.layout import is_url
-from recordmill.transforms.workers.cores import collect_garbage, num_cores
+from recordmill.transforms.workers.process import collect_garbage, num_cores
 from recordmill.transforms.workers.service_process import (
     ServiceProcess,
     answer_in_threads,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recordmill.schemas.plan import ResolvedSchema
     from recordmill.schemas.records import StoredImage
     from recordmill.transforms.storage.shard_files import ShardFiles
+    from recordmill.transforms.storage.stores.options import StoreOptions
 
 # Environment of the process, unless the user sets other values.
 _ENVIRONMENT = {
@@ -64,11 +65,11 @@ def workers_are_threads(
 
 
 @contextmanager
-def verifier_process_started(options: Mapping[str, Any] | None = None) -> Iterator[None]:
+def verifier_process_started(options: StoreOptions | None = None) -> Iterator[None]:
     """Starts the verifier process for the duration of the body.
 
     Does nothing if one is running, or if this process has imported TensorFlow already. `options`:
-    Beam's options, with which it reads shards from stores; None for local shards.
+    those with which it reads shards from stores; None for local shards.
     """
     process = os.getpid()
     if process in _verifiers or "tensorflow" in sys.modules:
@@ -103,14 +104,13 @@ def prepare(directory: str) -> None:
         _verifiers[os.getpid()] = VerifierProcess(num_cores(), _store_options(directory))
 
 
-def _store_options(directory: str) -> dict[str, Any] | None:
-    """Returns Beam's options of this process if a folder is in a store, and otherwise None."""
+def _store_options(directory: str) -> StoreOptions | None:
+    """Returns the store options of this process if a folder is in a store, and otherwise None."""
     if not is_url(directory):
         return None
     from recordmill.transforms.storage.stores.options import current_options
 
-    options: dict[str, Any] = current_options().get_all_options(drop_default=True)
-    return options
+    return current_options()
 
 
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
@@ -155,11 +155,11 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
 class VerifierProcess(ServiceProcess):
     """A process on this machine that verifies shards until it is ended or this one dies."""
 
-    def __init__(self, concurrency: int, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, concurrency: int, options: StoreOptions | None = None) -> None:
         """Starts the process.
 
         `concurrency` is the number of requests that it answers concurrently, each on its own
-        connection. `options`: Beam's options, with which it reads shards from stores; None for
+        connection. `options`: those with which it reads shards from stores; None for
         local shards.
         """
         super().__init__(__name__, concurrency, options, _ENVIRONMENT)
@@ -195,11 +195,9 @@ def serve(descriptors: Sequence[int]) -> None:
     except (EOFError, OSError):  # the other process has ended
         os._exit(0)
     if options:
-        from apache_beam.options.pipeline_options import PipelineOptions
-
         from recordmill.transforms.storage.stores.options import use_options
 
-        use_options(PipelineOptions.from_dictionary(options))
+        use_options(options)
     from recordmill.transforms.verification.tensorflow_reader import load
     from recordmill.transforms.verification.verify_shard import decode_error, verify_shard
 

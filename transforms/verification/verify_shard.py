@@ -39,12 +39,8 @@ from recordmill.transforms.functional.records.framing import (
 from recordmill.transforms.functional.records.index import index_mismatch
 from recordmill.transforms.functional.sources.parquet import open_parquet, read_table
 from recordmill.transforms.storage.dataset import index_batches, read_index
-from recordmill.transforms.storage.shard_files import (
-    MeasuredShard,
-    ShardFiles,
-    read_stored,
-    uncompressed,
-)
+from recordmill.transforms.storage.files import read
+from recordmill.transforms.storage.shard_files import MeasuredShard, ShardFiles, uncompressed
 from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
     OpError,
@@ -247,7 +243,7 @@ def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, in
     """Returns the SHA-256 and CRC-32C of a shard's index, and its first mismatch if any."""
     if not shard.records:
         return ("", 0), None
-    data = read_stored(layout.join(shard.directory, shard.records))
+    data = read(layout.join(shard.directory, shard.records))
     index_digests = hashlib.sha256(data).hexdigest(), google_crc32c.value(data)
     try:
         lengths, frames = contents.lengths, contents.frames

@@ -1,8 +1,10 @@
-"""Progress counters of workers, for the progress bar only; row counts are computed separately.
+"""Counts of the work of a process: progress counters, and Beam's metrics; row counts use neither.
 
-Each process has its own counters. Worker processes report them in small files of a shared folder,
-which the driver polls. `advance` also feeds Beam's metrics, which cannot be polled: Beam's portable
-runner requests them once per job and keeps the first answer (`PipelineResult.metrics`, 2.77.0).
+Each process has its own progress counters. Worker processes report them in small files of a shared
+folder, which the driver polls. `advance` also feeds Beam's metrics, which engines show for each
+step of a job, but cannot be polled: Beam's portable runner requests them once per job and keeps the
+first answer (`PipelineResult.metrics`, 2.77.0). Engines count a retried bundle again, and lose the
+metrics of a driver that dies.
 """
 
 from __future__ import annotations
@@ -13,16 +15,89 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from functools import cache
+from typing import Literal, TypeVar
 
+from apache_beam.metrics.metric import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas import layout
 from recordmill.transforms.storage.files import files_below, is_local, open_binary, write_bytes
-from recordmill.transforms.storage.stores.options import current_options
-from recordmill.transforms.workers.metrics import counter
+from recordmill.transforms.storage.stores.options import pipeline_options
+
+NAMESPACE = "recordmill"
+
+T = TypeVar("T")
+
+
+# Beam looks up the step at each call, by the thread: all threads and steps can share these objects.
+@cache
+def counter(name: str) -> Metrics.DelegatingCounter:
+    """Returns a counter of whatever step the calling thread executes; in other threads, of none."""
+    return Metrics.counter(NAMESPACE, name)
+
+
+@cache
+def _distribution(name: str) -> Metrics.DelegatingDistribution:
+    """Returns a distribution of a step, as `counter` does; its name ends with the unit."""
+    return Metrics.distribution(NAMESPACE, name)
+
+
+# The values that `observe` keeps in a process without steps, until `take_observed`; None if it has
+# steps.
+_observed: dict[str, list[int]] | None = None
+
+
+def observe(name: str, *values: int) -> None:
+    """Updates a distribution of the step that the calling thread executes."""
+    if _observed is not None:
+        _observed.setdefault(name, []).extend(values)
+        return
+    for value in values:
+        _distribution(name).update(value)
+
+
+def take_observed() -> dict[str, list[int]]:
+    """Returns the values of each distribution since the last call.
+
+    The first call makes this a process without steps: another one reports its values.
+    """
+    global _observed
+    taken, _observed = _observed or {}, {}
+    return taken
+
+
+class Measurements:
+    """Measurements of threads that work for a step, until the step's own thread reports them.
+
+    Beam finds the step of a metric by the thread: in other threads it would be lost.
+    """
+
+    def __init__(self) -> None:
+        self._values: deque[tuple[str, int]] = deque()
+
+    def add(self, name: str, value: int) -> None:
+        """Adds a value, from any thread."""
+        self._values.append((name, value))
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Adds the microseconds that the body takes."""
+        start = time.perf_counter_ns()
+        yield
+        self.add(name, (time.perf_counter_ns() - start) // 1000)
+
+    def reported(self, results: Iterable[T]) -> Iterator[T]:
+        """Yields the results of the threads, and reports the values that were added meanwhile."""
+        for result in results:
+            while self._values:
+                observe(*self._values.popleft())
+            yield result
+
 
 # Rows that are counted together where there are many of them: a moment's work.
 BATCH_ROWS = 128
@@ -140,7 +215,8 @@ class _Reporter:
             return
         try:
             self._timer = None
-            self._folder = current_options().view_as(ProgressOptions).progress_folder
+            if options := pipeline_options():
+                self._folder = options.view_as(ProgressOptions).progress_folder
             is_here = is_local(self._folder)
             self._due = time.monotonic() + (_SECONDS if is_here else _STORE_SECONDS)
             if self._folder:

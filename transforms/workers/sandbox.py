@@ -29,7 +29,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images.codecs import SourceImage, examine, examine_in_process
-from recordmill.transforms.workers.cores import num_cores
+from recordmill.transforms.workers.process import num_cores
 
 T = TypeVar("T")
 

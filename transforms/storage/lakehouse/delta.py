@@ -17,20 +17,14 @@ import pyarrow as pa
 from recordmill.schemas.layout import is_url, join
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import Sources, TableFile
-from recordmill.transforms.functional.sources.data_files import (
-    FIELD_ID,
-    DataFile,
-    encoded_rows,
-    encoded_template,
-    mapped,
-    with_names,
-)
+from recordmill.transforms.functional.sources import data_files
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
-from recordmill.transforms.storage.lakehouse.increment import (
+from recordmill.transforms.storage.lakehouse.table import (
     WHOLE_TABLE,
     History,
+    TableAddress,
     added_files,
+    plain_text,
 )
 from recordmill.transforms.storage.stores.objects import library_settings
 
@@ -165,12 +159,16 @@ def _schema(table: Any) -> pa.Schema:
     def of(field: pa.Field) -> pa.Field:
         metadata = field.metadata or {}
         name = metadata.get(_PHYSICAL_NAME, field.name.encode()).decode()
-        ids = {FIELD_ID: metadata[_COLUMN_ID]} if by_id and _COLUMN_ID in metadata else {}
-        return with_names(field, [] if by_id else [name], ids)
+        ids = (
+            {data_files.FIELD_ID: metadata[_COLUMN_ID]} if by_id and _COLUMN_ID in metadata else {}
+        )
+        return data_files.with_names(field, [] if by_id else [name], ids)
 
     columns = [
         # The log states the value of a partition column, also where a file has such a column.
-        with_names(field, [], {}) if field.name in partitions else mapped(field, of)
+        data_files.with_names(field, [], {})
+        if field.name in partitions
+        else data_files.mapped(field, of)
         for field in pa.schema(table.schema().to_arrow())
     ]
     return pa.schema(columns)
@@ -184,7 +182,7 @@ def _deleted_rows(table: Any) -> dict[str, bytes]:
         for path, mask in zip(batch.column("filepath").to_pylist(), masks, strict=True):
             kept = mask.values.to_numpy(zero_copy_only=False)
             # The library has encoded what the log leaves as it is, such as umlauts.
-            found[unquote(path)] = encoded_rows(np.flatnonzero(~kept))
+            found[unquote(path)] = data_files.encoded_rows(np.flatnonzero(~kept))
     return found
 
 
@@ -195,9 +193,9 @@ def _files(address: TableAddress, root: str, table: Any, schema: pa.Schema) -> I
         path = action["path"]  # percent-encoded, and relative unless it is in another table
         uri = path if is_url(path) else join(table.table_uri, path)
         rows = deleted.pop(unquote(uri), b"")
-        template = encoded_template(schema, action.get("partition") or {})
+        template = data_files.encoded_template(schema, action.get("partition") or {})
         name = unquote(path).removeprefix("file://")
         found = name if is_url(name) or name.startswith("/") else join(root, name)
-        yield TableFile(found, "parquet", options=DataFile(template, rows))
+        yield TableFile(found, "parquet", options=data_files.DataFile(template, rows))
     if deleted:
         raise address.error(f"its log has deleted rows of {min(deleted)}, which is not in it")

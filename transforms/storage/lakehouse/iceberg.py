@@ -16,16 +16,14 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import Sources, TableFile
-from recordmill.transforms.functional.sources.data_files import (
-    FIELD_ID,
-    DataFile,
-    encoded_rows,
-    encoded_template,
-    mapped,
-    with_names,
+from recordmill.transforms.functional.sources import data_files
+from recordmill.transforms.storage.lakehouse.table import (
+    WHOLE_TABLE,
+    History,
+    TableAddress,
+    added_files,
+    plain_text,
 )
-from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
-from recordmill.transforms.storage.lakehouse.increment import WHOLE_TABLE, History, added_files
 from recordmill.transforms.storage.stores.clients import iceberg_settings
 from recordmill.transforms.storage.stores.options import current_options
 
@@ -139,8 +137,10 @@ def _files(address: TableAddress, table: Any, snapshot: int, schema: Any) -> Ite
                 "files with its engine."
             )
         rows = [chunk.to_numpy() for chunk in deleted.get(path, ())]
-        template = encoded_template(columns, _defaults(schema, task.file, table.specs()))
-        data_file = DataFile(template, encoded_rows(np.concatenate(rows)) if rows else b"")
+        template = data_files.encoded_template(columns, _defaults(schema, task.file, table.specs()))
+        data_file = data_files.DataFile(
+            template, data_files.encoded_rows(np.concatenate(rows)) if rows else b""
+        )
         found = _S3.sub("s3://", _LOCAL.sub("", path, count=1), count=1)
         yield TableFile(found, "parquet", options=data_file)
 
@@ -152,10 +152,14 @@ def _columns(schema: Any, mapping: Any) -> pa.Schema:
     names = dict(_names(mapping or ()))
 
     def of(field: pa.Field) -> pa.Field:
-        id_ = (field.metadata or {}).get(FIELD_ID)
-        return with_names(field, names.get(int(id_ or 0), ()), {FIELD_ID: id_} if id_ else {})
+        id_ = (field.metadata or {}).get(data_files.FIELD_ID)
+        return data_files.with_names(
+            field, names.get(int(id_ or 0), ()), {data_files.FIELD_ID: id_} if id_ else {}
+        )
 
-    return pa.schema([mapped(f, of) for f in schema_to_pyarrow(schema, include_field_ids=True)])
+    return pa.schema(
+        [data_files.mapped(f, of) for f in schema_to_pyarrow(schema, include_field_ids=True)]
+    )
 
 
 def _names(fields: Any) -> Iterator[tuple[int, list[str]]]:

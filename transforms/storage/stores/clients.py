@@ -1,6 +1,7 @@
-"""Creates clients of S3, Google Cloud Storage and Azure with Beam's options and credentials.
+"""Creates clients of S3, Google Cloud Storage and Azure.
 
-For S3, credentials are looked up as boto3 does: flags, environment, profiles, the machine's role.
+Credentials are looked up as the libraries of each do: flags, environment, profiles, the machine's
+role.
 """
 
 from __future__ import annotations
@@ -10,14 +11,9 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from apache_beam.options.pipeline_options import (
-    AzureOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    S3Options,
-)
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from recordmill.transforms.storage.stores.options import StoreOptions
 from recordmill.transforms.storage.stores.retries import ATTEMPTS
 
 # Turns off the client's retries, because `retries` is the policy for all stores.
@@ -42,6 +38,8 @@ _ICEBERG = {
 # The environment variable of Google's client for the address of an emulator.
 GCS_EMULATOR = "STORAGE_EMULATOR_HOST"
 
+_GOOGLE_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _DEFAULT_REGION = "us-east-1"
 
@@ -52,7 +50,7 @@ _CREDENTIALS_LAST = timedelta(minutes=5)
 _UNSIGNED = {"skip_signature": True}
 
 
-def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
+def s3_store(bucket: str, options: StoreOptions, retries: Any) -> S3Store:
     """Returns a client of a bucket.
 
     `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if boto3 is not
@@ -68,13 +66,13 @@ def s3_store(bucket: str, options: PipelineOptions, retries: Any) -> S3Store:
         bucket,
         endpoint=endpoint,
         region=region,
-        client_options=_client_options(endpoint) | _trust(options.view_as(S3Options).s3_verify),
+        client_options=_client_options(endpoint) | _trust(options.s3_verify),
         retry_config=retries,
         **access,
     )
 
 
-def s3_settings(bucket: str, options: PipelineOptions) -> dict[str, str]:
+def s3_settings(bucket: str, options: StoreOptions) -> dict[str, str]:
     """Returns the settings of a bucket for libraries with their own client, in Rust's object_store.
 
     Raises ImportError if boto3 is not installed.
@@ -90,31 +88,29 @@ def s3_settings(bucket: str, options: PipelineOptions) -> dict[str, str]:
     return {**found, "aws_session_token": frozen.token} if frozen.token else found
 
 
-def iceberg_settings(options: PipelineOptions) -> dict[str, str]:
+def iceberg_settings(options: StoreOptions) -> dict[str, str]:
     """Returns the flags for S3 as pyiceberg names them; without those that are not given.
 
     pyiceberg reads its own configuration and the environment for the others.
     """
-    s3 = options.view_as(S3Options)
-    found = {name: getattr(s3, flag) for name, flag in _ICEBERG.items()}
+    found = {name: getattr(options, flag) for name, flag in _ICEBERG.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _s3_session(bucket: str, options: PipelineOptions) -> tuple[Any, str, str]:
+def _s3_session(bucket: str, options: StoreOptions) -> tuple[Any, str, str]:
     """Returns the session of boto3, and the endpoint and the region of a bucket."""
     import boto3  # an extra, and slow to import
 
-    s3 = options.view_as(S3Options)
     session = boto3.session.Session(
-        aws_access_key_id=s3.s3_access_key_id,
-        aws_secret_access_key=s3.s3_secret_access_key,
-        aws_session_token=s3.s3_session_token,
+        aws_access_key_id=options.s3_access_key_id,
+        aws_secret_access_key=options.s3_secret_access_key,
+        aws_session_token=options.s3_session_token,
     )
     client = session.client(
         "s3",
-        region_name=s3.s3_region_name,
-        endpoint_url=s3.s3_endpoint_url,
-        use_ssl=not s3.s3_disable_ssl,
+        region_name=options.s3_region_name,
+        endpoint_url=options.s3_endpoint_url,
+        use_ssl=not options.s3_disable_ssl,
     )
     endpoint, region = client.meta.endpoint_url, client.meta.region_name
     # A bucket answers only in its own region. Other servers, such as MinIO, have a single region.
@@ -141,11 +137,10 @@ def _region_of(client: Any, bucket: str) -> str | None:
     return region
 
 
-def gcs_store(bucket: str, options: PipelineOptions, retries: Any) -> GCSStore:
+def gcs_store(bucket: str, options: StoreOptions, retries: Any) -> GCSStore:
     """Returns a client of a bucket.
 
-    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if google-auth
-    is not installed.
+    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`.
     """
     if emulator := os.environ.get(GCS_EMULATOR):
         url = emulator if "://" in emulator else f"http://{emulator}"
@@ -160,27 +155,35 @@ def _emulated_access() -> Any:
     return {"token": "emulator", "expires_at": None}
 
 
-def _google_access(options: PipelineOptions) -> dict[str, Any]:
-    from apache_beam.internal.gcp.auth import get_service_credentials
+def _google_access(options: StoreOptions) -> dict[str, Any]:
+    if options.no_auth:
+        return _UNSIGNED
+    try:
+        import google.auth
+        from google.auth import impersonated_credentials
+    except ImportError:  # public buckets need neither the extra nor credentials
+        return _UNSIGNED
     from obstore.auth.google import GoogleCredentialProvider
 
-    skip = options.view_as(GoogleCloudOptions).no_auth
-    found = None if skip else get_service_credentials(options)
-    if found is None:
+    try:
+        found, _ = google.auth.default(scopes=_GOOGLE_SCOPES)
+    except google.auth.exceptions.DefaultCredentialsError:
         return _UNSIGNED
-    return {"credential_provider": GoogleCredentialProvider(found.get_google_auth_credentials())}
+    if options.impersonate_service_account:
+        *delegates, target = options.impersonate_service_account.split(",")
+        found = impersonated_credentials.Credentials(found, target, _GOOGLE_SCOPES, delegates)
+    return {"credential_provider": GoogleCredentialProvider(found)}
 
 
-def azure_store(account: str, container: str, options: PipelineOptions, retries: Any) -> AzureStore:
+def azure_store(account: str, container: str, options: StoreOptions, retries: Any) -> AzureStore:
     """Returns a client of a container of a storage account, by connection string or identity.
 
     `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if there is no
     connection string, and azure-identity is not installed.
     """
-    azure = options.view_as(AzureOptions)
-    text = azure.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
+    text = options.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
     settings = _connection(text) if text else {}
-    endpoint = settings.get("endpoint") or azure.blob_service_endpoint
+    endpoint = settings.get("endpoint") or options.blob_service_endpoint
     config: dict[str, Any] = {"endpoint": endpoint.rstrip("/")} if endpoint else {}
     keys: dict[str, Any] = {
         name: settings[name] for name in ("account_key", "sas_key") if name in settings
@@ -216,15 +219,16 @@ def _connection(text: str) -> dict[str, str]:
     return {name: value for name, value in settings.items() if value}
 
 
-def _azure_access(options: PipelineOptions) -> dict[str, Any]:
-    from apache_beam.internal.azure.auth import get_service_credentials
-
-    credential = get_service_credentials(options)
-    if credential is None:
-        raise ImportError("azure-identity is not installed")
+def _azure_access(options: StoreOptions) -> dict[str, Any]:
+    from azure.identity import DefaultAzureCredential
     from obstore.auth.azure import AzureCredentialProvider
 
-    return {"credential_provider": AzureCredentialProvider(credential)}
+    client = options.azure_managed_identity_client_id
+    return {
+        "credential_provider": AzureCredentialProvider(
+            DefaultAzureCredential(managed_identity_client_id=client)
+        )
+    }
 
 
 def _client_options(endpoint: str | None = None) -> Any:

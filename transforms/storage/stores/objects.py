@@ -9,36 +9,26 @@ with at least three requests, and cannot write on condition that the key is free
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import obstore
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
-from recordmill.transforms.storage.stores.clients import (
-    MANY_PAGES,
-    ONCE,
-    azure_store,
-    gcs_store,
-    s3_settings,
-    s3_store,
-)
-from recordmill.transforms.storage.stores.options import current_options
-from recordmill.transforms.storage.stores.range_files import open_ranges
+from recordmill.transforms.storage.stores import clients
+from recordmill.transforms.storage.stores.options import StoreOptions, current_options
 from recordmill.transforms.storage.stores.retries import (
     TooLargeError,
     TransientError,
     is_transient_status,
     persist,
 )
-from recordmill.transforms.storage.stores.store import Store, TaggedBytes
+from recordmill.transforms.storage.stores.store import Span, Store, TaggedBytes, Version
 
 T = TypeVar("T")
 
@@ -56,8 +46,8 @@ _CONFLICT_CODES = ("ConditionalRequestConflict", "OperationAborted")
 # No further attempt starts after this; one attempt may take as long (`_client_options`).
 _MAX_SECONDS = 600.0
 
-# What identifies one version of an object: its ETag, and on Google Cloud its generation.
-Version: TypeAlias = dict[str, str]
+# No character of a key is after this one.
+_LAST = "\U0010ffff"
 
 _TAKEN = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
@@ -90,103 +80,83 @@ def parse(uri: str) -> ObjectPath | None:
     return ObjectPath(match[1] or match[3], match[4] or "", match[2] or match[5], key)
 
 
-def _get_with_version_tag(
-    path: ObjectPath, start: int | None = None, stop: int | None = None, limit: int | None = None
-) -> tuple[bytes, str]:
-    """Returns the bytes of an object, or a range of them, and its version tag, in one request.
-
-    `start` is the first byte; None for the whole file. `limit` is the maximum number of bytes.
-    Raises OSError if the object cannot be read; FileNotFoundError if it does not exist;
-    TooLargeError above `limit` bytes, before the body is read.
-    """
-    if start is None or stop is None:
-        return _request(path, lambda store: _content(obstore.get(store, path.key), limit))
-    if stop <= start:  # stores reject an empty range
-        return b"", version_tag(path)
-    part: Any = {"range": (start, stop)}
-    return _request(
-        path, lambda store: _content(obstore.get(store, path.key, options=part), limit, start, stop)
-    )
-
-
-def version_tag(path: ObjectPath) -> str:
-    """Returns the version tag of an object: its size, and its ETag or modification time.
-
-    Raises OSError if the store does not answer; FileNotFoundError if the object does not exist.
-    """
-    return _request(path, lambda store: _version_tag(obstore.head(store, path.key)))
-
-
-def put(path: ObjectPath, data: Any, mode: Any = "overwrite") -> Version:
+def put(path: str, data: Any, mode: Any = "overwrite") -> Version:
     """Writes a whole object with one request, and returns its version.
 
     `data`: bytes, or a file that is mapped into memory: it is sent without a copy. `mode`:
     "overwrite"; or "create", or the only version to replace. Raises OSError if it cannot be
     written; FileExistsError if `mode` forbids it.
     """
+    # Only a single request can have a condition: uploads in parts have none in obstore.
     return _request(
         path,
-        # Only a single request can have a condition: uploads in parts have none in obstore.
-        lambda store: _version(obstore.put(store, path.key, data, mode=mode, use_multipart=False)),
+        lambda store, key: _version(obstore.put(store, key, data, mode=mode, use_multipart=False)),
     )
-
-
-def copy(source: str, target: str) -> bool:
-    """Has a store copy an object within a bucket; returns whether it did.
-
-    `target` is the URL of the copy, which is replaced if it exists.
-    """
-    one, other = parse(source), parse(target)
-    if one is None or other is None or one._replace(key="") != other._replace(key=""):
-        return False
-    try:
-        _request(one, lambda store: obstore.copy(store, one.key, other.key))
-    except OSError:  # some stores copy no objects, or none that are large
-        return False
-    return True
-
-
-def version(path: ObjectPath) -> Version:
-    """Returns the version of an object.
-
-    Raises OSError if the store does not answer; FileNotFoundError if the object does not exist.
-    """
-    return _request(path, lambda store: _version(obstore.head(store, path.key)))
 
 
 class _ObjectStore(Store):
     """The store of all paths that `parse` accepts."""
 
-    def open(self, path: str) -> BinaryIO:
-        size = self.size(path)
-        return open_ranges(size, lambda start, stop: self.read(path, start, stop, stop - start)[0])
-
-    def load(self, path: str) -> bytes:
-        return _get_with_version_tag(_parsed(path))[0]
-
-    def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
-        return _get_with_version_tag(_parsed(path), start, stop, limit)
+    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+        if span and span[1] <= span[0]:  # stores reject an empty range
+            return b"", self.version_tag(path)
+        options: Any = {"range": span} if span else None
+        return _request(
+            path,
+            lambda store, key: _content(obstore.get(store, key, options=options), limit, span),
+        )
 
     def version_tag(self, path: str) -> str:
-        return version_tag(_parsed(path))
+        return _version_tag(_head(path))
+
+    def version(self, path: str) -> Version:
+        return _version(_head(path))
+
+    def create(self, path: str) -> BinaryIO:
+        where = _parsed(path)
+        created: Any = obstore.open_writer(_CLIENTS.of(where, retries=True), where.key)
+        return cast("BinaryIO", _Upload(created, where))
 
     def write(self, path: str, data: bytes, with_folders: bool) -> None:
-        put(_parsed(path), data)
+        put(path, data)
+
+    def link(self, source: str, target: str) -> bool:
+        one, other = parse(source), _parsed(target)
+        if one is None or one._replace(key="") != other._replace(key=""):
+            return False
+        try:
+            _request(source, lambda store, key: obstore.copy(store, key, other.key))
+        except OSError:  # some stores copy no objects, or none that are large
+            return False
+        return True
 
     def delete_files(self, paths: Sequence[str], directory: str) -> None:
-        found = [where for path in paths if (where := parse(path))]
-        if len(found) < len(paths):  # some keys are only valid for Beam's file systems
-            super().delete_files(paths, directory)
-        elif found:
-            _delete(found)
+        if not paths:
+            return
+        keys = [_parsed(path).key for path in paths]
+        try:
+            _request(paths[0], lambda store, _: obstore.delete(store, keys))
+        except FileNotFoundError:  # S3 ignores missing objects; other stores end the request
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    _request(path, lambda store, key: obstore.delete(store, key))
 
-    def names_below(self, root: str) -> Iterator[str]:
+    def names_below(self, root: str, prefix: str = "") -> Iterator[str]:
         where = _parsed(root)
-        prefix = where.key.rstrip("/") + "/" if where.key else ""
-        client = _CLIENTS.of(where, retries=True)
+        if prefix and where.scheme == "azfs":  # whose listings do not begin at a name
+            yield from super().names_below(root, prefix)
+            return
+        folder = where.key.rstrip("/") + "/" if where.key else ""
+        client, first = _CLIENTS.of(where, retries=True), folder + prefix
+        if prefix and self.is_file(f"{root}{prefix}"):
+            yield prefix  # listings of S3 begin after it
         with _translated_errors(where):
-            for page in obstore.list(client, prefix[:-1] or None):
-                yield from (meta["path"][len(prefix) :] for meta in page)
+            for page in obstore.list(client, folder[:-1] or None, offset=first if prefix else None):
+                keys = [meta["path"] for meta in page]
+                found = (key for key in keys if key.startswith(first) and key != first)
+                yield from (key[len(folder) :] for key in found)
+                if prefix and keys and keys == sorted(keys) and keys[-1] > first + _LAST:
+                    return  # most stores sort their listings
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         where = _parsed(folder)
@@ -203,52 +173,58 @@ class _ObjectStore(Store):
 
     def is_file(self, path: str) -> bool:
         key = _parsed(path).key
-        if not key or key.endswith("/"):
-            return False
-        try:
-            return self.size(path) >= 0
-        except FileNotFoundError:
-            return False
+        return bool(key) and not key.endswith("/") and super().exists(path)
 
     def size(self, path: str) -> int:
-        where = _parsed(path)
-        return _request(where, lambda client: int(obstore.head(client, where.key)["size"]))
+        return int(_head(path)["size"])
 
 
 OBJECTS = _ObjectStore()
 
 
+class _Upload:
+    """An object that is uploaded in parts while it is written; it exists once it is closed.
+
+    Not an `IOBase`, which closes itself where an incomplete file is abandoned.
+    """
+
+    def __init__(self, writer: Any, path: ObjectPath) -> None:
+        self._writer, self._path = writer, path
+
+    def write(self, data: bytes) -> int:
+        with _translated_errors(self._path):
+            return int(self._writer.write(data))
+
+    def close(self) -> None:
+        with _translated_errors(self._path):
+            self._writer.close()
+
+
 def _parsed(path: str) -> ObjectPath:
-    return cast("ObjectPath", parse(path))
+    if found := parse(path):
+        return found
+    raise OSError(f"{path}: is not the address of an object")
 
 
-def _delete(paths: Sequence[ObjectPath]) -> None:
-    """Deletes objects of one bucket, if they exist, with as few requests as the store allows."""
-    try:
-        keys = [path.key for path in paths]
-        _request(paths[0], lambda store: obstore.delete(store, keys))
-    except FileNotFoundError:  # S3 ignores missing objects; other stores end the request
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                _request(path, partial(obstore.delete, paths=path.key))
+def _head(path: str) -> Any:
+    return _request(path, obstore.head)
 
 
 @contextlib.contextmanager
 def _translated_errors(path: ObjectPath) -> Iterator[None]:
-    """Translates errors of a listing, whose requests obstore retries itself."""
+    """Translates errors of listings and uploads, whose requests obstore retries itself."""
     try:
         yield
     except (obstore.exceptions.BaseError, OSError) as error:
         raise OSError(str(_translate_error(error, path))) from error
 
 
-def _content(
-    result: Any, limit: int | None, start: int = 0, stop: float = math.inf
-) -> tuple[bytes, str]:
+def _content(result: Any, limit: int, span: Span | None) -> tuple[bytes, str]:
     first, end = result.range
-    if limit is not None and end - first > limit:  # from the headers, before the body is read
+    if end - first > limit:  # from the headers, before the body is read
         raise TooLargeError(limit)
     data = result.bytes().to_bytes()
+    start, stop = span or (0, sys.maxsize)
     expected = min(stop, result.meta["size"]) - start
     if len(data) < expected:  # also where the headers agree with the short body
         raise TransientError(f"the store sent {len(data):,} of {expected:,} bytes")
@@ -263,17 +239,18 @@ def _version(meta: Any) -> Version:
     return {name: meta[name] for name in ("e_tag", "version") if meta[name]}
 
 
-def _request(path: ObjectPath, request: Callable[[Any], T]) -> T:
-    """Returns the result of a request, with retries of transient errors."""
-    store = _CLIENTS.of(path)
+def _request(path: str, request: Callable[[Any, str], T]) -> T:
+    """Returns the result of a request with a client and a key, with retries of transient errors."""
+    where = _parsed(path)
+    store = _CLIENTS.of(where)
 
     def attempt() -> T:
         try:
-            return request(store)
+            return request(store, where.key)
         except (TooLargeError, TransientError):  # OSErrors, but not of obstore
             raise
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise _translate_error(error, path) from error
+            raise _translate_error(error, where) from error
 
     return persist(attempt, _MAX_SECONDS)
 
@@ -292,24 +269,17 @@ def _translate_error(error: Exception, path: ObjectPath) -> OSError:
         what = f"no such bucket: {path.bucket}" if code in _NO_BUCKET else "no such object"
         return FileNotFoundError(f"{what} ({answer})" if answer else what)
     if status in (401, 403):
-        return PermissionError(f"access denied ({answer}). {_denied(path)}")
+        advice = "Check credentials and permissions."
+        if path.scheme == "s3":  # which answers 403 if the bucket may not be listed
+            advice += " S3 also denies access to a missing object."
+        return PermissionError(f"access denied ({answer}). {advice}")
     if status and not is_transient_status(status) and code not in _TRANSIENT_CODES:
-        return OSError(f"the store responds with {answer}{_advice(code, status)}")
+        advice = ""
+        if code == "AuthorizationHeaderMalformed" or status == 301:
+            advice = "; the bucket is in another region. Set --s3_region_name or AWS_REGION."
+        return OSError(f"the store responds with {answer}{advice}")
     reason = answer or _cause(str(error))
     return TransientError(f"the store responds with {reason}" if status else reason)
-
-
-def _denied(path: ObjectPath) -> str:
-    advice = "Check credentials and permissions."
-    if path.scheme == "s3":  # S3 answers 403 to a missing object if the bucket may not be listed
-        return f"{advice} S3 also denies access to a missing object."
-    return advice
-
-
-def _advice(code: str, status: int) -> str:
-    if code == "AuthorizationHeaderMalformed" or status == 301:
-        return "; the bucket is in another region. Set --s3_region_name or AWS_REGION."
-    return ""
 
 
 def _cause(text: str) -> str:
@@ -344,7 +314,7 @@ class _Clients:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._options: PipelineOptions | None = None
+        self._options: StoreOptions | None = None
         self._clients: dict[tuple[str, str, str, bool], _Client] = {}
         self._process: int | None = None  # in which the first client was created
 
@@ -360,12 +330,14 @@ class _Clients:
             )
         with self._lock:
             self._process = os.getpid()
-            if options is not self._options:
+            if options is not self._options:  # of another run, whose environment may differ
                 self._options, self._clients = options, {}
             name = (path.scheme, path.account, path.bucket, retries)
             client = self._clients.setdefault(name, _Client())
         # Outside of the lock, so that threads wait only for the client of their own bucket.
-        return client.get(lambda: _make(path, options, MANY_PAGES if retries else ONCE))
+        return client.get(
+            lambda: _make(path, options, clients.MANY_PAGES if retries else clients.ONCE)
+        )
 
 
 def library_settings(root: str) -> dict[str, str]:
@@ -383,16 +355,16 @@ def library_settings(root: str) -> dict[str, str]:
     if path.scheme == "gs":
         return {}
     with _extra_of(path):
-        return s3_settings(path.bucket, current_options())
+        return clients.s3_settings(path.bucket, current_options())
 
 
-def _make(path: ObjectPath, options: PipelineOptions, retries: Any) -> Any:
+def _make(path: ObjectPath, options: StoreOptions, retries: Any) -> Any:
     with _extra_of(path):
         if path.scheme == "s3":
-            return s3_store(path.bucket, options, retries)
+            return clients.s3_store(path.bucket, options, retries)
         if path.scheme == "gs":
-            return gcs_store(path.bucket, options, retries)
-        return azure_store(path.account, path.bucket, options, retries)
+            return clients.gcs_store(path.bucket, options, retries)
+        return clients.azure_store(path.account, path.bucket, options, retries)
 
 
 @contextlib.contextmanager

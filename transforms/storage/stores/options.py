@@ -1,60 +1,82 @@
-"""Options of object stores and the web: those of Beam, and `WebOptions`.
+"""Options of object stores and the web, each a flag of the command line.
 
-`WebOptions` are Beam options as well, because Beam sends its options to every worker.
+    --s3_endpoint_url=http://minio:9000    StoreOptions(s3_endpoint_url="http://minio:9000")
+
+A pipeline has them among Beam's options, which Beam sends to every worker. Commands without a
+pipeline, and readers without Beam, use them as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
-
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import (
-    AzureOptions,
-    HadoopFileSystemOptions,
-    PipelineOptions,
-    S3Options,
-)
-from apache_beam.options.value_provider import RuntimeValueProvider
 
 from recordmill.schemas.settings import is_integer
 
 
-class WebOptions(PipelineOptions):
-    """Limits for reading images, and tables at `http://` and `https://`."""
+def _flag(default: Any, text: str, *aliases: str) -> Any:
+    return field(default=default, metadata={"help": text, "aliases": aliases})
+
+
+@dataclass(frozen=True)
+class WebFlags:
+    """The options that Beam does not have."""
+
+    allow_private_hosts: bool = _flag(
+        False, "also read from private, loopback and link-local addresses"
+    )
+    http_connections: int = _flag(16, "connections per host and worker process; default: 16")
+    http_timeout: int = _flag(30, "seconds without data before a request is retried; default: 30")
+    max_image_bytes: int = _flag(
+        256 * 2**20,
+        "size limit of an image in bytes, from any source; default: 268435456",
+        "--http_max_bytes",  # the former name, from when it applied to the web only
+    )
+
+
+@dataclass(frozen=True)
+class StoreOptions(WebFlags):
+    """All options of stores, under the names that they have in Beam."""
+
+    s3_access_key_id: str | None = _flag(None, "access key of S3")
+    s3_secret_access_key: str | None = _flag(None, "secret key of S3")
+    s3_session_token: str | None = _flag(None, "session token of S3")
+    s3_endpoint_url: str | None = _flag(None, "URL of a server with the API of S3")
+    s3_region_name: str | None = _flag(None, "region of S3")
+    s3_api_version: str | None = _flag(None, "version of the API of S3")
+    s3_verify: str | None = _flag(None, "file of certificates to trust, besides the system's")
+    s3_disable_ssl: bool = _flag(False, "access S3 by http://")
+    azure_connection_string: str | None = _flag(None, "connection string of a storage account")
+    blob_service_endpoint: str | None = _flag(None, "URL of a storage account")
+    azure_managed_identity_client_id: str | None = _flag(None, "client id of a managed identity")
+    no_auth: bool = _flag(False, "access Google Cloud Storage without credentials")
+    impersonate_service_account: str | None = _flag(
+        None, "service account of Google Cloud to act as; before it, those to delegate through"
+    )
+    hdfs_host: str | None = _flag(None, "host of the name node of HDFS")
+    hdfs_port: str | None = _flag(None, "port of the name node of HDFS")
+    hdfs_user: str | None = _flag(None, "user of HDFS")
+    hdfs_full_urls: bool = _flag(False, "addresses are hdfs://SERVER/PATH, not hdfs://PATH")
 
     @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--allow_private_hosts",
-            action="store_true",
-            default=False,
-            help="also read from private, loopback and link-local addresses",
-        )
-        parser.add_argument(
-            "--http_connections",
-            type=_positive,
-            default=16,
-            help="connections per host and worker process; default: 16",
-        )
-        parser.add_argument(
-            "--http_timeout",
-            type=_positive,
-            default=30,
-            help="seconds without data before a request is retried; default: 30",
-        )
-        parser.add_argument(
-            "--max_image_bytes",
-            "--http_max_bytes",  # the former name, from when it applied to the web only
-            type=_positive,
-            default=256 * 2**20,
-            help="size limit of an image in bytes, from any source; default: 268435456",
-        )
+    def of(cls, values: Mapping[str, Any]) -> StoreOptions:
+        """Returns the options among others."""
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-# The options of Beam for commands that run no pipeline.
-STORE_OPTIONS = (S3Options, AzureOptions, HadoopFileSystemOptions, WebOptions)
+def add_store_flags(parser: Any, kind: type[WebFlags] = StoreOptions) -> None:
+    """Adds the options as flags to a parser, or to a group of one."""
+    for each in fields(kind):
+        if each.default is False:
+            how: dict[str, Any] = {"action": "store_true"}
+        else:
+            how = {"type": str if each.default is None else _positive}
+        names = (f"--{each.name}", *each.metadata["aliases"])
+        parser.add_argument(*names, default=each.default, help=each.metadata["help"], **how)
 
 
 def _positive(text: str) -> int:
@@ -63,52 +85,50 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def add_store_flags(parser: Any) -> None:
-    """Adds the flags of object stores and the web to a parser, or a group of one."""
-    for options in STORE_OPTIONS:
-        options._add_argparse_args(parser)
+class _Process:
+    """The options of this process."""
+
+    lock = threading.Lock()
+    given: StoreOptions | None = None
+    received: tuple[object, StoreOptions] = (None, StoreOptions())  # Beam's, and ours among them
 
 
-def use_store_flags(flags: Mapping[str, Any]) -> None:
-    """Applies the flags of `add_store_flags` to this process."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add_store_flags(parser)
-    values = {name: flags[name] for name in vars(parser.parse_args([])) if flags.get(name)}
-    use_options(PipelineOptions.from_dictionary(values))
+def use_options(options: StoreOptions | None) -> None:
+    """Applies options to this process; None for those of Beam."""
+    _Process.given = options
 
 
-def use_options(options: PipelineOptions) -> None:
-    """Applies Beam options to this process."""
-    FileSystems.set_options(options)
-
-
-def current_options() -> PipelineOptions:
-    """Returns the options of this process: the driver's, or the worker's from its runner.
+def current_options() -> StoreOptions:
+    """Returns the options of this process: those given to it, or sent to it by Beam's runner.
 
     Workers without options, as in a bare worker pool, use defaults and their environment.
     """
-    if FileSystems._pipeline_options is None and not RuntimeValueProvider.runtime_options:
-        FileSystems.set_options(PipelineOptions([]))  # Beam's file systems raise without options
+    if _Process.given is not None:
+        return _Process.given
+    beam = pipeline_options()
+    if _Process.received[0] is not beam:
+        with _Process.lock:  # all threads get the same ones, by which clients are kept
+            if _Process.received[0] is not beam:
+                options = StoreOptions() if beam is None else _options_in(beam)
+                _Process.received = beam, options
+    return _Process.received[1]
+
+
+def pipeline_options() -> Any:
+    """Returns Beam's options of this process, a driver or a worker; None if it is neither."""
+    if "apache_beam.io.filesystems" not in sys.modules:
+        return None
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.options.value_provider import RuntimeValueProvider
+
     options = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
-    return options if isinstance(options, PipelineOptions) else PipelineOptions([])
+    return options if isinstance(options, PipelineOptions) else None
 
 
-class _ImageLimit:
-    """Returns the maximum number of bytes of an image, from the options of this process.
-
-    The result is cached per options object, because `view_as` parses all options in each call.
-    """
-
-    def __init__(self) -> None:
-        self._known: tuple[PipelineOptions | None, int] = (None, 0)
-
-    def __call__(self) -> int:
-        options = current_options()
-        known, limit = self._known  # one tuple, so that threads never see half of an update
-        if known is not options:
-            limit = options.view_as(WebOptions).max_image_bytes
-            self._known = (options, limit)
-        return limit
-
-
-max_image_bytes = _ImageLimit()
+def _options_in(beam: Any) -> StoreOptions:
+    """Returns the store options among Beam's, which are flags, or values set in Python."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_store_flags(parser)
+    flags, _ = parser.parse_known_args(beam._flags)
+    return StoreOptions.of({**vars(flags), **beam._all_options})

@@ -1,81 +1,97 @@
-"""The operations on the files of a store, by their paths.
+"""What all stores have in common: the operations on their files, and seekable files.
 
-`Store` uses Beam's file systems. Each other kind of store is a subclass, which overrides what it
-does in another way, and a line in `store_of` of `recordmill.transforms.storage.files`.
+`Store` is the interface. Each kind of store is a subclass, which overrides what it does in a better
+way, and a line in `store_of` of `recordmill.transforms.storage.files`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import BinaryIO, TypeAlias, cast
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, TypeAlias, cast
 
-from apache_beam.io.filesystem import CompressionTypes, FileSystem
-from apache_beam.io.filesystems import FileSystems
-
-from recordmill.transforms.storage.stores.beam import request
-from recordmill.transforms.storage.stores.range_files import open_ranges
-from recordmill.transforms.storage.stores.retries import TooLargeError
-
-# Maximum number of files in one call of Beam's file systems.
-_BATCH = 100
+# A range of bytes: the first, and the one after the last.
+Span: TypeAlias = tuple[int, int]
 
 # The bytes of a file, and its version tag, or None if its store has none.
 TaggedBytes: TypeAlias = tuple[bytes, str | None]
 
+# What identifies one version of an object: its ETag, and on Google Cloud its generation.
+Version: TypeAlias = dict[str, str]
+
+SHORTER = "the file has become shorter since it was listed"
+
+_BUFFER_BYTES = 8 * 2**20
+
 _WILDCARD = re.compile(r"[*?\[]")
 
+# The parts of a glob pattern.
+_TOKEN = re.compile(r"\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 
-class Store:
+# The characters in a set of a glob pattern that have another meaning in a regular expression.
+_ESCAPED = r"\\\g<0>"
+_SPECIAL = re.compile(r"[\\^\[\]&~|]")
+
+
+class Store(ABC):
     """A kind of store. Its operations raise OSError where the store does not do what is asked."""
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file for seekable reads, without decompression."""
-        raw = request(lambda: _open(path))
-        return cast("BinaryIO", io.BufferedReader(raw))
-
-    def load(self, path: str) -> bytes:
-        """Returns the bytes of a file."""
-        with self.open(path) as stream:
-            return stream.read()
+        return self.open_range(path, 0, self.size(path) or 0)
 
     def open_range(self, path: str, start: int, stop: int) -> BinaryIO:
         """Opens a byte range of a file; its reads raise `EOFError` if the file is shorter."""
 
         def read(first: int, end: int) -> bytes:
-            return self.read(path, start + first, start + end, end - first)[0]
+            return self.read(path, (start + first, start + end))[0]
 
-        return open_ranges(stop - start, read)
+        return _open_ranges(stop - start, read)
 
-    def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
+    @abstractmethod
+    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
         """Returns the bytes of a file, or a range of them, and its version tag.
 
-        `start` is the first byte; None for the whole file. `limit` is the maximum number of bytes,
-        above which it raises TooLargeError.
+        A range has fewer bytes where the file ends. Raises TooLargeError above `limit` bytes.
         """
-        return request(lambda: _read(_open(path), start, stop, limit)), None
 
     def version_tag(self, path: str) -> str | None:
         """Returns the version tag of an existing file, or None if the store has none."""
         return None
+
+    def version(self, path: str) -> Version:
+        """Returns the version of an existing file; an empty one if the store has none."""
+        return {}
+
+    def create(self, path: str) -> BinaryIO:
+        """Opens a new file for writing; in most stores, it exists once it is closed."""
+        raise OSError("cannot be written")
 
     def write(self, path: str, data: bytes, with_folders: bool) -> None:
         """Writes a whole file, replacing an existing one.
 
         `with_folders`: whether to create missing folders, in stores that do not always do so.
         """
+        with self.create(path) as stream:
+            stream.write(data)
 
-        def attempt() -> None:
-            with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
-                stream.write(data)
+    def copy(self, source: str, target: str) -> None:
+        """Copies a file within the store, by reading it."""
+        with self.open(source) as stream, contextlib.closing(self.create(target)) as copy:
+            shutil.copyfileobj(stream, copy, _BUFFER_BYTES)
 
-        request(attempt)
+    def link(self, source: str, target: str) -> bool:
+        """Gives a file another name, or a copy within the store; returns whether it can."""
+        return False
 
     def move(self, source: str, target: str) -> None:
         """Renames a file: object stores copy it."""
-        copy([source], [target])
+        self.copy(source, target)
         self.delete(source)
 
     def delete(self, path: str) -> None:
@@ -86,16 +102,23 @@ class Store:
 
     def delete_files(self, paths: Sequence[str], directory: str) -> None:
         """Deletes files in order, if they exist, then the folders that have become empty."""
-        for start in range(0, len(paths), _BATCH):
-            request(partial(FileSystems.delete, list(paths[start : start + _BATCH])))
+        raise OSError("cannot be deleted")
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str) -> None:  # noqa: B027 - most stores need no other
         """Creates a folder in a folder that exists; does nothing in stores without folders."""
 
-    def names_below(self, root: str) -> Iterator[str]:
-        """Yields the names of all files below a folder, relative to it; `root` ends with /."""
-        matched = request(lambda: FileSystems.match([root + "**"]))
-        return (file.path[len(root) :] for file in matched[0].metadata_list)
+    def names_below(self, root: str, prefix: str = "") -> Iterator[str]:
+        """Yields the names of the files below a folder that begin with a prefix, relative to it.
+
+        `root` ends with /. `prefix` has none: other folders are not listed. Stores that cannot list
+        all levels with one request list one by one.
+        """
+        folders, files = self.entries(root)
+        yield from (name for name in files if name.startswith(prefix))
+        for folder in folders:
+            if folder.startswith(prefix):
+                below = self.names_below(f"{root}{folder}/")
+                yield from (f"{folder}/{name}" for name in below)
 
     def all_files_below(self, directory: str) -> list[str]:
         """Returns the names of all files below a folder, sorted and relative to it."""
@@ -107,8 +130,7 @@ class Store:
         `directory` is the folder, taken literally even if its name has wildcards. `pattern` is a
         glob pattern; `**` matches any depth.
         """
-        matches = re.compile(FileSystem.translate_pattern(pattern)).match
-        return list(filter(matches, self.all_files_below(directory)))
+        return list(filter(_matcher(pattern), self.all_files_below(directory)))
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Returns the names of the folders and of the files directly in a folder."""
@@ -125,60 +147,131 @@ class Store:
         """Returns the files that a path or pattern matches, sorted."""
         if self.is_file(pattern):
             return [pattern]
-        if not _WILDCARD.search(pattern):
+        if not (wildcard := _WILDCARD.search(pattern)):
             return []
-        # Beam lists by the prefix before the first wildcard; obstore lists whole folders only.
-        matched = request(lambda: FileSystems.match([pattern]))
-        return sorted(file.path for file in matched[0].metadata_list)
+        stop = pattern.rfind("/", 0, wildcard.start()) + 1
+        root, prefix = pattern[:stop], pattern[stop : wildcard.start()]
+        matches = _matcher(pattern[stop:])
+        return sorted(root + name for name in self.names_below(root, prefix) if matches(name))
 
     def exists(self, path: str) -> bool:
         """Returns whether a path is an existing file or folder."""
-        return bool(request(lambda: FileSystems.exists(path)))
+        try:
+            self.size(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def is_file(self, path: str) -> bool:
         """Returns whether a path is an existing file, not a folder."""
         return self.exists(path)
 
+    @abstractmethod
     def size(self, path: str) -> int | None:
-        """Returns the size of a file in bytes, or None if it is not known."""
-        return int(FileSystems.get_filesystem(path).metadata(path).size_in_bytes)
+        """Returns the size of an existing file in bytes, or None if it is not known."""
 
     def ranged_size(self, path: str) -> int | None:
         """Returns the size of a file in bytes, or None if no byte range of it can be read."""
         return self.size(path)
 
 
-BEAM = Store()
+def _matcher(pattern: str) -> Callable[[str], object]:
+    r"""Returns a function that matches a name with a glob pattern.
 
-
-def copy(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Copies files within a store, on the server side.
-
-    Raises OSError if a file cannot be copied.
+    >>> [name for name in ("a.csv", "b/a.csv", "b/c/a.csv") if _matcher("*/[!b].csv")(name)]
+    ['b/a.csv']
     """
-    for start in range(0, len(sources), _BATCH):
-        batch = slice(start, start + _BATCH)
-        request(partial(_copy_batch, list(sources[batch]), list(targets[batch])))
+    return re.compile("".join(map(_translated, _TOKEN.findall(pattern))), re.DOTALL).fullmatch
 
 
-def _copy_batch(sources: list[str], targets: list[str]) -> None:
-    # The file systems of S3 and Azure return errors instead of raising them.
-    for *_, error in FileSystems.copy(sources, targets) or ():
-        if error is not None:
-            raise error
+def _translated(token: str) -> str:
+    inverted = "^" if token.startswith("[!") else ""
+    if characters := token[1 + len(inverted) : -1]:  # a set
+        return f"[{inverted}{_SPECIAL.sub(_ESCAPED, characters)}]"
+    return {"**": ".*", "*": "[^/]*", "?": "."}.get(token) or re.escape(token)
 
 
-def _open(path: str) -> BinaryIO:
-    raw = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-    return cast("BinaryIO", raw)
+class BoundedFile(io.RawIOBase):
+    """A raw file that never reads past its size; a subclass fills buffers with its bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._position = size, 0
+
+    def readable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def tell(self) -> int:
+        """Returns the position of the next byte to read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Sets and returns the position, which may be past the end; reads there are empty."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills a buffer with the next bytes; returns their number, 0 at the end."""
+        most = min(len(buffer), self._size - self._position)
+        if most <= 0:  # at the end of the file, without a read
+            return 0
+        number = self.fill(memoryview(buffer)[:most], self._position)
+        self._position += number
+        return number
+
+    @abstractmethod
+    def fill(self, buffer: memoryview, start: int) -> int:
+        """Fills a buffer, which is not empty, with the bytes from `start`; returns their number.
+
+        All of them are within the size.
+        """
 
 
-def _read(stream: BinaryIO, start: int | None, stop: int | None, limit: int) -> bytes:
-    with stream:
-        stream.seek(start or 0)
-        # One byte more than the limit, to distinguish a file at the limit from a larger one.
-        most = limit + 1 if stop is None else min(limit + 1, stop - (start or 0))
-        data = stream.read(most)
-    if len(data) > limit:
-        raise TooLargeError(limit)
-    return data
+def _open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
+    """Opens a seekable file over range requests; reads raise `EOFError` if the file is shorter.
+
+    `size`: bytes of the file. `read`: returns the bytes of a range: (first byte, byte after the
+    last).
+    """
+    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
+
+
+class _BufferedRanges(io.BufferedReader):
+    """A buffer that is filled by each request.
+
+    `TextIOWrapper` calls `read1`, which would send a request for the 8 KiB that it asks for.
+    """
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size if size >= 0 else io.DEFAULT_BUFFER_SIZE)
+
+
+class _RangeFile(BoundedFile):
+    """A file whose reads are range requests."""
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
+        super().__init__(size)
+        self._read = read
+
+    def fill(self, buffer: memoryview, start: int) -> int:
+        data = self._whole(start, start + len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        if self._position >= self._size:
+            return b""
+        data = self._whole(self._position, self._size)  # one request, and no copy of a large file
+        self._position += len(data)
+        return data
+
+    def _whole(self, start: int, stop: int) -> bytes:
+        data = self._read(start, stop)
+        if len(data) < stop - start:  # never taken for the end of the file
+            raise EOFError(SHORTER)
+        return data

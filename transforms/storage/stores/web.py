@@ -12,31 +12,23 @@ import io
 import math
 import re
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from importlib import metadata
-from typing import Any, BinaryIO, NamedTuple, cast
+from functools import lru_cache
+from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urljoin
 
 import urllib3
+from urllib3 import exceptions
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    LocationValueError,
-    NameResolutionError,
-    NewConnectionError,
-    ReadTimeoutError,
-    SSLError,
-)
 from urllib3.util import Timeout, make_headers
 
 from recordmill.schemas.layout import is_web
 from recordmill.transforms.functional.addresses import WebAddress, is_public, parse_web_address
-from recordmill.transforms.storage.stores.options import WebOptions, current_options
+from recordmill.transforms.storage.stores.options import StoreOptions, current_options
 from recordmill.transforms.storage.stores.retries import (
     TooLargeError,
     TransientError,
@@ -44,7 +36,7 @@ from recordmill.transforms.storage.stores.retries import (
     persist,
     seconds_of,
 )
-from recordmill.transforms.storage.stores.store import Store, TaggedBytes
+from recordmill.transforms.storage.stores.store import Span, Store, TaggedBytes
 
 _MAX_REDIRECTS = 5
 
@@ -114,32 +106,15 @@ class _Read(threading.local):
 _READ = _Read()
 
 
-class WebSettings(NamedTuple):
-    """Settings for reading from the web; see `WebOptions`."""
-
-    allow_private_hosts: bool
-    http_connections: int
-    http_timeout: int
-    max_image_bytes: int
-
-
-def _get(
-    url: str, start: int | None = None, stop: int | None = None, limit: int | None = None
-) -> bytes:
+def _get(url: str, span: Span | None = None, limit: int | None = None) -> bytes:
     """Returns the bytes of a file on the web, or a range of them.
 
-    `start` is the first byte; None for the whole file. `limit` is the maximum number of bytes; None
-    for `--max_image_bytes`. Raises OSError if the file cannot be read; FileNotFoundError if it does
-    not exist.
+    `limit` is the maximum number of bytes; None for `--max_image_bytes`. Raises OSError if the file
+    cannot be read; FileNotFoundError if it does not exist.
     """
-    web = _WEB_CLIENTS.current()
+    most = current_options().max_image_bytes if limit is None else limit
     deadline = time.monotonic() + _MAX_SECONDS
-    most = web.settings.max_image_bytes if limit is None else limit
-
-    def attempt() -> bytes:
-        return b"".join(web.chunks(url, start, stop, most, deadline))
-
-    return persist(attempt, _MAX_SECONDS)
+    return persist(lambda: b"".join(_chunks(url, span, most, deadline)), _MAX_SECONDS)
 
 
 def _download(url: str, target: BinaryIO) -> None:
@@ -148,14 +123,12 @@ def _download(url: str, target: BinaryIO) -> None:
     `target`: file to write to; truncated before each attempt. Raises OSError if the file cannot be
     read; FileNotFoundError if it does not exist.
     """
-    web = _WEB_CLIENTS.current()
     deadline = time.monotonic() + _MAX_TABLE_SECONDS
 
     def attempt() -> None:
         target.seek(0)
         target.truncate()
-        for chunk in web.chunks(url, None, None, None, deadline):
-            target.write(chunk)
+        target.writelines(_chunks(url, None, sys.maxsize, deadline))
 
     persist(attempt, _MAX_TABLE_SECONDS)
 
@@ -167,26 +140,23 @@ class _WebStore(Store):
             size = self.ranged_size(path) or 0
         return self.open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
 
-    def read(self, path: str, start: int | None, stop: int | None, limit: int) -> TaggedBytes:
-        return _get(path, start, stop, limit), None
+    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+        return _get(path, span, limit), None
+
+    def entries(self, folder: str) -> tuple[list[str], list[str]]:
+        return [], []  # the web has no listings
 
     def expand(self, pattern: str) -> list[str]:
         return [pattern]
 
-    def exists(self, path: str) -> bool:
-        try:
-            self.size(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def size(self, path: str) -> int | None:
-        web, deadline = _WEB_CLIENTS.current(), time.monotonic() + _MAX_SIZE_SECONDS
-        return persist(lambda: web.length(path, deadline), _MAX_SIZE_SECONDS)
+        return _stated_length(_without_body(path))
 
     def ranged_size(self, path: str) -> int | None:
-        web, deadline = _WEB_CLIENTS.current(), time.monotonic() + _MAX_SIZE_SECONDS
-        return persist(lambda: web.ranged_length(path, deadline), _MAX_SIZE_SECONDS)
+        response = _without_body(path, (0, 1))
+        stated = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        size = stated[3] if stated and response.status == 206 else None
+        return int(size) if size else None
 
 
 WEB = _WebStore()
@@ -199,140 +169,94 @@ def _downloaded(url: str) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", spooled)))
 
 
-class Web:
-    """Pooled connections to the web, shared by all threads."""
+def _chunks(url: str, span: Span | None, limit: int, deadline: float) -> Iterator[bytes]:
+    """Yields the bytes of one attempt, at most `limit`; follows redirects.
 
-    def __init__(self, settings: WebSettings) -> None:
-        self.settings = settings
+    `deadline`: end of the read, by the monotonic clock. Raises TransientError if another attempt
+    may succeed. Raises OSError if no attempt can succeed.
+    """
+    with _translated_errors():
+        response = _open(url, span, limit, deadline)
+        try:
+            _check_range(response, span)
+            yield from _body(response, span, limit)
+        finally:
+            response.release_conn()
 
-    @cached_property
-    def _pools(self) -> urllib3.PoolManager:
-        pools = urllib3.PoolManager(
-            num_pools=_HOSTS,
-            maxsize=self.settings.http_connections,
-            block=True,  # threads wait while all connections of a host are busy
-            timeout=Timeout(connect=_CONNECT_SECONDS, read=self.settings.http_timeout),
-            retries=False,
-        )
-        pools.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
-        return pools
 
-    def chunks(
-        self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
-    ) -> Iterator[bytes]:
-        """Yields the bytes of one attempt; follows redirects.
+def _without_body(url: str, span: Span | None = None) -> urllib3.BaseHTTPResponse:
+    """Returns the response to a GET without its body: many hosts answer HEAD with an error."""
+    deadline = time.monotonic() + _MAX_SIZE_SECONDS
 
-        `start` is the first byte; None for the whole file. `limit`: maximum number of bytes, or
-        None. `deadline`: end of the read, by the monotonic clock. Raises TransientError if another
-        attempt may succeed. Raises OSError if no attempt can succeed.
-        """
+    def attempt() -> urllib3.BaseHTTPResponse:
         with _translated_errors():
-            response = self._open(url, start, stop, limit, deadline)
-            try:
-                _check_range(response, start, stop)
-                yield from _body(response, start or 0, stop, limit)
-            finally:
-                response.release_conn()
-
-    def length(self, url: str, deadline: float) -> int | None:
-        """Returns the size of a file in bytes, or None if its host does not state it.
-
-        `deadline`: end of the request, by the monotonic clock. Raises TransientError if another
-        attempt may succeed. Raises OSError if no attempt can succeed.
-        """
-        return _stated_length(self._without_body(url, None, None, deadline))
-
-    def ranged_length(self, url: str, deadline: float) -> int | None:
-        """Returns the size of a file in bytes, or None if its host ignores byte ranges.
-
-        `deadline`: end of the request, by the monotonic clock. Raises TransientError if another
-        attempt may succeed. Raises OSError if no attempt can succeed.
-        """
-        response = self._without_body(url, 0, 1, deadline)
-        stated = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-        size = stated[3] if stated and response.status == 206 else None
-        return int(size) if size else None
-
-    def _without_body(
-        self, url: str, start: int | None, stop: int | None, deadline: float
-    ) -> urllib3.BaseHTTPResponse:
-        """Returns the response to a GET without its body: many hosts answer HEAD with an error."""
-        with _translated_errors():
-            response = self._open(url, start, stop, None, deadline)
+            response = _open(url, span, sys.maxsize, deadline)
             response.close()
             response.release_conn()
             return response
 
-    def _open(
-        self, url: str, start: int | None, stop: int | None, limit: int | None, deadline: float
-    ) -> urllib3.BaseHTTPResponse:
-        """Returns the response to a URL after redirects, its body not yet read."""
-        _READ.deadline = deadline
-        _READ.bytes_left = 2 * (limit or _MAX_TABLE_BYTES) + _OTHER_BYTES
-        _READ.only_public = not self.settings.allow_private_hosts
-        address = _parsed(url)
-        for _ in range(_MAX_REDIRECTS + 1):
-            response = self._answer(address, start, stop)
-            location = response.get_redirect_location()
-            if not location:
-                if response.status not in (200, 206):
-                    _discard(response)
-                    raise _response_error(response)
-                return response
-            _discard(response)
-            found = _parsed(_joined(address, location))
-            # A login is not sent to another origin, unless the redirect itself contains one.
-            same = found.origin == address.origin and found.login is None
-            address = found._replace(login=address.login) if same else found
-        raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
+    return persist(attempt, _MAX_SIZE_SECONDS)
 
-    def _answer(
-        self, address: WebAddress, start: int | None, stop: int | None
-    ) -> urllib3.BaseHTTPResponse:
-        """Returns the response of a host, its body not yet read."""
-        pool = self._pools.connection_from_host(address.host, address.port, address.scheme)
-        return pool.urlopen(
+
+def _open(url: str, span: Span | None, limit: int, deadline: float) -> urllib3.BaseHTTPResponse:
+    """Returns the response to a URL after redirects, its body not yet read."""
+    options = current_options()
+    _READ.deadline = deadline
+    _READ.bytes_left = 2 * min(limit, _MAX_TABLE_BYTES) + _OTHER_BYTES
+    _READ.only_public = not options.allow_private_hosts
+    address = _parsed(url)
+    for _ in range(_MAX_REDIRECTS + 1):
+        pool = _pools(options).connection_from_host(address.host, address.port, address.scheme)
+        response = pool.urlopen(
             "GET",
             address.target,
-            headers=_headers(address, start, stop),
+            headers=_headers(address, span),
             redirect=False,
             preload_content=False,
             pool_timeout=math.ceil(_READ.seconds_left(_MAX_TABLE_SECONDS)),
         )
+        location = response.get_redirect_location()
+        if not location:
+            if response.status not in (200, 206):
+                _discard(response)
+                raise _response_error(response)
+            return response
+        _discard(response)
+        found = _parsed(location, base=str(address))
+        # A login is not sent to another origin, unless the redirect itself contains one.
+        same = found.origin == address.origin and found.login is None
+        address = found._replace(login=address.login) if same else found
+    raise OSError(f"redirected more than {_MAX_REDIRECTS} times")
 
 
-def _joined(address: WebAddress, location: str) -> str:
-    """Returns the target of a redirect.
+@lru_cache(1)
+def _pools(options: StoreOptions) -> urllib3.PoolManager:
+    """Returns the connections of this process, shared by all threads."""
+    pools = urllib3.PoolManager(
+        num_pools=_HOSTS,
+        maxsize=options.http_connections,
+        block=True,  # threads wait while all connections of a host are busy
+        timeout=Timeout(connect=_CONNECT_SECONDS, read=options.http_timeout),
+        retries=False,
+    )
+    pools.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+    return pools
 
-    Raises OSError if it is not a web address.
-    """
+
+def _parsed(url: str, base: str = "") -> WebAddress:
+    """Returns a web address, or the target of a redirect from another one, `base`."""
     try:
-        to = urljoin(str(address), location)
-    except ValueError as error:
-        raise _not_valid(error) from error
-    if not is_web(to):
-        raise OSError(f"redirected to {to.partition(':')[0]}:, which is not followed")
-    return to
-
-
-def _parsed(url: str) -> WebAddress:
-    try:
+        if base and not is_web(url := urljoin(base, url)):
+            raise OSError(f"redirected to {url.partition(':')[0]}:, which is not followed")
         return parse_web_address(url)
     except ValueError as error:
-        raise _not_valid(error) from error
+        raise OSError(f"is not a valid web address: {error}") from error
 
 
-def _not_valid(error: ValueError) -> OSError:
-    return OSError(f"is not a valid web address: {error}")
-
-
-def _headers(address: WebAddress, start: int | None, stop: int | None) -> dict[str, str]:
-    headers = {
-        "User-Agent": f"recordmill/{metadata.version('recordmill')}",
-        "Accept-Encoding": "identity",
-    }
-    if start is not None and stop is not None:
-        headers["Range"] = f"bytes={start}-{stop - 1}"
+def _headers(address: WebAddress, span: Span | None) -> dict[str, str]:
+    headers = {"User-Agent": "recordmill", "Accept-Encoding": "identity"}
+    if span:
+        headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
     if address.login is not None:
         user, _, password = address.login.partition(":")
         headers |= make_headers(basic_auth=f"{unquote(user)}:{unquote(password)}")
@@ -373,7 +297,7 @@ def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
     return int(length) if _LENGTH.fullmatch(length) else None
 
 
-def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: int | None) -> None:
+def _check_range(response: urllib3.BaseHTTPResponse, span: Span | None) -> None:
     """Rejects a partial response that is not the requested range.
 
     Raises OSError: for another range, or if the whole file was requested.
@@ -382,30 +306,28 @@ def _check_range(response: urllib3.BaseHTTPResponse, start: int | None, stop: in
         return
     stated = response.headers.get("Content-Range", "")
     found = _RANGE.fullmatch(stated)
-    if found and start is not None and stop is not None:
-        end = min(stop, int(found[3] or stop))  # the file may be shorter
-        if (int(found[1]), int(found[2]) + 1) == (start, end):
+    if found and span:
+        end = min(span[1], int(found[3] or span[1]))  # the file may be shorter
+        if (int(found[1]), int(found[2]) + 1) == (span[0], end):
             return
     response.close()
-    asked = "the whole file" if start is None or stop is None else f"bytes {start}-{stop - 1}"
+    asked = f"bytes {span[0]}-{span[1] - 1}" if span else "the whole file"
     raise OSError(f"requested {asked}; the host sent {stated[:_SHOWN_CHARACTERS] or 'a part'!r}")
 
 
-def _body(
-    response: urllib3.BaseHTTPResponse, start: int, stop: int | None, limit: int | None
-) -> Iterator[bytes]:
+def _body(response: urllib3.BaseHTTPResponse, span: Span | None, limit: int) -> Iterator[bytes]:
     """Yields the requested bytes of a response, also from hosts that ignore ranges."""
+    start, stop = span or (0, sys.maxsize)
     skip = start if response.status == 200 else 0  # 200: the whole file instead of the range
-    left = None if stop is None else stop - start
-    seen = 0
+    left, seen = stop - start, 0
     for chunk in response.stream(_CHUNK_BYTES):
         seen += len(chunk)
-        if limit is not None and seen > limit:
+        if seen > limit:
             response.close()
             raise TooLargeError(limit)
-        part = chunk[skip:] if left is None else chunk[skip : skip + left]
+        part = chunk[skip : skip + left]
         skip = max(0, skip - len(chunk))
-        left = None if left is None else left - len(part)
+        left -= len(part)
         yield part
         if left == 0 and response.status == 200:  # the rest is not needed
             response.close()
@@ -423,7 +345,7 @@ def _translated_errors() -> Iterator[None]:
         yield
     except _Stop as error:
         raise OSError(str(error)) from error
-    except HTTPError as error:
+    except exceptions.HTTPError as error:
         raise _translate_error(error) from error
     except TimeoutError as error:
         raise TransientError("timed out") from error
@@ -431,23 +353,23 @@ def _translated_errors() -> Iterator[None]:
         raise OSError("the host's answer is not valid HTTP") from error
 
 
-def _translate_error(error: HTTPError) -> OSError:
-    if isinstance(error, LocationValueError):
+def _translate_error(error: exceptions.HTTPError) -> OSError:
+    if isinstance(error, exceptions.LocationValueError):
         return OSError("is not a valid web address")
-    if isinstance(error, SSLError):
+    if isinstance(error, exceptions.SSLError):
         return OSError(f"the host's certificate is not accepted: {error}")
-    if isinstance(error, NameResolutionError):
+    if isinstance(error, exceptions.NameResolutionError):
         return TransientError("the host's name cannot be resolved")
-    if isinstance(error, NewConnectionError):  # a ConnectTimeoutError itself
+    if isinstance(error, exceptions.NewConnectionError):  # a ConnectTimeoutError itself
         return TransientError(f"no connection: {str(error).rpartition('] ')[2]}")
-    if isinstance(error, ConnectTimeoutError):
+    if isinstance(error, exceptions.ConnectTimeoutError):
         return TransientError(f"no connection within {_CONNECT_SECONDS:.0f} s")
-    if isinstance(error, ReadTimeoutError):
+    if isinstance(error, exceptions.ReadTimeoutError):
         return TransientError("timed out")
     return TransientError(f"the connection broke: {_first_word(error)}")
 
 
-def _first_word(error: HTTPError) -> str:
+def _first_word(error: exceptions.HTTPError) -> str:
     """Returns the message of the cause, without the addresses that urllib3 repeats."""
     cause = next((arg for arg in error.args if isinstance(arg, BaseException)), error)
     return str(getattr(cause, "strerror", None) or cause).partition(":")[0]
@@ -492,13 +414,8 @@ class _Connection(HTTPConnection):
         return _connected(self, super()._new_conn)
 
 
-class _TLSConnection(HTTPSConnection):
-    """Connects to allowed addresses only."""
-
-    response_class = _Response
-
-    def _new_conn(self) -> socket.socket:
-        return _connected(self, super()._new_conn)
+class _TLSConnection(_Connection, HTTPSConnection):
+    """Connects to allowed addresses only, with TLS."""
 
 
 def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> socket.socket:
@@ -507,7 +424,7 @@ def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> sock
     try:
         found = socket.getaddrinfo(name, to.port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
-        raise NameResolutionError(to.host, to, error) from error  # type: ignore[arg-type]
+        raise exceptions.NameResolutionError(to.host, to, error) from error  # type: ignore[arg-type]
     addresses = [str(sockaddr[0]) for *_, sockaddr in found]
     private = [address for address in addresses if not is_public(address)]
     # A single private address rejects the host, because any of them could be used later.
@@ -523,7 +440,7 @@ def _connected(to: HTTPConnection, connect: Callable[[], socket.socket]) -> sock
             to.timeout = _READ.seconds_left(_CONNECT_SECONDS)  # includes the TLS handshake
             try:
                 return connect()
-            except (NewConnectionError, ConnectTimeoutError):
+            except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
                 if number == len(addresses):
                     raise
     finally:
@@ -537,24 +454,3 @@ class _Pool(urllib3.HTTPConnectionPool):
 
 class _TLSPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _TLSConnection
-
-
-class _Clients:
-    """The connections of this process, created again when the options change."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._options: object = None
-        self._web: Web | None = None
-
-    def current(self) -> Web:
-        options = current_options()
-        with self._lock:
-            if self._web is None or options is not self._options:
-                web = options.view_as(WebOptions)
-                values = [getattr(web, name) for name in WebSettings._fields]
-                self._options, self._web = options, Web(WebSettings(*values))
-            return self._web
-
-
-_WEB_CLIENTS = _Clients()

@@ -25,7 +25,7 @@ from recordmill.pipelines.engines.runners import (
 )
 from recordmill.pipelines.options import beam_options
 from recordmill.schemas.errors import UsageError
-from recordmill.transforms.storage.stores.options import WebOptions
+from recordmill.transforms.storage.stores.beam import WebOptions
 
 
 @pytest.fixture(autouse=True)

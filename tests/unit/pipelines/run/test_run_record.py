@@ -36,6 +36,6 @@ def test_only_a_missing_record_counts_as_deleted(
     def fails(path: str) -> bytes:
         raise error
 
-    monkeypatch.setattr(run_record, "load", fails)
+    monkeypatch.setattr(run_record, "read", fails)
     with pytest.raises(type(error)):
         read_record(str(tmp_path))

@@ -19,7 +19,7 @@ from recordmill.pipelines.run import lock as lock_module
 from recordmill.pipelines.run import target as target_module
 from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, finished_record, running_record
-from recordmill.pipelines.run.target import Target, _swap, discard
+from recordmill.pipelines.run.target import Target, _discard, _swap
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
@@ -204,7 +204,7 @@ def test_a_foreign_file_added_during_the_run_is_not_lost(state: str, name: str, 
         try:
             if not last:
                 with pytest.raises(UsageError):
-                    target.check_final()
+                    target.contents().check()
             target.publish([SHARD], CONTEXT)
         finally:
             held.release()
@@ -401,7 +401,7 @@ def test_the_marker_of_a_folder_is_deleted_last(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         unlink = os.unlink
         patch.setattr(os, "unlink", lambda path: (order.append(Path(path).name), unlink(path)))
-        discard(str(tmp_path), owned_in_leftover("birds"))
+        _discard(str(tmp_path), owned_in_leftover("birds"))
     assert order[-1] == "run.json"
     assert not tmp_path.exists()
 
@@ -424,8 +424,8 @@ def test_the_record_of_an_active_run_is_not_its_result(tmp_path: Path) -> None:
 def store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treats local folders as folders of an object store."""
 
-    def copy(sources: list[str], targets: list[str]) -> None:
-        for source, target in zip(sources, targets, strict=True):
+    def copy(files: dict[str, str], _: bool) -> None:
+        for source, target in files.items():
             write(Path(target).parent, Path(target).name, Path(source).read_bytes())
 
     for module in (target_module, lock_module):

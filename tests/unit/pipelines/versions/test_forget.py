@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from recordmill.pipelines.versions.forget import Forgotten, _links_message, purge
-from recordmill.pipelines.versions.holders import Holder
 from recordmill.pipelines.versions.listing import Version
+from recordmill.pipelines.versions.selection import Holder
 from recordmill.schemas.manifest import Manifest
 
 

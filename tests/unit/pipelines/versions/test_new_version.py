@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.versions.new_version import _config_without, next_version
+from recordmill.pipelines.versions.forget import _config_without, _next_version
 from recordmill.schemas.errors import UsageError
 from tests.unit.pipelines.versions.birds import dataset
 
@@ -16,7 +16,7 @@ from tests.unit.pipelines.versions.birds import dataset
     [("1.0.0", "1.0.1"), ("1.2.9", "1.2.10"), ("2026.11.20", "2026.11.21")],
 )
 def test_the_next_version(version: str, following: str) -> None:
-    assert next_version(version) == following
+    assert _next_version(version) == following
 
 
 def test_the_options_are_those_of_the_base_version(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.images.transcode import keep_all
 from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, build_all
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 from tests.beam.direct import TABLE, example, plan, ref
 from tests.images import image_bytes, jpeg, png
@@ -137,7 +137,7 @@ def test_one_slow_object_does_not_hold_up_a_shard(
     refs: list[ImageRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_ahead, "SLOW_SECONDS", 2.0)
-    use_options(PipelineOptions(["--allow_private_hosts"]))
+    use_pipeline_options(PipelineOptions(["--allow_private_hosts"]))
     asked, end = Counter[str](), threading.Event()
 
     class Handler(SimpleHTTPRequestHandler):
@@ -159,7 +159,7 @@ def test_one_slow_object_does_not_hold_up_a_shard(
         finally:
             end.set()
             server.shutdown()
-            use_options(PipelineOptions([]))
+            use_pipeline_options(PipelineOptions([]))
     *local, _ = build_all(refs, plan(train=1), "full", Pools())
     assert [one.data for one in examples if isinstance(one, SerializedExample)] == [
         one.data for one in local if isinstance(one, SerializedExample)

@@ -13,10 +13,11 @@ from recordmill.transforms.shards.encoded_refs import (
     EncodedRefs,
     EncodedRefsCoder,
     GatheredRefs,
+    Spilled,
     joined,
     spilled,
+    spilling_to,
 )
-from recordmill.transforms.workers.spill_files import Spilled, spilling_to
 from tests.beam.direct import ref
 
 ROWS = [(bytes([n]), ref(f"{n}.jpg", n)) for n in range(7)]

@@ -5,11 +5,9 @@ In object stores: `tests/stores/test_objects.py`.
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
-from apache_beam.io.filesystem import CompressionTypes
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage.drafts import Draft
@@ -72,12 +70,3 @@ def test_an_attempt_that_is_later_than_its_run_creates_no_folder(tmp_path: Path)
         draft.open()
     assert files(tmp_path) == {}
     assert not work.exists()
-
-
-def test_a_draft_is_compressed_as_beam_compresses(tmp_path: Path) -> None:
-    draft = Draft(str(tmp_path), "shard.gz")
-    (tmp_path / ".staging").mkdir()
-    with draft.open(CompressionTypes.GZIP) as stream:
-        stream.write(b"abc" * 100)
-    draft.commit()
-    assert gzip.decompress((tmp_path / "shard.gz").read_bytes()) == b"abc" * 100

@@ -15,12 +15,11 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.shards.shard_task import ABSENT, _file_version_tags
 from recordmill.transforms.storage import files, local_files
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.storage.local_store import LOCAL
+from recordmill.transforms.storage.local_files import LOCAL, ImageRootGuard
 from recordmill.transforms.storage.stores import objects
-from recordmill.transforms.storage.stores.hdfs import HDFS
+from recordmill.transforms.storage.stores.beam import BEAM, HDFS
 from recordmill.transforms.storage.stores.objects import OBJECTS
-from recordmill.transforms.storage.stores.store import BEAM, Store
+from recordmill.transforms.storage.stores.store import Store
 from recordmill.transforms.storage.stores.web import WEB
 
 
@@ -112,7 +111,7 @@ def test_objects_have_to_be_named_exactly(monkeypatch: pytest.MonkeyPatch) -> No
     def get(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such object")
 
-    monkeypatch.setattr(objects, "_get_with_version_tag", get)
+    monkeypatch.setattr(objects.OBJECTS, "read", get)
     monkeypatch.setattr(files, "exists", lambda path: path == f"s3://birds/{NFD}.jpg")
     with pytest.raises(RecordError) as error:
         read_bytes(f"s3://birds/{NFC}.jpg")

@@ -114,8 +114,8 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
             mask.write_bytes(b"another mask")
         return b"image", tags["now"]
 
-    monkeypatch.setattr(objects, "_get_with_version_tag", get)
-    monkeypatch.setattr(objects, "version_tag", lambda _: tags["now"])
+    monkeypatch.setattr(objects.OBJECTS, "read", get)
+    monkeypatch.setattr(objects.OBJECTS, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
     first = _file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)

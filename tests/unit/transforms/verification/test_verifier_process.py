@@ -27,7 +27,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.schemas.config import Verify
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verifier_process import (
     VerifierProcess,
@@ -156,12 +156,12 @@ def test_the_options_of_stores_are_used_in_the_process(shard: ShardFiles) -> Non
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         remote = replace(shard, directory=f"http://127.0.0.1:{server.server_port}")
-        use_options(PipelineOptions(["--allow_private_hosts"]))
+        use_pipeline_options(PipelineOptions(["--allow_private_hosts"]))
         try:
             assert _store_options(shard.directory) is None
             verifier = VerifierProcess(1, _store_options(remote.directory))
         finally:
-            use_options(PipelineOptions([]))
+            use_pipeline_options(PipelineOptions([]))
         assert verifier.verify(remote, RESOLVED, "parse").entry.records == 3
         verifier.end()
         server.shutdown()

@@ -9,7 +9,7 @@ import sys
 CODE = """
 import gc, json
 gc.disable()
-from recordmill.transforms.workers.cores import collect_garbage
+from recordmill.transforms.workers.process import collect_garbage
 before = gc.get_freeze_count()
 collect_garbage()
 print(json.dumps([before, gc.get_freeze_count() > 1000, gc.isenabled(), gc.get_threshold()[0]]))

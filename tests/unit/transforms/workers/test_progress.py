@@ -47,11 +47,11 @@ import sys, time
 from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.transforms.workers import progress
 from recordmill.transforms.workers.progress import advance, set_total
-from recordmill.transforms.storage.stores.options import use_options
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 
 progress._SECONDS = 0.2  # instead of 2: the test takes 1 s
 
-use_options(PipelineOptions(sys.argv[1:]))
+use_pipeline_options(PipelineOptions(sys.argv[1:]))
 advance("read", 3)
 set_total(7)
 advance("written", 2)  # reported by the timer

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from recordmill.transforms.workers.process import rewritten_standard_error
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
-from recordmill.transforms.workers.standard_error import rewritten_standard_error
 
 PROGRAM = "import os, sys; os.write(2, b'started\\n'); sys.stdin.read(); os.write(2, b'ended\\n')"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -14,17 +15,16 @@ import obstore.store
 import pytest
 from apache_beam.io.aws.clients.s3.boto3_client import get_http_error_code
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
-from recordmill.transforms.storage.stores import beam, hdfs, objects, retries
+from recordmill.transforms.storage.stores import beam, objects, retries
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.storage.stores.clients import _connection, iceberg_settings
 from recordmill.transforms.storage.stores.objects import ObjectPath, parse
 from recordmill.transforms.storage.stores.options import (
-    WebOptions,
+    StoreOptions,
     current_options,
-    max_image_bytes,
     use_options,
-    use_store_flags,
 )
 from recordmill.transforms.storage.stores.retries import (
     TooLargeError,
@@ -195,9 +195,9 @@ def test_azure_connection_strings_are_parsed() -> None:
 
 
 def test_pyiceberg_has_the_flags_that_are_given() -> None:
-    assert iceberg_settings(PipelineOptions([])) == {}
-    flags = ["--s3_endpoint_url=http://host:1", "--s3_access_key_id=a", "--s3_session_token=b"]
-    assert iceberg_settings(PipelineOptions(flags)) == {
+    assert iceberg_settings(StoreOptions()) == {}
+    given = {"s3_endpoint_url": "http://host:1", "s3_access_key_id": "a", "s3_session_token": "b"}
+    assert iceberg_settings(StoreOptions(**given)) == {
         "s3.endpoint": "http://host:1",
         "s3.access-key-id": "a",
         "s3.session-token": "b",
@@ -213,24 +213,37 @@ def test_hosts_can_ask_for_a_wait() -> None:
 def test_store_flags_apply_to_commands_without_a_pipeline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    given = {"paths": ["x"], "allow_private_hosts": True, "http_connections": 3}
+    use_options(StoreOptions.of(given))
+    assert current_options() == StoreOptions(allow_private_hosts=True, http_connections=3)
+    # A store of Beam gets the same ones.
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)  # put back afterwards
-    use_store_flags({"paths": ["x"], "allow_private_hosts": True, "http_connections": 3})
-    web = current_options().view_as(WebOptions)
-    assert (web.allow_private_hosts, web.http_connections, web.http_timeout) == (True, 3, 30)
+    beam._request(lambda: None)
+    assert FileSystems._pipeline_options.view_as(beam.WebOptions).http_connections == 3
+    use_options(None)
 
 
 @pytest.mark.parametrize("flag", ["--max_image_bytes", "--http_max_bytes"])
 def test_the_flag_of_the_image_limit_has_two_names(flag: str) -> None:
-    use_options(PipelineOptions([f"{flag}=7"]))
-    assert max_image_bytes() == 7
-    use_options(PipelineOptions([]))
-    assert max_image_bytes() == 256 * 2**20
+    use_pipeline_options(PipelineOptions([f"{flag}=7"]))
+    assert current_options().max_image_bytes == 7
+    use_pipeline_options(PipelineOptions([]))
+    assert current_options().max_image_bytes == 256 * 2**20
 
 
 def test_options_are_sent_to_workers() -> None:
     sent = PipelineOptions(["--allow_private_hosts", "--http_connections=5"]).get_all_options()
-    there = PipelineOptions.from_dictionary(sent).view_as(WebOptions)
-    assert (there.allow_private_hosts, there.http_connections) == (True, 5)
+    use_pipeline_options(PipelineOptions.from_dictionary(sent))
+    assert current_options() == StoreOptions(allow_private_hosts=True, http_connections=5)
+
+
+def test_options_may_be_set_in_python() -> None:
+    options = PipelineOptions(["--s3_region_name=eu-west-1", "--other=x"])
+    options.view_as(S3Options).s3_endpoint_url = "http://host:1"
+    use_pipeline_options(options)
+    expected = StoreOptions(s3_region_name="eu-west-1", s3_endpoint_url="http://host:1")
+    assert current_options() == expected
+    assert current_options() is current_options()
 
 
 def test_a_slow_client_does_not_block_other_buckets(
@@ -247,7 +260,7 @@ def test_a_slow_client_does_not_block_other_buckets(
         return path.bucket
 
     monkeypatch.setattr(objects, "_make", make)
-    use_options(PipelineOptions([]))  # or each thread begins with options of its own
+    use_pipeline_options(PipelineOptions([]))  # or each thread begins with options of its own
     stores = objects._Clients()
     slow, quick = (ObjectPath("s3", "", name, "k") for name in ("slow", "quick"))
     with ThreadPoolExecutor(2) as executor:
@@ -265,12 +278,12 @@ def test_an_object_above_the_limit_is_not_read(
     store = obstore.store.MemoryStore()
     obstore.put(store, "k", bytes(1000))
     monkeypatch.setattr(objects._CLIENTS, "of", lambda *_: store)
-    path = ObjectPath("s3", "", "b", "k")
-    assert objects._get_with_version_tag(path, limit=1000)[0] == bytes(1000)
-    assert objects._get_with_version_tag(path, 1, 11, limit=10)[0] == bytes(10)
-    for span in ((), (0, 1000)):
+    path = "s3://b/k"
+    assert objects.OBJECTS.read(path, limit=1000)[0] == bytes(1000)
+    assert objects.OBJECTS.read(path, (1, 11), limit=10)[0] == bytes(10)
+    for span in (None, (0, 1000)):
         with pytest.raises(TooLargeError):
-            objects._get_with_version_tag(path, *span, limit=999)
+            objects.OBJECTS.read(path, span, limit=999)
 
 
 def test_entries_of_a_folder_are_listed_without_those_below(
@@ -287,13 +300,13 @@ def test_entries_of_a_folder_are_listed_without_those_below(
 
 
 def test_hdfs_reads_have_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hdfs._read(io.BytesIO(bytes(1000)), 1000) == bytes(1000)
-    assert hdfs._read(io.BytesIO(bytes(1000)), None) == bytes(1000)
+    assert beam._content(io.BytesIO(bytes(1000)), 1000) == bytes(1000)
+    assert beam._content(io.BytesIO(bytes(1000)), sys.maxsize) == bytes(1000)
     with pytest.raises(TooLargeError):
-        hdfs._read(io.BytesIO(bytes(1000)), 999)
-    monkeypatch.setattr(hdfs, "_MAX_SECONDS", 0.05)
+        beam._content(io.BytesIO(bytes(1000)), 999)
+    monkeypatch.setattr(beam, "_MAX_SECONDS", 0.05)
     with pytest.raises(TooSlowError, match=r"^not read within 0\.05 s$"):
-        hdfs._read(Endless(), None)
+        beam._content(Endless(), sys.maxsize)
 
 
 class Endless:
@@ -311,7 +324,7 @@ def test_too_large_or_too_slow_files_are_not_retried(error: OSError) -> None:
         raise next(attempts)
 
     with pytest.raises(type(error)):
-        beam.request(fails)
+        beam._request(fails)
 
 
 def test_no_attempt_starts_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,9 +365,9 @@ def test_a_body_that_is_shorter_than_the_range_is_requested_again(
     end = Answer(b"78", (7, 9), 9)
     answers = iter([short, empty, stated, whole, end])
     monkeypatch.setattr(obstore, "get", lambda *_, **__: next(answers))
-    path = ObjectPath("s3", "", "b", "k")
-    assert objects._get_with_version_tag(path, 2, 6)[0] == b"2345"
-    assert objects._get_with_version_tag(path, 7, 12)[0] == b"78"
+    path = "s3://b/k"
+    assert objects.OBJECTS.read(path, (2, 6))[0] == b"2345"
+    assert objects.OBJECTS.read(path, (7, 12))[0] == b"78"
 
 
 CONFLICTS = {

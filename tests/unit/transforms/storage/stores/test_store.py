@@ -1,78 +1,62 @@
-"""The operations of a store of Beam, here its local file system."""
+"""Raw files of a known size: positions, reads at the end, and buffers that are filled in place."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 
 import pytest
 
-from recordmill.transforms.storage.stores.retries import TooLargeError
-from recordmill.transforms.storage.stores.store import BEAM, copy
+from recordmill.transforms.storage.stores.store import BoundedFile
 
-NAMES = ["1.jpg", "a/1.jpg", "a/b/2.txt"]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    """A folder with the files of NAMES."""
-    for name in NAMES:
-        BEAM.write(f"{tmp_path}/{name}", name.encode(), with_folders=True)
-    return str(tmp_path)
+DATA = b"0123456789"
 
 
-def test_files_are_read_whole_and_in_ranges(root: str) -> None:
-    path = f"{root}/a/b/2.txt"
-    assert BEAM.load(path) == b"a/b/2.txt"
-    assert BEAM.read(path, None, None, 9) == (b"a/b/2.txt", None)
-    assert BEAM.read(path, 2, 5, 3) == (b"b/2", None)
-    assert BEAM.read(path, 4, 50, 9) == (b"2.txt", None)
-    with BEAM.open_range(path, 2, 5) as stream:
-        assert stream.read() == b"b/2"
-    with BEAM.open_range(path, 4, 50) as stream, pytest.raises(EOFError, match="become shorter"):
-        stream.read()
-    for span in ((None, None), (0, 9)):
-        with pytest.raises(TooLargeError):
-            BEAM.read(path, *span, 8)
+class Source(BoundedFile):
+    """Bytes in memory, at most four per read."""
+
+    def __init__(self) -> None:
+        super().__init__(len(DATA))
+        self.filled: list[tuple[object, int, int]] = []
+
+    def fill(self, buffer: memoryview, start: int) -> int:
+        self.filled.append((buffer.obj, start, len(buffer)))
+        part = DATA[start : start + min(4, len(buffer))]
+        buffer[: len(part)] = part
+        return len(part)
 
 
-def test_sizes_and_missing_files(root: str) -> None:
-    assert BEAM.size(f"{root}/1.jpg") == BEAM.ranged_size(f"{root}/1.jpg") == 5
-    assert BEAM.exists(f"{root}/1.jpg")
-    assert BEAM.is_file(f"{root}/1.jpg")
-    assert not BEAM.exists(f"{root}/none")
-    assert BEAM.version_tag(f"{root}/1.jpg") is None
-    with pytest.raises(FileNotFoundError):
-        BEAM.load(f"{root}/none")
+def test_the_buffer_of_the_caller_is_filled_up_to_the_end() -> None:
+    raw, buffer = Source(), bytearray(b"." * 8)
+    assert raw.seek(7) == 7
+    assert raw.readinto(buffer) == 3
+    assert buffer == b"789....."
+    assert raw.filled == [(buffer, 7, 3)]
+    assert (raw.tell(), raw.readinto(buffer), len(raw.filled)) == (10, 0, 1)
 
 
-def test_files_are_listed_at_any_depth(root: str) -> None:
-    assert sorted(BEAM.names_below(f"{root}/")) == BEAM.all_files_below(root) == NAMES
-    assert BEAM.files_below(root, "*") == ["1.jpg"]
-    assert BEAM.files_below(f"{root}/", "**.jpg") == ["1.jpg", "a/1.jpg"]
-    assert BEAM.entries(root) == (["a"], ["1.jpg"])
-    assert BEAM.entries(f"{root}/none") == ([], [])
+def test_a_read_continues_where_a_shorter_one_ended() -> None:
+    raw = Source()
+    assert [raw.read(8), raw.read(8), raw.read(8), raw.read(8)] == [b"0123", b"4567", b"89", b""]
+    with io.BufferedReader(Source()) as stream:
+        assert (stream.read(7), stream.read()) == (b"0123456", b"789")
 
 
-def test_an_existing_path_is_not_a_pattern(root: str) -> None:
-    BEAM.write(f"{root}/[1].jpg", b"", with_folders=True)
-    assert BEAM.expand(f"{root}/[1].jpg") == [f"{root}/[1].jpg"]
-    assert BEAM.expand(f"{root}/a/*") == [f"{root}/a/1.jpg"]
-    assert BEAM.expand(f"{root}/none") == []
-
-
-def test_files_are_copied_and_moved(root: str) -> None:
-    copy([f"{root}/1.jpg", f"{root}/a/1.jpg"], [f"{root}/2.jpg", f"{root}/3.jpg"])
-    assert BEAM.load(f"{root}/2.jpg") + BEAM.load(f"{root}/3.jpg") == b"1.jpga/1.jpg"
-    BEAM.move(f"{root}/2.jpg", f"{root}/4.jpg")
-    assert BEAM.files_below(root, "*") == ["1.jpg", "3.jpg", "4.jpg"]
-
-
-def test_files_are_deleted_with_those_below_and_in_batches(root: str) -> None:
-    many = [f"{root}/many/{number}" for number in range(201)]
-    for path in many:
-        BEAM.write(path, b"", with_folders=True)
-    BEAM.delete_files(many[1:], f"{root}/many")
-    assert BEAM.all_files_below(f"{root}/many") == ["0"]
-    BEAM.delete_files([], root)
-    BEAM.delete(f"{root}/1.jpg")
-    assert BEAM.all_files_below(root) == ["a/1.jpg", "a/b/2.txt", "many/0"]
+@pytest.mark.parametrize(
+    ("offset", "whence", "place"),
+    [
+        (3, io.SEEK_SET, 3),
+        (-1, io.SEEK_CUR, 4),
+        (-3, io.SEEK_CUR, 2),
+        (-3, io.SEEK_END, 7),
+        (-20, io.SEEK_END, 0),
+        (5, io.SEEK_END, 15),
+    ],
+)
+def test_positions_may_be_past_the_end_but_not_before_the_start(
+    offset: int, whence: int, place: int
+) -> None:
+    raw = Source()
+    assert (raw.readable(), raw.seekable(), raw.writable()) == (True, True, False)
+    raw.seek(5)
+    assert raw.seek(offset, whence) == raw.tell() == place
+    assert raw.read(2) == DATA[place : place + 2]

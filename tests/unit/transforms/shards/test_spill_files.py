@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 from recordmill.schemas import layout
-from recordmill.transforms.workers.spill_files import spill, spilling_to
+from recordmill.transforms.shards.encoded_refs import spill, spilling_to
 
 ELEMENTS = [b"first", b"", b"\0third" * 9]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.storage import local_store
+from recordmill.transforms.storage import local_files
 from recordmill.transforms.storage.files import write_bytes
-from recordmill.transforms.storage.local_store import LOCAL
+from recordmill.transforms.storage.local_files import LOCAL
 
 NAMES = ["[1].jpg", "a/1.jpg", "a/b/.hidden", "a/b/2.jpg"]
 
@@ -35,11 +35,11 @@ def test_concurrent_writes_of_one_file_both_succeed(
     path, replace = tmp_path / "train-00000.json", os.replace
 
     def replace_late(source: str, target: str) -> None:
-        monkeypatch.setattr(local_store.os, "replace", replace)
+        monkeypatch.setattr(local_files.os, "replace", replace)
         write_bytes(str(path), b"the other attempt")
         replace(source, target)
 
-    monkeypatch.setattr(local_store.os, "replace", replace_late)
+    monkeypatch.setattr(local_files.os, "replace", replace_late)
     write_bytes(str(path), b"this attempt")
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {path.name: b"this attempt"}
 
@@ -55,7 +55,7 @@ def test_a_failed_write_keeps_the_existing_file(
     def fail(source: str, target: str) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), target)
 
-    monkeypatch.setattr(local_store.os, "replace", fail)
+    monkeypatch.setattr(local_files.os, "replace", fail)
     with pytest.raises(PermissionError):
         write_bytes(str(path), b"after")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
@@ -122,7 +122,7 @@ def test_a_folder_is_made_in_an_existing_one(folder: str) -> None:
 
 def test_a_file_moves_over_another(folder: str) -> None:
     LOCAL.move(f"{folder}/[1].jpg", f"{folder}/a/1.jpg")
-    assert LOCAL.load(f"{folder}/a/1.jpg") == b"[1].jpg"
+    assert LOCAL.read(f"{folder}/a/1.jpg")[0] == b"[1].jpg"
     assert LOCAL.size(f"{folder}/a/1.jpg") == LOCAL.ranged_size(f"{folder}/a/1.jpg") == 7
     assert not LOCAL.exists(f"{folder}/[1].jpg")
 
@@ -137,6 +137,5 @@ def test_a_file_is_read_to_its_end_in_parts(
     state[stat.ST_SIZE] = stated
     monkeypatch.setattr(os, "fstat", lambda _: os.stat_result(state))
     monkeypatch.setattr(os, "pread", lambda file, number, at: read(file, min(number, 99), at))
-    assert LOCAL.read(str(path), None, None, 10**6)[0] == data
-    assert LOCAL.read(str(path), 5, None, 10**6)[0] == data[5:]
-    assert LOCAL.read(str(path), 5, 500, 10**6)[0] == data[5:500]
+    assert LOCAL.read(str(path), None, 10**6)[0] == data
+    assert LOCAL.read(str(path), (5, 500), 10**6)[0] == data[5:500]

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from recordmill.transforms.storage.stores.range_files import open_ranges
+from recordmill.transforms.storage.stores.store import _open_ranges
 
 DATA = bytes(range(256)) * 40_000  # 10 MB
 REQUEST = 8 * 2**20
@@ -24,7 +24,7 @@ def stream(asked: list[tuple[int, int]]) -> io.BufferedReader:
         asked.append((start, stop))
         return DATA[start:stop]
 
-    return open_ranges(len(DATA), read)  # type: ignore[return-value]
+    return _open_ranges(len(DATA), read)  # type: ignore[return-value]
 
 
 def test_reading_everything_returns_the_data(stream: io.BufferedReader) -> None:
@@ -79,10 +79,10 @@ def test_reads_past_the_end_are_empty(
 
 @pytest.mark.parametrize("lost", [1, 100, len(DATA) - REQUEST], ids=str)
 def test_a_short_answer_is_not_the_end_of_the_file(lost: int) -> None:
-    whole = open_ranges(len(DATA), lambda start, stop: DATA[start:stop][: stop - start - lost])
+    whole = _open_ranges(len(DATA), lambda start, stop: DATA[start:stop][: stop - start - lost])
     with pytest.raises(EOFError, match="has become shorter"):
         whole.read()
     kept = DATA[: len(DATA) - lost]
-    buffered = open_ranges(len(DATA), lambda start, stop: kept[start:stop])
+    buffered = _open_ranges(len(DATA), lambda start, stop: kept[start:stop])
     with pytest.raises(EOFError, match="has become shorter"):
         list(iter(lambda: buffered.read(REQUEST), b""))

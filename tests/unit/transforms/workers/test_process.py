@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.workers import cores
+from recordmill.transforms.workers import process as cores
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources.data_files import DataFile
-from recordmill.transforms.storage.lakehouse.address import TableAddress
-from recordmill.transforms.storage.lakehouse.increment import History, added_files
+from recordmill.transforms.storage.lakehouse.table import History, TableAddress, added_files
 
 # The snapshots of a table: their files, "b!" with a deleted row; a rewrite begins with "=".
 APPENDS = ("a", "a b", "a b c")

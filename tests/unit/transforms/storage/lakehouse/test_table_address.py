@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.transforms.storage.lakehouse.address import TableAddress, plain_text
+from recordmill.transforms.storage.lakehouse.table import TableAddress, plain_text
 
 
 @pytest.mark.parametrize(
