@@ -41,8 +41,8 @@ class RecordmillError(Exception):
         directory: str = "",
     ) -> None:
         super().__init__(message)
-        self.reject_reasons = reject_reasons
-        self.first_rejects = first_rejects
+        self.reject_reasons = dict(reject_reasons)  # a mappingproxy cannot be pickled
+        self.first_rejects: Sequence[Mapping[str, Any]] = tuple(first_rejects)
         self.directory = directory
 
     def of_run(

@@ -13,6 +13,7 @@ import math
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import repeat
@@ -232,14 +233,14 @@ _OF_FOLDERS = (
 def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
     """Returns the reject of a row that cannot be bound, with its key and image if valid."""
     rows, key, image = RowBatch.of([row]), "", Location("")
-    try:
+    # `error` already reports a path, a key or an image outside of the root that is not valid.
+    with suppress(RecordError):
         paths = _image_paths(rows, binding)
-        (image,) = map(Location._make, zip(*_images(rows, binding, paths), strict=True))
-        # The file of a staged image is deleted at the end of the run: report the table instead.
-        image = Location(row.file) if image.staged else image
+        with suppress(RecordError):
+            (image,) = map(Location._make, zip(*_images(rows, binding, paths), strict=True))
+            # The file of a staged image is deleted at the end of the run: report the table instead.
+            image = Location(row.file) if image.staged else image
         (key,) = _keys(rows, binding, paths)
-    except RecordError:
-        pass  # `error` already reports the invalid path or key
     detail = error.detail
     if error.reason is Reason.MISSING_VALUE and row.line == 0 and row.own_uri == row.file:
         detail += _OF_FOLDERS
