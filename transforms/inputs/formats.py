@@ -15,6 +15,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
 from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
@@ -25,6 +26,9 @@ from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.tree import Tree, parts_of
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.storage.files import open_range, open_table
+
+# All steps have the names of the columns; a file of 10 MB can have a million of them.
+_MAX_COLUMNS = 100_000
 
 # The elements that a reader yields.
 Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
@@ -82,7 +86,13 @@ class Format:
     def probe(self, file: TableFile) -> Probe:
         """Returns the columns and other metadata of a source."""
         with self._opened(file) as source:
-            return self.reader.probe(source, file)
+            found = self.reader.probe(source, file)
+        if len(found.columns) > _MAX_COLUMNS:
+            raise UsageError(
+                f"{file.path}: has {len(found.columns):,} columns; at most {_MAX_COLUMNS:,} are "
+                "read. Put values of one kind in a list column, as Parquet and JSONL have them."
+            )
+        return found
 
     def parts(self, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
         """Yields the parts of a source, and rejects and skipped inputs known before reading."""

@@ -157,3 +157,14 @@ def test_an_empty_part_does_not_lack_the_columns_of_the_others(tmp_path: Path) -
     assert probe_tables(config(tmp_path)).columns == ("image", "day")
     empty = probe_tables(config(tmp_path / "day=1"))
     assert (empty.columns, empty.has_rows) == ((), False)
+
+
+def test_tables_with_too_many_columns_are_named(tmp_path: Path) -> None:
+    table = tmp_path / "wide.csv"
+    table.write_text(",".join(map(str, range(100_000))) + "\n" + "1," * 99_999 + "1\n")
+    assert len(probe_tables(config(table)).columns) == 100_000
+    table.write_text(",".join(map(str, range(100_001))) + "\n" + "1," * 100_000 + "1\n")
+    assert message_of(table) == (
+        f"--input {table}: has 100,001 columns; at most 100,000 are read. Put values of one kind "
+        "in a list column, as Parquet and JSONL have them."
+    )
