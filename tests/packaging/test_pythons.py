@@ -29,7 +29,7 @@ unit/transforms/functional/records/test_framing.py
 unit/transforms/functional/rows/test_analysis.py
 unit/transforms/functional/rows/test_binding.py
 unit/transforms/functional/rows/test_columns_projection.py
-unit/transforms/functional/rows/test_labels.py
+unit/transforms/functional/rows/test_class_names.py
 unit/transforms/functional/rows/test_placement.py
 unit/transforms/functional/sources/test_delimited.py
 unit/transforms/functional/sources/test_webdataset_tar.py

@@ -82,6 +82,17 @@ def tracked(*suffixes: str) -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name]
 
 
+def test_modules_of_tests_that_files_name_exist() -> None:
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in tracked(".py", ".md", ".sh", ".toml", ".ci/run")
+        if path.name != "CHANGELOG.md" and path.is_file()
+        for name in re.findall(r"\b((?:[a-z_]+/)+test_\w+\.py)", path.read_text())
+        if not any((folder / name).is_file() for folder in (ROOT, ROOT / "tests", path.parent))
+    }
+    assert not missing
+
+
 @pytest.mark.parametrize("suffix", [".py", ".md", ".sh", ".toml", ".yaml", ".yml", ".ipynb"])
 def test_names_in_files_exist(suffix: str) -> None:
     made = {ROOT / "tests/repository" / name for name in ("test_names.py", "test_structure.py")}
