@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 33_700,
-    "lines of docstrings": 7_750,
+    "lines of code": 32_400,
+    "lines of docstrings": 7_420,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
