@@ -36,16 +36,14 @@ from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
-from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
+from recordmill.transforms.functional.sources.tree import NO_SPLIT, OTHER_SHAPES, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.voc import UNANNOTATED
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
-SEVERITIES: dict[str, Severity] = {
-    NO_SPLIT: "warning",
-    UNANNOTATED: "warning",
-    SEVERAL_SPLITS: "warning",
-}
+SEVERITIES: dict[str, Severity] = dict.fromkeys(
+    (NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS, OTHER_SHAPES), "warning"
+)
 
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}

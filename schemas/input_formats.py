@@ -38,6 +38,7 @@ INPUT_FORMATS = {
     "voc": InputFormat("voc"),
     "yolo": InputFormat("yolo", described_by=("yaml", "yml")),
     "coco": InputFormat("coco", ("json",)),
+    "labelme": InputFormat("labelme"),
 }
 
 # The values of --input_format: a static type cannot be derived from the names.

@@ -258,11 +258,28 @@ def _yolo(root: Path, given: Sequence[Shot]) -> Path:
     return root / "yolo"
 
 
+def _labelme(root: Path, given: Sequence[Shot]) -> Path:
+    _images(root / "labelme", given)
+    for shot in given:
+        shapes = [
+            # Corners in any order; the box around a polygon.
+            {"label": label, "points": [[x2, y1], [x1, y2]], "shape_type": "rectangle"}
+            if k % 2
+            else {"label": label, "points": [[x1, y1], [x2, y1], [x1, y2]], "shape_type": "polygon"}
+            for k, (label, x1, y1, x2, y2) in enumerate(shot.boxes)
+        ]
+        document = {"version": "5.4.1", "shapes": shapes, "imagePath": shot.name}
+        document |= {"imageData": None, "imageHeight": shot.height, "imageWidth": shot.width}
+        (root / "labelme" / f"{shot.stem}.json").write_text(json.dumps(document))
+    return root / "labelme"
+
+
 ANNOTATED = {
     "coco": Form(_coco),
     "coco.gz": Form(lambda root, given: _zipped(_coco(root, given)), ("--input_format", "coco")),
     "voc": Form(_voc, ("--input_format", "voc")),
     "yolo": Form(_yolo, ("--input_format", "yolo")),
+    "labelme": Form(_labelme),
 }
 """Forms that hold boxes for each image, by their names."""
 

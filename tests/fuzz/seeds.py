@@ -80,6 +80,17 @@ _VOC = (
 )
 
 
+def _labelme() -> bytes:
+    points = [[1, 2], [3.5, 4], [0, 1]]
+    shapes = [
+        {"label": "cat", "points": points, "shape_type": kind} for kind in ("polygon", "line")
+    ]
+    shapes.append({"label": "dog", "points": points[:2], "shape_type": "rectangle"})
+    document = {"version": "5.4.1", "flags": {}, "shapes": shapes, "imagePath": "a.jpg"}
+    document |= {"imageData": None, "imageHeight": 4, "imageWidth": 4}
+    return json.dumps(document).encode()
+
+
 def seeds() -> Iterator[tuple[str, str, bytes]]:
     """Yields target, name and content."""
     yield "csv", "plain", b'image,label\r\na.jpg,cat\r\n"b ""1"".jpg","d\no\ng"\r\n'
@@ -108,6 +119,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "coco", "instances", _coco()
     yield "folder", "text", b"notes"
     yield "voc", "one", _VOC
+    yield "labelme", "shapes", _labelme()
     yield "yolo", "boxes", b"0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2 0.3 0.1\n"
     yield "yolo_yaml", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"
 

@@ -15,9 +15,9 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 208,
-    "lines of code": 32_400,
-    "lines of docstrings": 7_420,
+    "product files": 209,
+    "lines of code": 32_550,
+    "lines of docstrings": 7_440,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,

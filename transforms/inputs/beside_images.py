@@ -184,7 +184,7 @@ def _unread(tree: Tree, name: str, where: str) -> UsageError:
     """Returns the error for an annotation of an image that no format reads where it is."""
     kind = _KINDS[posixpath.splitext(name)[1].lower()]
     if kind == "JSON files" and (where != _BESIDE or b'"shapes"' in _head(tree, name)):
-        remedy = "If they are annotations, as of LabelMe or Supervisely, convert them to COCO"
+        remedy = "If they are annotations, as of Supervisely, convert them to COCO"
     elif kind == "XML files":
         remedy = "If they are annotations, export them as Pascal VOC or COCO"
     else:

@@ -13,6 +13,7 @@ from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Part, Projection, Tabl
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
+OTHER_SHAPES = "shapes that are neither rectangles nor polygons"
 SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
