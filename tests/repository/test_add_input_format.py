@@ -25,7 +25,7 @@ from recordmill.schemas.tables import Part, Probe, Projection, Sources, TableFil
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.sources.tree import Tree, parts_of, row_of_file
 from recordmill.transforms.functional.values.bounded_json import parse_json
-from recordmill.transforms.functional.values.boxes import BOX_COLUMNS, PIXEL, box_columns
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS, box_columns
 
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation")
 
@@ -70,7 +70,7 @@ def parse(data: bytes) -> dict[str, object]:
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(Reason.MALFORMED_ROW, f"expected shapes: {error}") from error
     outlines = [[one] for one in points]
-    boxes = box_columns([box_of_outline(one) for one in outlines], PIXEL)
+    boxes = box_columns([box_of_outline(one) for one in outlines])
     return {**boxes, "image": image, "labels": labels, "segmentation": outlines}
 
 

@@ -32,7 +32,7 @@ EDITS = {
     ),
     "transforms/write_shards.py": (
         (
-            "from recordmill.schemas.rejects import Reject\n",
+            "from recordmill.schemas.rejects import ",
             "from recordmill.schemas.rejects import Reason, RecordError\n",
         ),
         (

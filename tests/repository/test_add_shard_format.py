@@ -34,7 +34,7 @@ def _with_xz(folder: Path) -> Path:
     text = file.read_text("utf-8")
     for old, new in (
         ("import gzip\n", "import gzip\nimport lzma\n"),
-        ('Literal["none", "gzip"]', 'Literal["none", "gzip", "xz"]'),
+        ('Literal["none", ', 'Literal["none", "xz", '),
         ("    )\n}\n", f"{XZ}    )\n}}\n"),
     ):
         assert text.count(old) == 1, old
@@ -47,7 +47,7 @@ def test_the_page_names_the_file() -> None:
     page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
     section = page.partition("## Add a shard format")[2].partition("\n## ")[0]
     assert f"`{FILE}`" in section
-    assert list(SHARD_FORMATS) == ["none", "gzip"], "give the test a name that is free"
+    assert "xz" not in SHARD_FORMATS, "give the test a name that is free"
 
 
 def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
