@@ -169,7 +169,7 @@ def test_leakage_matches_the_manifest_and_images_are_shown_side_by_side(
     assert leaked == number(page, "#leak-images")
 
 
-def test_rejects_are_shown_with_their_image_or_their_line(
+def test_rejects_are_shown_with_their_image_and_source(
     page: Page, reports: dict[str, Report]
 ) -> None:
     page.goto(reports["rejected"].url)
@@ -178,7 +178,9 @@ def test_rejects_are_shown_with_their_image_or_their_line(
     with_image = "h3[id='reason-truncated'] ~ ul"
     assert page.locator(with_image).first.locator("img").count() == 6
     malformed = page.locator("h3[id='reason-malformed_row'] ~ ul").first
-    assert malformed.locator("pre").inner_text() == '00.jpg,"c"at'
+    key, detail, source = malformed.inner_text().split("\n\n")
+    assert (key, source.endswith("labels.csv:99")) == ("(no key)", True)
+    assert detail == "',' expected after '\"'. Double the quotes within a field."
 
 
 def test_hostile_input_is_shown_as_text(page: Page, reports: dict[str, Report]) -> None:
