@@ -22,11 +22,10 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
-    NO_IMAGE,
     NO_SPLIT,
     OTHER_SHAPES,
     Tree,
-    parts_of,
+    annotated_parts,
     row_of_file,
     split_folders,
     split_named,
@@ -97,26 +96,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
 def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
     """Yields parts of the JSON files, then rejects and skipped inputs."""
-    others: list[str] = []
-    images: dict[str, str] = {}  # {path without suffix: path}
-    annotated: set[str] = set()
-
-    def accepts(name: str) -> bool:
-        if _is_annotation(name):
-            annotated.add(_stem(name))
-            return True
-        if has_image_suffix(name):
-            images[_stem(name)] = name
-        else:
-            others.append(name)
-        return False
-
-    yield from parts_of(tree, file, accepts)
-    if others:
-        yield SkippedInput.named(NO_IMAGE, others)
-    # Without a common name, `imagePath` says which image is meant.
-    if images.keys() & annotated and (bare := images.keys() - annotated):
-        yield SkippedInput.named(UNANNOTATED, [images[stem] for stem in bare])
+    return annotated_parts(tree, file, _is_annotation, _stem, UNANNOTATED)
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
@@ -148,9 +128,8 @@ def _parse(
 ) -> dict[str, Any]:
     """Parses one JSON file to values by column.
 
-    `others`: collects the types of shapes that have no box. Raises RecordError (malformed_row) if
-    the annotation is not valid, or bad_box if one of its boxes is not, and invalid boxes are not
-    dropped.
+    `others` collects the types of shapes without a box. Raises RecordError: malformed_row if the
+    annotation is not valid, or bad_box if a box is not, and invalid boxes are not dropped.
     """
     try:
         found = parse_json(data.decode("utf-8-sig"))

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Part, Projection, TableFile
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
@@ -143,6 +144,38 @@ def parts_of(
     while found := tuple(islice(accepted, PART_FILES)):
         yield Part(file, names=found)
     yield from others
+
+
+def annotated_parts(
+    tree: Tree,
+    file: TableFile,
+    is_annotation: Callable[[str], bool],
+    id_of: Callable[[str], str],
+    unannotated: str,  # the kind of the images without an annotation
+    is_list: Callable[[str], bool] = lambda name: False,
+) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields the parts of the annotations of images, then rejects and skipped inputs."""
+    # An image and its annotation have one id. Lists of images are neither read nor skipped.
+    others: list[str] = []
+    images: dict[str, str] = {}  # {id: file}
+    annotated: set[str] = set()
+
+    def accepts(name: str) -> bool:
+        if is_annotation(name):
+            annotated.add(id_of(name))
+            return True
+        if has_image_suffix(name):
+            images[id_of(name)] = name
+        elif not is_list(name):
+            others.append(name)
+        return False
+
+    yield from parts_of(tree, file, accepts)
+    if others:
+        yield SkippedInput.named(NO_IMAGE, others)
+    # Without a common id, the annotation says which image is meant.
+    if images.keys() & annotated and (bare := images.keys() - annotated):
+        yield SkippedInput.named(unannotated, [images[id_] for id_ in bare])
 
 
 def row_of_file(

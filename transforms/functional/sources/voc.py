@@ -31,13 +31,11 @@ from recordmill.schemas.tables import (
     Sources,
     TableFile,
 )
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
-    NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
     Tree,
-    parts_of,
+    annotated_parts,
     row_of_file,
     split_folders,
     split_named,
@@ -130,26 +128,14 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
 def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
     """Yields parts of the XML files, then rejects and skipped inputs."""
-    others: list[str] = []
-    images: dict[str, str] = {}  # {id: file}, as of test images in VOC2007
-    annotated: set[str] = set()
-
-    def accepts(name: str) -> bool:
-        if _is_annotation(name):
-            annotated.add(stem_of(name))
-            return True
-        if has_image_suffix(name):
-            images[stem_of(name)] = name
-        elif _SETS not in name.split("/"):
-            others.append(name)
-        return False
-
-    yield from parts_of(tree, file, accepts)
-    if others:
-        yield SkippedInput.named(NO_IMAGE, others)
-    # Without a common id, <filename> says which image is meant.
-    if images.keys() & annotated and (bare := images.keys() - annotated):
-        yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
+    return annotated_parts(
+        tree,
+        file,
+        _is_annotation,
+        stem_of,
+        UNANNOTATED,  # as of test images in VOC2007
+        is_list=lambda name: _SETS in name.split("/"),
+    )
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
