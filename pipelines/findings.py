@@ -36,14 +36,15 @@ from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
-from recordmill.transforms.functional.sources.tree import NO_SPLIT, OTHER_SHAPES, SEVERAL_SPLITS
-from recordmill.transforms.functional.sources.voc import UNANNOTATED
+from recordmill.transforms.functional.sources import annotated
+from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
-SEVERITIES: dict[str, Severity] = dict.fromkeys(
-    (NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS, OTHER_SHAPES), "warning"
-)
+SEVERITIES: dict[str, Severity] = {
+    **dict.fromkeys((NO_SPLIT, annotated.UNANNOTATED, SEVERAL_SPLITS), "warning"),
+    **{annotated.OTHER_SHAPES: "warning", annotated.OTHER_NAMES: "note"},
+}
 
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}

@@ -17,50 +17,28 @@ OUTLINES = '''"""Reads a folder with one JSON file per image, with shapes of a l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from recordmill.schemas.records import Location, Row, SkippedInput
-from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import Part, Probe, Projection, Sources, TableFile
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import Tree, parts_of, row_of_file
+from recordmill.transforms.functional.sources.annotated import Annotated
+from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.boxes import BOX_COLUMNS, box_columns
 
-COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation")
+COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder with JSON files with shapes; None for others."""
-    first = next(filter(_is_outlines, tree.entries().files), None)
+    first = next(filter(FORMAT.is_annotation, tree.entries().files), None)
     if first is None:
         return None
     with tree.open(first) as stream:
-        return sources_in(tree) if b'"shapes"' in stream.read(4096) else None
+        is_known = b'"shapes"' in stream.read(4096)
+    return FORMAT.sources_in(tree)._replace(text="outlines") if is_known else None
 
 
-def sources_in(tree: Tree) -> Sources:
-    """Returns a folder as a source."""
-    return Sources((TableFile(tree.root, "outlines"),), "outlines")
-
-
-def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns of outlines."""
-    return Probe(COLUMNS, has_rows=True, preset="object_detection")
-
-
-def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
-    """Yields parts of the JSON files."""
-    return parts_of(tree, file, _is_outlines)
-
-
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each image, or its reject."""
-    for name in part.names:
-        yield row_of_file(tree, name, projection, parse)
-
-
-def parse(data: bytes) -> dict[str, object]:
+def parse(data: bytes, drops_boxes: bool, others: list[str]) -> dict[str, object]:
     """Parses one JSON file to values by column."""
     try:
         found = parse_json(data.decode("utf-8"))
@@ -74,8 +52,9 @@ def parse(data: bytes) -> dict[str, object]:
     return {**boxes, "image": image, "labels": labels, "segmentation": outlines}
 
 
-def _is_outlines(name: str) -> bool:
-    return name.endswith(".json")
+FORMAT = Annotated("outlines", ".json", COLUMNS, "a folder of images with JSON", parse)
+
+sources_in, probe, parts, read = FORMAT.sources_in, FORMAT.probe, FORMAT.parts, FORMAT.read
 '''
 
 

@@ -15,13 +15,13 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 209,
-    "lines of code": 32_550,
-    "lines of docstrings": 7_440,
+    "product files": 210,
+    "lines of code": 32_559,
+    "lines of docstrings": 7_460,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
-    "modules with one importer": 36,
+    "modules with one importer": 37,
     "names with two meanings": 3,
     "import cycles between folders": 0,
 }

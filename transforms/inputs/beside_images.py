@@ -52,7 +52,7 @@ _NAMED = {
 }
 _KINDS = {".xml": "XML files", ".json": "JSON files", ".txt": "text files, such as captions,"}
 _BESIDE = "beside the images"
-_VOC = re.compile(rb"<annotation[\s>]")
+_VOC = re.compile(rb"<(\w+:)?annotation[\s>]")
 _ONE_OBJECT = re.compile(r"\d+(\s+[-+.\deE]+){4,}\s*")
 _CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder."
 
@@ -107,7 +107,7 @@ def _annotated_source(tree: Tree) -> Sources | None:
     if not any(map(has_image_suffix, files)):
         return None
     beside = _annotations(files)
-    if xml := _first([*beside, *files], ".xml", lambda n: bool(_VOC.search(_head(tree, n)))):
+    if xml := _first([*beside, *files], ".xml", lambda n: _is_voc(tree, n)):
         if xml in beside:
             return voc.sources_in(tree)._replace(text=f"Pascal VOC ({xml}, …)")
         raise _error(tree, f"annotations of Pascal VOC ({xml}, …)", "Add --input_format voc")
@@ -208,6 +208,11 @@ def _first(
 def _head(tree: Tree, name: str) -> bytes:
     with tree.open(name) as stream:
         return stream.read(_HEAD_BYTES)
+
+
+def _is_voc(tree: Tree, name: str) -> bool:
+    # UTF-16 has a zero byte beside each letter.
+    return bool(_VOC.search(_head(tree, name).replace(b"\0", b"")))
 
 
 def _lines(tree: Tree, name: str) -> list[str]:

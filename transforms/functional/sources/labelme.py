@@ -10,26 +10,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row, SkippedInput
-from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.tree import (
-    NO_SPLIT,
-    OTHER_SHAPES,
-    Tree,
-    annotated_parts,
-    row_of_file,
-    split_folders,
-    split_named,
-)
+from recordmill.transforms.functional.sources.annotated import Annotated
+from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
@@ -42,8 +31,6 @@ from recordmill.transforms.functional.values.typed import has_surrogates, short_
 
 COLUMNS = ("image", "id", "height", "width", *BOX_COLUMNS, "labels", SPLIT)
 
-UNANNOTATED = "images without a JSON file"
-
 _MIN_POINTS = {"rectangle": 2, "polygon": 3}
 # Files that are searched for an annotation, as of class folders with a million images.
 _MAX_FILES = 5_000
@@ -54,73 +41,17 @@ _SHAPES = re.compile(rb'"shapes"\s*:\s*\[')
 _OTHERS = re.compile(rb'"(version|flags|imagePath|imageData|imageHeight|imageWidth)"\s*:')
 
 
-@dataclass(frozen=True)
-class LabelmeOptions:
-    """What is known of a folder of annotations before it is read."""
-
-    has_split_folders: bool = False  # whether folders named like splits are the splits
-
-
 def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder with an annotation of LabelMe beside an image; None for others."""
     files = [n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str)]
     images = {_stem(name) for name in files if has_image_suffix(name)}
-    beside = (name for name in files if _is_annotation(name) and _stem(name) in images)
+    beside = (name for name in files if FORMAT.is_annotation(name) and _stem(name) in images)
     for name in islice(beside, _MAX_OPENED):
         with tree.open(name) as stream:
             head = stream.read(_HEAD_BYTES)
         if _SHAPES.search(head) and _OTHERS.search(head):
             return sources_in(tree)._replace(text=f"LabelMe ({name}, …)")
     return None
-
-
-def sources_in(tree: Tree) -> Sources:
-    """Returns a folder of annotations as a source."""
-    has_splits = bool(split_folders(tree, _is_annotation))
-    return Sources((TableFile(tree.root, "labelme", options=LabelmeOptions(has_splits)),))
-
-
-def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns of annotations of LabelMe.
-
-    Raises UsageError if the folder contains no JSON file.
-    """
-    if not any(isinstance(name, str) and _is_annotation(name) for name in tree.walk()):
-        raise UsageError(
-            f"{file.path}: has no JSON file; expected a folder of images with JSON of LabelMe"
-        )
-    has_splits = file.options_of(LabelmeOptions).has_split_folders
-    splits = split_folders(tree, _is_annotation) if has_splits else ()
-    return Probe(COLUMNS, has_rows=True, splits=splits, preset="object_detection")
-
-
-def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
-    """Yields parts of the JSON files, then rejects and skipped inputs."""
-    return annotated_parts(tree, file, _is_annotation, _stem, UNANNOTATED)
-
-
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each annotated image, or its reject, and the shapes that have no box."""
-    has_split_folders = part.file.options_of(LabelmeOptions).has_split_folders
-    by_folder = projection.has(SPLIT) and has_split_folders
-    for name in part.names:
-        split = split_named(name) if by_folder else None
-        if by_folder and split is None:
-            yield SkippedInput.named(NO_SPLIT, [name])
-            continue
-        others: list[str] = []
-        found = row_of_file(
-            tree,
-            name,
-            projection,
-            partial(_parse, drops_boxes=projection.drops_boxes, others=others),
-            folder=posixpath.dirname(name),
-            split=split,
-            has_folders=True,  # a/1.jpg and b/1.jpg are different images
-        )
-        yield found
-        if others and isinstance(found, Row):
-            yield SkippedInput.named(OTHER_SHAPES, [f"{name}: {other}" for other in others])
 
 
 def _parse(
@@ -150,8 +81,7 @@ def _parse(
         boxes.append(box_of(partial(_box, number, kind, shape.get("points")), drops_boxes))
         labels.append(_text(shape, "label", f"shape {number}: "))
     return {
-        # Paths of Windows have backslashes.
-        "image": _text(found, "imagePath").replace("\\", "/"),
+        "image": _text(found, "imagePath"),
         "height": _side(found.get("imageHeight")),
         "width": _side(found.get("imageWidth")),
         **box_columns(boxes),
@@ -198,6 +128,6 @@ def _stem(path: str) -> str:
     return posixpath.splitext(path)[0]
 
 
-def _is_annotation(name: str) -> bool:
-    """Returns whether a file is an annotation by its suffix."""
-    return name.lower().endswith(".json")
+FORMAT = Annotated("labelme", ".json", COLUMNS, "a folder of images with JSON of LabelMe", _parse)
+
+sources_in, probe, parts, read = FORMAT.sources_in, FORMAT.probe, FORMAT.parts, FORMAT.read

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from recordmill.schemas.records import Location, Row, SkippedInput
-from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Part, Projection, TableFile
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.schemas.records import SkippedInput
+from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.tables import SPLIT_NAMES, Part, TableFile
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
-OTHER_SHAPES = "shapes that are neither rectangles nor polygons"
 SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
@@ -22,11 +20,9 @@ SEVERAL_SPLITS = "images that several splits of the source name, and which are i
 PART_FILES = 1000
 
 
-# Folders of which each is searched for folders that are named like splits.
-_MAX_FOLDERS = 8
-
-# The largest annotation file.
-_MAX_BYTES = 64 * 2**20
+# Levels that are searched for folders that are named like splits: ImageNet has them in the third
+# one. Folders of a level of which each is searched.
+_SPLIT_LEVELS, _MAX_FOLDERS = 3, 8
 
 # Files of a folder that are searched for an image or annotation.
 _MAX_SEARCHED = 10_000
@@ -106,10 +102,13 @@ def split_named(name: str) -> str | None:
 
 
 def split_folders(tree: Tree, accepts: Callable[[str], bool]) -> tuple[str, ...]:
-    """Returns the folders named like splits, at the top or one level below, with accepted files."""
-    top = tree.entries().folders
-    few = top if len(top) <= _MAX_FOLDERS else ()
-    found = [*top, *(f"{one}/{name}" for one in few for name in tree.entries(one).folders)]
+    """Returns the folders named like splits, at one of the first levels, with accepted files."""
+    found, level = list[str](), [""]
+    for _ in range(_SPLIT_LEVELS):
+        level = [posixpath.join(one, name) for one in level for name in tree.entries(one).folders]
+        found += level
+        if len(level) > _MAX_FOLDERS:
+            break
     named = (name for name in found if posixpath.basename(name).lower() in SPLIT_NAMES)
     return tuple(
         sorted({posixpath.basename(name) for name in named if has_file(tree, name, accepts)})
@@ -144,69 +143,6 @@ def parts_of(
     while found := tuple(islice(accepted, PART_FILES)):
         yield Part(file, names=found)
     yield from others
-
-
-def annotated_parts(
-    tree: Tree,
-    file: TableFile,
-    is_annotation: Callable[[str], bool],
-    id_of: Callable[[str], str],
-    unannotated: str,  # the kind of the images without an annotation
-    is_list: Callable[[str], bool] = lambda name: False,
-) -> Iterator[Part | Reject | SkippedInput]:
-    """Yields the parts of the annotations of images, then rejects and skipped inputs."""
-    # An image and its annotation have one id. Lists of images are neither read nor skipped.
-    others: list[str] = []
-    images: dict[str, str] = {}  # {id: file}
-    annotated: set[str] = set()
-
-    def accepts(name: str) -> bool:
-        if is_annotation(name):
-            annotated.add(id_of(name))
-            return True
-        if has_image_suffix(name):
-            images[id_of(name)] = name
-        elif not is_list(name):
-            others.append(name)
-        return False
-
-    yield from parts_of(tree, file, accepts)
-    if others:
-        yield SkippedInput.named(NO_IMAGE, others)
-    # Without a common id, the annotation says which image is meant.
-    if images.keys() & annotated and (bare := images.keys() - annotated):
-        yield SkippedInput.named(unannotated, [images[id_] for id_ in bare])
-
-
-def row_of_file(
-    tree: Tree,
-    name: str,
-    projection: Projection,
-    parse: Callable[[bytes], Mapping[str, Any]],
-    folder: str = "",
-    split: str | None = None,
-    has_folders: bool = False,
-) -> Row | Reject:
-    """Returns the row of an annotation file, whose column `image` is a path; or its reject.
-
-    `folder` is that of the images. `has_folders`: whether images of several folders have the same
-    names, so that the folder is a part of the key.
-    """
-    path = tree.path(name)
-    try:
-        with tree.open(name) as stream:
-            values = dict(parse(stream.read(_MAX_BYTES)))
-    except RecordError as error:
-        return Reject("", "", path, error.reason, error.detail)
-    except OSError as error:
-        return Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
-    below = posixpath.join(folder, values["image"])
-    if has_folders:
-        values["image"] = posixpath.normpath(below)
-    # With an image root, paths are resolved, and confined to it, as those in tables are.
-    image = Location(tree.path(below)) if projection.image_root is None else None
-    values = {"id": stem_of(name), SPLIT: split, **values}
-    return Row(projection.apply(values), path, 0, image=image)
 
 
 def stem_of(name: str) -> str:

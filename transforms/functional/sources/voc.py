@@ -10,14 +10,13 @@ are in pixels, counted from 1, and are kept as written.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import BOX_SIDES
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.records import Row, SkippedInput
@@ -31,16 +30,8 @@ from recordmill.schemas.tables import (
     Sources,
     TableFile,
 )
-from recordmill.transforms.functional.sources.tree import (
-    NO_SPLIT,
-    SEVERAL_SPLITS,
-    Tree,
-    annotated_parts,
-    row_of_file,
-    split_folders,
-    split_named,
-    stem_of,
-)
+from recordmill.transforms.functional.sources.annotated import Annotated
+from recordmill.transforms.functional.sources.tree import Tree, has_file, stem_of
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     Box,
@@ -61,11 +52,11 @@ COLUMNS = (
     SPLIT,
 )
 
-UNLISTED = "annotations of images that no list in ImageSets/Main names"
-UNANNOTATED = "images without an XML file"
-
 _FLAGS = ("difficult", "truncated")
-_FOLDERS = ("JPEGImages", "images", "Images")
+# Names of folders of annotations, and of the folders of their images beside them.
+_ANNOTATIONS = ("annotations", "annotation", "xmls", "xml", "labels")
+_IMAGES = ("JPEGImages", "images", "Images", "Data", "img", "imgs", "image")
+_ROLES = frozenset((*_ANNOTATIONS, *map(str.lower, _IMAGES)))
 _SETS = "ImageSets"
 _LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
@@ -73,13 +64,14 @@ _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
 _MAX_BYTES = 16 * 2**20
 # The maximum nesting of elements, as of JSON.
 _MAX_DEPTH = 64
-
-
-@dataclass(frozen=True)
-class VocOptions:
-    """What is known of a folder of annotations before it is read."""
-
-    has_split_folders: bool = False  # whether folders named like splits are the splits
+_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.-]+)["']""")
+_MULTIBYTE = frozenset(
+    (
+        *("big5", "big5_hkscs", "gb2312", "gbk", "gb18030", "cp936", "cp950"),
+        *("euc_kr", "cp949", "ks_c_5601_1987", "shift_jis", "sjis", "cp932"),
+        *("euc_jp", "iso_2022_jp", "iso_2022_kr", "johab", "hz_gb_2312"),
+    )
+)
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
@@ -96,82 +88,53 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
         if name.lower() == "annotations":
             if "JPEGImages" in folders or "ImageSets" in folders:
                 return True
-            annotations = posixpath.join(root, name)
-            below = (annotations, posixpath.join(annotations, "xmls"))
-            return any(_is_annotation(file) for f in below for file in tree.entries(f).files)
+            return has_file(tree, posixpath.join(root, name), FORMAT.is_annotation)
     return False
 
 
-def sources_in(tree: Tree) -> Sources:
-    """Returns a folder of annotations as a source."""
-    has_splits = bool(split_folders(tree, _is_annotation))
-    return Sources((TableFile(tree.root, "voc", options=VocOptions(has_splits)),))
-
-
 def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns of Pascal VOC annotations.
+    """Returns the columns, and the splits, of Pascal VOC annotations.
 
     Raises UsageError if the folder contains no XML file.
     """
-    first = next((n for n in tree.walk() if isinstance(n, str) and _is_annotation(n)), None)
-    if first is None:
-        raise UsageError(
-            f"{file.path}: has no XML file; expected a VOC folder with Annotations/*.xml"
-        )
-    lists = tree.entries(_list_folder(posixpath.dirname(first))).files
+    folder = posixpath.dirname(FORMAT.first(tree))
+    lists = tree.entries(_list_folder(tree, folder)).files
     found = [split for split in _SPLITS if f"{split}.txt" in lists]
-    splits = tuple(split for split in found if split != "trainval" or found == ["trainval"])
-    if file.options_of(VocOptions).has_split_folders and not splits:
-        splits = split_folders(tree, _is_annotation)
-    return Probe(COLUMNS, has_rows=True, splits=splits, preset="object_detection")
+    return FORMAT.probe(tree, file, [s for s in found if s != "trainval" or found == [s]])
 
 
 def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
     """Yields parts of the XML files, then rejects and skipped inputs."""
-    return annotated_parts(
-        tree,
-        file,
-        _is_annotation,
-        stem_of,
-        UNANNOTATED,  # as of test images in VOC2007
-        is_list=lambda name: _SETS in name.split("/"),
-    )
+    return FORMAT.parts(tree, file, _id_of, lambda name: _SETS in name.split("/"))
+
+
+def _id_of(name: str) -> str:
+    """Returns the common part of the paths of an image and its annotation.
+
+    >>> _id_of("VOC2007/Annotations/a/1.xml"), _id_of("VOC2007/JPEGImages/a/1.jpg")
+    ('VOC2007/a/1', 'VOC2007/a/1')
+    """
+    *folders, _ = name.split("/")
+    return "/".join((*(f for f in folders if f.lower() not in _ROLES), stem_of(name)))
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each annotated image, or its reject."""
-    folders: dict[str, str] = {}  # {folder of annotations: folder of their images}
-    listed: dict[str, dict[str, str]] = {}  # {folder of annotations: {id: split}}
-    repeated = set[tuple[str, str]]()  # (folder of annotations, id) in the lists of several splits
-    has_splits = projection.has(SPLIT)
-    has_split_folders = part.file.options_of(VocOptions).has_split_folders
-    by_folder = has_splits and has_split_folders
-    for name in part.names:
-        folder, id_ = posixpath.dirname(name), stem_of(name)
-        if folder not in folders:
-            folders[folder] = _image_folder(tree, folder)
-            listed[folder] = _listed_splits(tree, folder, repeated) if has_splits else {}
-        by_name = split_named(name) if by_folder else None
-        of_image = listed[folder].get(id_) if listed[folder] else by_name
-        if (listed[folder] or by_folder) and of_image is None:
-            # Lists name the images of the task: half of VOC2012.
-            yield SkippedInput.named(UNLISTED if listed[folder] else NO_SPLIT, [name])
-            continue
-        if (folder, id_) in repeated:
-            yield SkippedInput.named(SEVERAL_SPLITS, [name])
-        yield row_of_file(
-            tree,
-            name,
-            projection,
-            partial(_parse, drops_boxes=projection.drops_boxes),
-            folder=folders[folder],
-            split=of_image,
-            has_folders=has_split_folders,  # train/1.jpg and test/1.jpg are different images
-        )
+    return FORMAT.read(
+        tree,
+        part,
+        projection,
+        cache(partial(_image_folder, tree)),
+        cache(partial(_listed_splits, tree)),
+        # VOC2007/Annotations has the names of all its images; a/1.xml is that of another image.
+        lambda folder: bool(folder) and posixpath.basename(folder).lower() not in _ANNOTATIONS,
+    )
 
 
-def _parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
-    """Parses one XML file to values by column.
+def _parse(
+    data: bytes, drops_boxes: bool = False, others: list[str] | None = None
+) -> dict[str, Any]:
+    """Parses one XML file to values by column; all of its objects have boxes.
 
     Raises RecordError (malformed_row) if the annotation is not valid, or bad_box if one of its
     boxes is not, and invalid boxes are not dropped.
@@ -184,7 +147,7 @@ def _parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
     objects = [child for child in root if child.tag == "object"]
     numbered = list(enumerate(objects, start=1))  # [(number for messages, element)]
     values: dict[str, Any] = {
-        "image": _text(root, "filename", "the annotation"),
+        "image": (root.findtext("filename") or "").strip(),
         "height": _side(root, "height"),
         "width": _side(root, "width"),
         **box_columns([box_of(partial(_box, n, e), drops_boxes) for n, e in numbered]),
@@ -197,19 +160,20 @@ def _parse(data: bytes, drops_boxes: bool = False) -> dict[str, Any]:
 
 def _parsed(data: bytes) -> Element:
     """Returns the root of an XML document that has no document type, and thus no entities."""
-    parser, builder, depth = expat.ParserCreate(), TreeBuilder(), 0
+    data, encoding = _transcoded(data)
+    parser, builder, depth = expat.ParserCreate(encoding), TreeBuilder(), 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
         if depth > _MAX_DEPTH:
             raise ValueError(f"nested too deeply: more than {_MAX_DEPTH} levels of elements")
-        builder.start(name, attributes)
+        builder.start(name.rpartition(":")[2], attributes)  # without the prefix of a namespace
 
     def end(name: str) -> None:
         nonlocal depth
         depth -= 1
-        builder.end(name)
+        builder.end(name.rpartition(":")[2])
 
     def stop(*_: object) -> None:
         # Entities can expand without end, or name files: nothing of VOC needs them.
@@ -221,6 +185,16 @@ def _parsed(data: bytes) -> Element:
     parser.StartDoctypeDeclHandler = stop
     parser.Parse(data, True)
     return builder.close()
+
+
+def _transcoded(data: bytes) -> tuple[bytes, str | None]:
+    """Returns XML, and its encoding if that is another one than it declares.
+
+    Expat reads no declared encoding with characters of several bytes, except for those of Unicode.
+    """
+    declared = _DECLARED.match(data)
+    name = declared[1].decode("ascii").lower().replace("-", "_") if declared else ""
+    return (data.decode(name).encode(), "utf-8") if name in _MULTIBYTE else (data, None)
 
 
 def _text(element: Element, tag: str, what: str) -> str:
@@ -247,37 +221,54 @@ def _box(number: int, element: Element) -> Box:
     return xmin, ymin, xmax, ymax
 
 
+def _beside(tree: Tree, folder: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields the folders with a folder of annotations that a folder is, or is in, innermost first.
+
+    Each is followed by the path in the folder of annotations.
+    """
+    names = (posixpath.basename(tree.root), *folder.split("/")) if folder else (tree.root,)
+    for i in reversed(range(len(names))):
+        if posixpath.basename(names[i]).lower() in _ANNOTATIONS:
+            yield posixpath.join("", *names[1 : i + 1], ".."), names[i + 1 :]
+
+
 def _image_folder(tree: Tree, folder: str) -> str:
-    """Returns the folder of the images of a folder of annotations: a sibling, or the same."""
-    if posixpath.basename(tree.path(folder)).lower() == "annotations":
-        siblings = (posixpath.join(folder, "..", name) for name in _FOLDERS)
-        return next((name for name in siblings if tree.has(name)), folder)
+    """Returns the folder of the images of a folder of annotations: a sibling, or the same.
+
+    Of Annotations/a/b, it is Data/a/b in ImageNet, and JPEGImages if all are in one folder.
+    """
+    for above, below in _beside(tree, folder):
+        for inner in dict.fromkeys((below, ())):
+            names = (posixpath.join(above, name, *inner) for name in _IMAGES)
+            if found := next(filter(tree.has, names), None):
+                return found
     return folder
 
 
-def _list_folder(folder: str) -> str:
-    return posixpath.normpath(posixpath.join(folder, "..", _LISTS)) if folder else _LISTS
+def _list_folder(tree: Tree, folder: str) -> str:
+    """Returns the folder of lists of the images of a folder of annotations."""
+    found = (posixpath.join(above, _LISTS) for above, _ in _beside(tree, folder))
+    return next(filter(tree.has, found), posixpath.normpath(posixpath.join(folder, "..", _LISTS)))
 
 
-def _listed_splits(tree: Tree, folder: str, repeated: set[tuple[str, str]]) -> dict[str, str]:
-    """Returns the split of each id in the lists for a folder of annotations.
-
-    `repeated`: collects the folder and id of those that are in several.
-    """
-    lists, found = _list_folder(folder), dict[str, str]()
+def _listed_splits(tree: Tree, folder: str) -> dict[str, list[str]]:
+    """Returns the splits of each id in the lists for a folder of annotations."""
+    lists, found = _list_folder(tree, folder), dict[str, list[str]]()
     files = tree.entries(lists).files
     for split in _SPLITS:
         if f"{split}.txt" not in files:
             continue
         with tree.open(posixpath.join(lists, f"{split}.txt")) as stream:
             lines = stream.read(_MAX_BYTES).decode("utf-8-sig", "backslashreplace").splitlines()
-        for line in filter(str.strip, lines):
-            id_ = line.split()[0]
-            if found.setdefault(id_, split) != split and split != "trainval":
-                repeated.add((folder, id_))
+        for id_ in (line.split()[0] for line in lines if line.strip()):
+            known = found.setdefault(id_, [])
+            if split not in known and not (known and split == "trainval"):
+                known.append(split)
     return found
 
 
-def _is_annotation(name: str) -> bool:
-    """Returns whether a file is an annotation by its suffix."""
-    return name.lower().endswith(".xml")
+FORMAT = Annotated(
+    "voc", ".xml", COLUMNS, "a VOC folder with Annotations/*.xml or XML beside images", _parse
+)
+
+sources_in = FORMAT.sources_in

@@ -8,8 +8,8 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, Part, Projection, TableFile
+from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.tree import NO_SPLIT
-from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.recognize import sources_of
@@ -51,7 +51,7 @@ def test_xml_beside_images_is_voc_with_the_splits_of_its_folders(tmp_path: Path)
     files |= {f"{name}.xml": XML.format(f"{name[-1]}.jpg") for name in names}
     files |= {"other/9.xml": XML.format("9.jpg"), "README.txt": "notes"}
     (file,), text, *_ = sources_of(put(tmp_path, files).root, "auto", has_images=True)
-    assert file == TableFile(str(tmp_path), "voc", options=VocOptions(has_split_folders=True))
+    assert file == TableFile(str(tmp_path), "voc", options=AnnotatedOptions(has_split_folders=True))
     assert text == "Pascal VOC (test/1.xml, …)"
     assert FORMATS["voc"].probe(file).splits == ("test", "train")
     rows, skipped = rows_of(file)

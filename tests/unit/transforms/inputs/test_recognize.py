@@ -10,8 +10,8 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.coco import CocoOptions
-from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
 from recordmill.transforms.inputs.recognize import sources_of
 
@@ -67,7 +67,7 @@ def test_files_and_folders_have_formats_of_their_own(tmp_path: Path) -> None:
         f"{tmp_path}: is a folder; expected a file of format csv, or a pattern of them"
     )
     assert sources_of(f"{tmp_path}/", "voc", has_images=True)[:2] == (
-        (TableFile(str(tmp_path), "voc", options=VocOptions()),),
+        (TableFile(str(tmp_path), "voc", options=AnnotatedOptions()),),
         "",
     )
 

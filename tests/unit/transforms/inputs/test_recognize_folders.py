@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.tables import SPLIT, Sources, TableFile
+from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.class_folder import FolderOptions
 from recordmill.transforms.functional.sources.coco import CocoOptions
-from recordmill.transforms.functional.sources.voc import VocOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.recognize import sources_of
@@ -70,7 +70,7 @@ def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> 
     ],
 )
 def test_voc(names: list[str], tmp_path: Path) -> None:
-    expected = Sources((TableFile(str(tmp_path), "voc", options=VocOptions()),), "Pascal VOC")
+    expected = Sources((TableFile(str(tmp_path), "voc", options=AnnotatedOptions()),), "Pascal VOC")
     assert found(tmp_path, *names) == expected
 
 

@@ -12,7 +12,8 @@ from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Projection
 from recordmill.transforms.functional.sources import labelme
-from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, OTHER_SHAPES
+from recordmill.transforms.functional.sources.annotated import OTHER_SHAPES, UNANNOTATED
+from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT
 from recordmill.transforms.inputs.file_tree import FileTree
 
 
@@ -148,7 +149,7 @@ def test_what_is_not_read_is_skipped(tmp_path):
     assert reject.reason is Reason.MALFORMED_ROW
     assert skipped == [
         SkippedInput(NO_IMAGE, 1, ("a/x.md",)),
-        SkippedInput(labelme.UNANNOTATED, 1, ("a/2.jpg",)),
+        SkippedInput(UNANNOTATED, 1, ("a/2.jpg",)),
     ]
 
 

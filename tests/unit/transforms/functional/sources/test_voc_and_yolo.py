@@ -14,6 +14,7 @@ from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
+from recordmill.transforms.functional.sources.annotated import UNANNOTATED, UNLISTED
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.yolo import Classes
 from recordmill.transforms.inputs.file_tree import FileTree
@@ -75,7 +76,6 @@ OUTSIDE = b"""<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>
     [
         (b"", Reason.MALFORMED_ROW),
         (b"<annotation>", Reason.MALFORMED_ROW),
-        (annotation(filename=""), Reason.MALFORMED_ROW),
         (BOMB, Reason.MALFORMED_ROW),
         (OUTSIDE, Reason.MALFORMED_ROW),
         (b"<!DOCTYPE annotation>" + annotation(), Reason.MALFORMED_ROW),
@@ -214,7 +214,7 @@ def splits_of(tree, format_, columns=("image", "split"), yaml=""):
         for row in FORMATS[format_].read(part, Projection(columns)):
             if isinstance(row, Row):
                 found[row.values["image"]] = row.values.get("split")
-            elif row.kind in (voc.UNLISTED, NO_SPLIT):
+            elif row.kind in (UNLISTED, NO_SPLIT):
                 skipped += row.number
     return found, skipped
 
@@ -239,7 +239,7 @@ def test_images_without_an_annotation_are_counted(annotations, bare, tmp_path):
     tree = put(tmp_path, {**xml, **{f"JPEGImages/{i}.jpg": b"" for i in range(3)}})
     found = voc.parts(tree, TableFile(tree.root, "voc"))
     skipped = [(p.kind, *p.names) for p in found if isinstance(p, SkippedInput)]
-    assert skipped == [(voc.UNANNOTATED, *bare)] * bool(bare)
+    assert skipped == [(UNANNOTATED, *bare)] * bool(bare)
 
 
 def test_ids_in_several_lists_of_voc_are_counted(tmp_path):

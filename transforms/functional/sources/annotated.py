@@ -1,0 +1,222 @@
+"""What formats share that have one annotation file per image, which names the image.
+
+Tools move and rename images without their annotations, so a name is looked for as it is written,
+without the folders of the machine that wrote it, with the suffixes of images, and at last as the
+name of the annotation file itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.sources.tree import (
+    NO_IMAGE,
+    NO_SPLIT,
+    SEVERAL_SPLITS,
+    Tree,
+    parts_of,
+    split_folders,
+    split_named,
+    stem_of,
+)
+
+UNANNOTATED = "images without an annotation"
+OTHER_SHAPES = "shapes that are neither rectangles nor polygons"
+OTHER_NAMES = "annotations that name a missing image, read for the image with their own name"
+UNLISTED = "annotations of images that no list in ImageSets/Main names"
+
+# Suffixes of images that are tried: each is a request to a store.
+_SUFFIXES = (
+    *(".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG"),
+    *(".bmp", ".gif", ".tif", ".tiff", ".webp"),
+)
+
+# The largest annotation file.
+_MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class AnnotatedOptions:
+    """What is known of a folder of annotations before it is read."""
+
+    has_split_folders: bool = False  # whether folders named like splits are the splits
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A format with one annotation file per image."""
+
+    format: str
+    suffix: str  # of the annotations, in lower case
+    columns: tuple[str, ...]
+    expected: str  # a folder of the format, for messages
+    # (data, drops_boxes, others) → values by column; `others` collects the kinds of other shapes.
+    parse: Callable[..., Mapping[str, Any]]
+
+    def is_annotation(self, name: str) -> bool:
+        """Returns whether a file is an annotation by its suffix."""
+        return name.lower().endswith(self.suffix)
+
+    def sources_in(self, tree: Tree) -> Sources:
+        """Returns a folder of annotations as a source."""
+        options = AnnotatedOptions(bool(split_folders(tree, self.is_annotation)))
+        return Sources((TableFile(tree.root, self.format, options=options),))
+
+    def first(self, tree: Tree) -> str:
+        """Returns an annotation of a folder; raises UsageError if there is none."""
+        for name in tree.walk():
+            if isinstance(name, str) and self.is_annotation(name):
+                return name
+        kind = self.suffix[1:].upper()
+        raise UsageError(f"{tree.root}: has no {kind} file; expected {self.expected}")
+
+    def probe(self, tree: Tree, file: TableFile, listed: Sequence[str] = ()) -> Probe:
+        """Returns the columns, and the splits: those of lists, or else of folders."""
+        self.first(tree)
+        has_folders = file.options_of(AnnotatedOptions).has_split_folders and not listed
+        splits = split_folders(tree, self.is_annotation) if has_folders else tuple(listed)
+        return Probe(self.columns, has_rows=True, splits=splits, preset="object_detection")
+
+    def parts(
+        self,
+        tree: Tree,
+        file: TableFile,
+        id_of: Callable[[str], str] = lambda name: posixpath.splitext(name)[0],
+        is_list: Callable[[str], bool] = lambda name: False,
+    ) -> Iterator[Part | Reject | SkippedInput]:
+        """Yields parts of the annotations, then rejects and skipped inputs."""
+        # An image and its annotation have one id. Lists of images are neither read nor skipped.
+        others: list[str] = []
+        images: dict[str, str] = {}  # {id: file}
+        annotated: set[str] = set()
+
+        def accepts(name: str) -> bool:
+            if self.is_annotation(name):
+                annotated.add(id_of(name))
+                return True
+            if has_image_suffix(name):
+                images[id_of(name)] = name
+            elif not is_list(name):
+                others.append(name)
+            return False
+
+        yield from parts_of(tree, file, accepts)
+        if others:
+            yield SkippedInput.named(NO_IMAGE, others)
+        # Without a common id, the annotation says which image is meant.
+        if images.keys() & annotated and (bare := images.keys() - annotated):
+            yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
+
+    def read(
+        self,
+        tree: Tree,
+        part: Part,
+        projection: Projection,
+        images_of: Callable[[str], str] = str,
+        listed_in: Callable[[str], Mapping[str, Sequence[str]]] = lambda folder: {},
+        has_folders: Callable[[str], bool] = lambda folder: True,
+    ) -> Iterator[Row | Reject | SkippedInput]:
+        """Yields the row of each annotated image or its reject, and what is not read.
+
+        Of a folder of annotations, `images_of` is the folder of its images, `listed_in` the splits
+        of each id in its lists, which precede those of folders, and `has_folders` whether the
+        folder is a part of the key, because those of other folders have the same names.
+        """
+        has_splits = part.file.options_of(AnnotatedOptions).has_split_folders
+        by_folder = has_splits and projection.has(SPLIT)
+        for name in part.names:
+            folder = posixpath.dirname(name)
+            lists = listed_in(folder) if projection.has(SPLIT) else {}
+            splits = lists.get(stem_of(name), ()) if lists else (split_named(name),)
+            if (lists or by_folder) and not (splits and splits[0]):
+                # Lists name the images of the task: half of VOC2012.
+                yield SkippedInput.named(UNLISTED if lists else NO_SPLIT, [name])
+                continue
+            if len(splits) > 1:
+                yield SkippedInput.named(SEVERAL_SPLITS, [name])
+            split = splits[0] if lists or by_folder else None
+            is_key = has_splits or has_folders(folder)
+            yield from self._row(tree, name, projection, images_of(folder), split, is_key)
+
+    def _row(
+        self,
+        tree: Tree,
+        name: str,
+        projection: Projection,
+        folder: str,
+        split: str | None,
+        has_folders: bool,
+    ) -> Iterator[Row | Reject | SkippedInput]:
+        path, own, image, others = tree.path(name), stem_of(name), None, list[str]()
+        try:
+            with tree.open(name) as stream:
+                data = stream.read(_MAX_BYTES)
+            values = dict(self.parse(data, drops_boxes=projection.drops_boxes, others=others))
+            stated = values["image"] or ""
+            # With an image root, paths are resolved, and confined to it, as those in tables are.
+            if projection.image_root is not None:
+                values["image"] = _below(folder, stated or own, has_folders)
+            else:
+                found = _image_named(tree, folder, stated, own)
+                values["image"] = _below(folder, found, has_folders)
+                image = Location(tree.path(posixpath.join(folder, found)))
+                if stated and stem_of(_base(found)) not in (_base(stated), stem_of(_base(stated))):
+                    yield SkippedInput.named(OTHER_NAMES, [f"{name}: {stated}"])
+        except RecordError as error:
+            yield Reject("", "", path, error.reason, error.detail)
+            return
+        except OSError as error:
+            yield Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
+            return
+        yield Row(projection.apply({"id": own, SPLIT: split, **values}), path, 0, image=image)
+        if others:
+            yield SkippedInput.named(OTHER_SHAPES, [f"{name}: {kind}" for kind in others])
+
+
+def _below(folder: str, image: str, has_folders: bool) -> str:
+    return posixpath.normpath(posixpath.join(folder, image)) if has_folders else image
+
+
+def _image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
+    """Returns the path of an image below the folder of images.
+
+    If none exists, it is the stated path. Raises RecordError if it states nothing, or
+    if several images have the name.
+    """
+    # Paths of Windows have backslashes.
+    written = stated.replace("\\", "/")
+    names = dict.fromkeys((stated, written, _base(written))) if stated else ()
+    for name in names:
+        if tree.has(posixpath.join(folder, name)):
+            return name
+    stems = (*(name for name in names if not has_image_suffix(name)), own)
+    for stem in dict.fromkeys(stems):
+        found = [stem + suffix for suffix in _SUFFIXES if _has(tree, folder, stem + suffix)]
+        if len(found) > 1:  # on some systems, 1.jpg exists also as 1.JPG
+            listed = tree.entries(posixpath.dirname(posixpath.join(folder, stem))).files
+            found = [name for name in found if _base(name) in listed]
+        if len(found) > 1:
+            what = f"expected one image named {stem!r}, got {', '.join(found)}"
+            raise RecordError(Reason.MALFORMED_ROW, f"{what}. Name one of them in the annotation")
+        if found:
+            return found[0]
+    if not stated:
+        what = f"does not name its image, and none is named {own!r} in {tree.path(folder)}"
+        raise RecordError(Reason.MALFORMED_ROW, what)
+    return written
+
+
+def _has(tree: Tree, folder: str, name: str) -> bool:
+    return tree.has(posixpath.join(folder, name))
+
+
+def _base(path: str) -> str:
+    return posixpath.basename(path.replace("\\", "/"))
