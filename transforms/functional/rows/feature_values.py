@@ -270,7 +270,8 @@ def _sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     found = {label for label in labels if is_class_name(str(label))}
     if all(isinstance(without_fraction(label), int) for label in found):
         return ()
-    return tuple(sorted({str(label) for label in found}))
+    # A row with -1 has no label, and is rejected.
+    return tuple(sorted({str(label) for label in found} - {str(NO_LABEL)}))
 
 
 def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:

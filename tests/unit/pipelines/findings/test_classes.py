@@ -112,7 +112,7 @@ TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 
         ([0, 1, 2, "07"], "4 of the 4 class names of 'x' are numbers, and the id of '07' is 1"),
         ([5, 7, "5"], "2 of the 2 class names of 'x' are numbers, and the id of '5' is 0"),
         ([3, "cat"], "1 of the 2 class names of 'x' are numbers, and the id of '3' is 0"),
-        (["-1", "+2", "1.0"], "3 of the 3 class names of 'x' are numbers, and the id of '+2' is 0"),
+        (["-2", "+2", "1.0"], "3 of the 3 class names of 'x' are numbers, and the id of '+2' is 0"),
         (["0", "1"], "2 of the 2 class names of 'x' are numbers"),
     ],
     ids=str,

@@ -107,6 +107,8 @@ def test_label_text(value, is_text, expected):
         pytest.param(["dog", "cat", "dog"], ("cat", "dog"), id="sorted, each once"),
         pytest.param([3, 1, 2], (), id="integers stay integers"),
         pytest.param([3, "cat"], ("3", "cat"), id="an integer among names is a name"),
+        pytest.param([-1, "cat"], ("cat",), id="no label among names"),
+        pytest.param(["-1", "cat", "-2"], ("-2", "cat"), id="no label as text"),
         pytest.param([1, "1"], ("1",), id="a number and its numeral are one class"),
         pytest.param(["10", "9"], ("10", "9"), id="numerals sort as text"),
         pytest.param(["b", "é", "Z", "a"], ("Z", "a", "b", "é"), id="by code point, in no locale"),
@@ -134,7 +136,7 @@ def test_every_valid_label_has_the_id_of_its_class(labels):
     names = _sorted_class_names(labels)
     ids = ClassIds((name, i) for i, name in enumerate(names)) or None
     for label in labels:
-        if names and is_class_name(str(label)):
+        if names and is_class_name(str(label)) and str(label) != "-1":
             assert names[class_id(label, TYPED, ids)] == str(label)
 
 
