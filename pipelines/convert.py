@@ -47,6 +47,7 @@ from recordmill.transforms.functional.rows.columns import (
     check_types,
     resolve_sources,
     typed_columns,
+    uncompared_sizes,
 )
 from recordmill.transforms.inputs.beside_images import is_metadata
 from recordmill.transforms.inputs.first_rows import first_rejects, first_rows_error
@@ -108,7 +109,8 @@ def prepare(
     analyzer = make_analyzer(config, schema, binding, base)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
     stated = tables.splits if config.split_column == SPLIT else ()
-    analyzer = replace(analyzer, findings=both.findings, stated_splits=stated)
+    sizes = uncompared_sizes(schema, both.columns, config)
+    analyzer = replace(analyzer, findings=(*both.findings, *sizes), stated_splits=stated)
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)

@@ -274,9 +274,9 @@ _OBJECTS = {"boxes": "boxes", "masks": "outlines"}
 # The sides of images, in pixels, above which coordinates up to 100 may be percentages.
 _LARGE = 150
 
-# The largest coordinate that percentages have at least, and the fewest boxes or outlines from which
-# this follows: in images that are stated to be larger, and in others.
-_PERCENT, _FEW_LARGE, _FEW = 80, 4, 10
+# The largest coordinate that percentages have at least, unless images are stated to be larger, and
+# the fewest boxes or outlines in these from which it follows that they may be percentages.
+_PERCENT, _FEW_LARGE = 80, 4
 
 
 @dataclass
@@ -290,10 +290,7 @@ class CoordinateCounts(Summed):
     small: int = 0  # those in images that are stated to be smaller
 
     def add(self, coordinates: list[float], size: tuple[float, float] | None = None) -> None:
-        """Adds a box or an outline, unless it is at the origin or invalid in all units.
-
-        `size` is the width and height of the image, if they are stated.
-        """
+        """Adds a box or an outline, unless it is at the origin or invalid in all units."""
         if all(map(math.isfinite, coordinates)) and any(c > 0 for c in coordinates):
             self.total += 1
             self.fractions += all(_MIN_FRACTION <= c <= _MAX_FRACTION for c in coordinates)
@@ -305,8 +302,8 @@ class CoordinateCounts(Summed):
     @property
     def may_be_percent(self) -> bool:
         """Whether all coordinates are up to 100, and those of pixels would have larger ones."""
-        enough = self.large >= _FEW_LARGE or self.total >= _FEW
-        return enough and _PERCENT <= self.largest <= 100 and not self.small
+        is_large = self.large > 0 or self.largest >= _PERCENT
+        return is_large and self.largest <= 100 and not self.small
 
 
 def count_coordinates(
@@ -404,7 +401,7 @@ def _decided(
         text = f"the coordinates of all {total:,} {objects} are up to 100{where}; they are read as "
         text += "pixels, not as percentages"
         hint = f"set --{block} units=pixel if they are; or divide them by 100 for units=normalized"
-        is_warning = found.large > 0
+        is_warning = found.large >= _FEW_LARGE
     else:
         return units, None
     severity: Severity = "warning" if is_warning else "note"

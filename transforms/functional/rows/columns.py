@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.sums import Summed
@@ -241,7 +242,7 @@ _SIDES = (
     ("width", "height"),
     *(
         (f"{image}{width}", f"{image}{height}")
-        for image in ("image", "img", "im", "orig", "original")
+        for image in ("image", "img", "im", "orig", "original", "size", "imagesize")
         for width, height in (("width", "height"), ("w", "h"))
     ),
 )
@@ -251,6 +252,38 @@ def _size_columns(present: Collection[str]) -> list[tuple[str, str]]:
     """Returns the pairs of columns whose names are those of image sizes, such as `ImageWidth`."""
     names = {re.sub(r"[\W_]", "", name).casefold(): name for name in reversed([*present])}
     return [(names[w], names[h]) for w, h in _SIDES if w in names and h in names]
+
+
+_MAYBE_SIZE = re.compile(r"(image|img|im|orig|original)?_?(size|shape|resolution)", re.IGNORECASE)
+
+
+def uncompared_sizes(
+    schema: Schema, present: Collection[str], config: ConvertConfig
+) -> Iterator[Finding]:
+    """Yields a warning on columns that may be image sizes, but with which no image is compared."""
+    # `w` can be the width of an image, or that of a box; and a list `size` can have either order.
+    stated = config.dataset_schema
+    blocks: list[tuple[str, AnnotationSettings, AnnotationSettings]] = []
+    blocks += [("boxes", schema.boxes, stated.boxes)] if schema.has_boxes else []
+    blocks += [("masks", schema.masks, stated.masks)] if schema.has_outlines else []
+    used = needed_columns(schema, config)
+    others = [name for name in present if used is None or name not in used]
+    sides = [name for name in others if name.casefold() in ("w", "h")]
+    found = sides if len(sides) == 2 else [n for n in others if _MAYBE_SIZE.fullmatch(n)]
+    for block, resolved, asked in blocks:
+        if found and resolved.size_columns is None and asked.size_columns is not None:
+            names = " and ".join(map(repr, found))
+            pair = f"width={found[0]},height={found[1]}" if len(sides) == 2 else "width=W,height=H"
+            yield Finding(
+                kind="uncompared_sizes",
+                severity="warning",
+                text=f"{names} may be the sizes of the annotated images, which are not compared "
+                "with the files: images that were resized since then would have wrong "
+                "annotations",
+                hint=f"if they are, name columns with one number each: --columns {pair}; "
+                f"otherwise set --{block} size_columns=none",
+                examples=tuple(found),
+            )
 
 
 def _check_mask_labels(

@@ -29,7 +29,7 @@ from recordmill.transforms.functional.rows.annotations import (
 )
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.columns import resolve_sources
+from recordmill.transforms.functional.rows.columns import resolve_sources, uncompared_sizes
 from tests.annotations import Case, expected_box
 from tests.binding import bind
 
@@ -256,10 +256,10 @@ def test_a_few_fractions_among_pixels_are_noted():
     ("size", "boxes", "severity"),
     [
         ({"width": 640, "height": 480}, 4, "warning"),
-        ({"width": 640, "height": 480}, 3, None),
+        ({"width": 640, "height": 480}, 1, "note"),
         ({"width": 140, "height": 480}, 20, None),
         ({}, 20, "note"),
-        ({}, 9, None),
+        ({}, 1, "note"),
     ],
     ids=["larger images", "few of them", "a small image", "no stated size", "few boxes"],
 )
@@ -274,7 +274,8 @@ def test_coordinates_that_may_be_percentages_are_a_finding(size, boxes, severity
     # A larger coordinate, a smaller maximum, and stated units all say that it is not so.
     others = [{**row, "bbox": [[10, 5, largest, 60]]} for row in rows for largest in (97, 101)]
     assert units_of(others) == ("pixel", [])
-    assert units_of([{**row, "bbox": [[10, 5, 79, 60]]} for row in rows]) == ("pixel", [])
+    _, small = units_of([{**row, "bbox": [[10, 5, 79, 60]]} for row in rows])
+    assert bool(small) == (bool(severity) and bool(size))
     assert units_of(rows, boxes={"units": "pixel"}) == ("pixel", [])
 
 
@@ -303,3 +304,31 @@ def test_outlines_that_are_fractions_need_units():
     with pytest.raises(UsageError, match=r"1 of 1 outlines .*Set --masks units=normalized"):
         units_of(rows, "segmentation")
     assert units_of(rows, "segmentation", masks={"units": "normalized"})[0] == "normalized"
+
+
+@pytest.mark.parametrize(
+    ("present", "columns", "found", "remedy"),
+    [
+        (("w", "h", "bbox"), {}, ("w", "h"), "--columns width=w,height=h"),
+        (("bbox", "Size"), {}, ("Size",), "--columns width=W,height=H"),
+        (("bbox", "image_size"), {}, ("image_size",), "--columns width=W,height=H"),
+        (("w", "h", "width", "height", "bbox"), {}, (), ""),
+        (("w", "h", "bbox"), {"width": "w", "height": "h"}, (), ""),
+        (("xmin", "ymin", "w", "h"), {"xmax": "w", "ymax": "h"}, (), ""),
+        (("size.width", "size.height", "size", "bbox"), {}, (), ""),
+        (("w", "bbox", "font_size"), {}, (), ""),
+    ],
+)
+def test_columns_that_may_be_image_sizes_are_a_warning(present, columns, found, remedy):
+    schema = preset("object_detection")
+    arguments = {"inputs": ("t.csv",), "output": "out", "name": "d", "columns": columns}
+    present = ("image", "labels", *present)
+    config = ConvertConfig(**arguments, schema=schema)
+    warnings = [*uncompared_sizes(resolve_sources(schema, present, config), present, config)]
+    assert [one.examples for one in warnings] == [found] * bool(found)
+    assert all(remedy in one.hint for one in warnings)
+    boxes = schema.boxes.model_copy(update={"size_columns": None})
+    config = ConvertConfig(**arguments, schema=schema.model_copy(update={"boxes": boxes}))
+    if not columns:
+        unsized = resolve_sources(config.dataset_schema, present, config)
+        assert [*uncompared_sizes(unsized, present, config)] == []
