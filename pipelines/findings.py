@@ -36,6 +36,7 @@ from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
+from recordmill.transforms.functional.images.sniffing import FOREIGN
 from recordmill.transforms.functional.sources import annotated
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 
@@ -45,6 +46,9 @@ SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys((NO_SPLIT, annotated.UNANNOTATED, SEVERAL_SPLITS), "warning"),
     **{annotated.OTHER_SHAPES: "warning", annotated.OTHER_NAMES: "note"},
 }
+
+# Skipped images in formats that are not read, with what to do.
+_UNREAD = {kind.files: kind.remedy.rstrip(".") for kind in FOREIGN.values() if kind.is_image}
 
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
@@ -60,6 +64,7 @@ _UNEVEN_RATIO = 10  # of the largest to the smallest class
 
 # What programs write as text for a missing value.
 _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
+_MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
@@ -141,17 +146,17 @@ def skipped(
     for what, number in numbers.items():
         if what == OUTSIDE_SAMPLE:
             continue
-        named = tuple(names.get(what, ()))
+        named, figures = tuple(names.get(what, ())), {"number": number}
         shown = some(named, number, len(named)) if named else ""
         if what in SEVERITIES:
             text = f"{number:,} {what}{f' ({shown})' if shown else ''}"
-            yield finding(
-                SEVERITIES[what], "counted", text, examples=named, figures={"number": number}
-            )
+            yield finding(SEVERITIES[what], "counted", text, examples=named, figures=figures)
         else:
             listed = f", listed in {lists[what]}/" if what in lists else ""
             text = f"skipped: {what} ({number:,}{f': {shown}' if shown else listed})"
-            yield finding("info", "skipped", text, examples=named, figures={"number": number})
+            hint = _UNREAD.get(what, "")
+            severity: Severity = "warning" if hint else "info"
+            yield finding(severity, "skipped", text, hint, examples=named, figures=figures)
 
 
 def _encoded_images(outcome: Outcome) -> Iterator[Finding]:
@@ -579,12 +584,7 @@ def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
         negative = [str(label) for label in ids if label < 0]
         kinds: tuple[tuple[Severity, str, str, list[str]], ...] = (
             ("note", "alike_classes", "class names that differ only in case", alike),
-            (
-                "note",
-                "missing_value_classes",
-                "class names that look like a missing value",
-                missing,
-            ),
+            ("note", "missing_value_classes", _MISSING, missing),
             ("warning", "negative_classes", _NEGATIVE, negative),
         )
         for severity, kind, what, examples in kinds:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 210,
-    "lines of code": 32_559,
+    "lines of code": 32_600,
     "lines of docstrings": 7_460,
     "lines of the longest function": 50,
     "lines of the longest file": 625,

@@ -57,6 +57,17 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
     ]
 
 
+def test_images_in_formats_that_are_not_read_are_a_warning() -> None:
+    found = skipped({"DICOM files": 2, "HTML files": 1}, {"DICOM files": ["a/1.dcm"]}, 9, None)
+    assert [(one.line, one.hint) for one in found] == [
+        (
+            "warning: skipped: DICOM files (2: a/1.dcm, …)",
+            "Convert it to TIFF or 16-bit PNG, for example with pydicom",
+        ),
+        ("skipped: HTML files (1)", ""),
+    ]
+
+
 def test_a_counted_kind_with_a_severity_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(findings.SEVERITIES, "images with swapped sides", "warning")
     (found,) = skipped(
