@@ -294,8 +294,11 @@ def test_folders_of_tfds_bring_names_boxes_and_splits(tmp_path: Path) -> None:
         write(top / f"voc-{split}.tfrecord-00000-of-00001", data)
     (top / "features.json").write_text(json.dumps(features))
     (top / "objects-label.labels.txt").write_text("cat\ndog\n")
-    dataset = published(top, tmp_path / "out")
+    (top.parent / "0.9.0").mkdir()
+    dataset = published(top.parent, tmp_path / "out")  # the newest version
     assert {*readers.splits(dataset)} == {"train", "test"}
+    manifest = json.loads((dataset / "manifest.json").read_bytes())
+    assert manifest["source"]["recognized"][0].endswith("read as dataset voc 1.0.0 of TFDS")
     assert objects(dataset) == [(["dog"], [0.125])]
     (found,) = readers.examples(dataset, "test")
     assert [found[f"image/object/bbox/{s}"] for s in ("ymin", "xmax", "ymax")] == [

@@ -32,7 +32,7 @@ from recordmill.transforms.functional.sources.record_columns import (
 from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
 from recordmill.transforms.storage.dataset import Dataset, read_index
 from recordmill.transforms.storage.files import entries
-from recordmill.transforms.storage.published import newest_version, read_file
+from recordmill.transforms.storage.published import newest_version, read_file, version_numbers
 
 # What a run that has begun to write a dataset leaves in its folder.
 _OF_RUN = (layout.RUN, layout.MANIFEST)
@@ -97,12 +97,14 @@ def record_files(folder: str) -> list[str]:
         metadata = _metadata_of(folder)
         shards = _described(metadata).shards if metadata else ()
         return [layout.join(folder, name) for name in shards]
-    if versions := sorted(filter(_VERSION.fullmatch, folders)):
+    if versions := sorted(filter(_VERSION.fullmatch, folders), key=version_numbers):
         if (newest := newest_version(folder)) != folder:
             return record_files(newest)
         for version in versions:
             below = layout.join(folder, version)
             _check_published(below, entries(below)[1])
+        if FEATURES in entries(below)[1]:  # the newest version of TFDS
+            return record_files(below)
     names = sorted(filter(is_record_file, files))
     is_mixed = folders or any(map(has_image_suffix, files))
     return [] if is_mixed and FEATURES not in files else [layout.join(folder, n) for n in names]
@@ -208,6 +210,9 @@ def dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
     for found in dict.fromkeys(filter(None, map(metadata_in, files))):
         if (dataset := _described(found)).shards:
             yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
+        elif _VERSION.fullmatch(version := posixpath.basename(found.folder)):
+            name = posixpath.basename(posixpath.dirname(found.folder))
+            yield f"{masked_url(found.folder)}: read as dataset {name} {version} of TFDS"
 
 
 def _described_by(folder: str) -> dict[str, bytes]:
