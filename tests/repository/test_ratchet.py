@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 210,
-    "lines of code": 32_600,
-    "lines of docstrings": 7_460,
+    "lines of code": 32_660,
+    "lines of docstrings": 7_471,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,

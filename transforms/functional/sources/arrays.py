@@ -24,12 +24,17 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 BATCH_ROWS = 4096
 BATCH_BYTES = 4 * 2**20
 
-_BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+# The largest dictionary of views, which can share bytes, that declares classes.
+_DICTIONARY_BYTES = 64 * 2**20
 
+_BYTES_OF_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+if hasattr(pa, "string_view"):  # since pyarrow 16
+    _BYTES_OF_TEXT[pa.string_view()] = pa.binary_view()
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _TIMES = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
 _VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # as Polars writes
+_LIST_VIEWS = ("list_view<", "large_list_view<")
 _PLAIN = (
     pa.types.is_null,
     pa.types.is_boolean,
@@ -42,6 +47,78 @@ _PLAIN = (
     pa.types.is_large_binary,
     *_TIMES,
 )
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Returns the schema of the batches that `plain_batch` returns."""
+    types = [_plain_type(type_) for type_ in schema.types]
+    if types == schema.types:
+        return schema
+    fields = [field.with_type(type_) for field, type_ in zip(schema, types, strict=True)]
+    return pa.schema(fields, schema.metadata)
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch without views, list views and extension types, in which all readers read it.
+
+    Views can share bytes: their size has to be checked before, by `text_bytes`.
+    """
+    schema = plain_schema(batch.schema)
+    if schema is batch.schema:
+        return batch
+    return pa.RecordBatch.from_arrays(list(map(_plain_array, batch.columns)), schema=schema)
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """Returns the type that has the values of a type in a plain layout.
+
+    >>> _plain_type(pa.list_(pa.large_string())), _plain_type(pa.list_(pa.uuid()))
+    (ListType(list<item: large_string>), LargeListType(large_list<item: string>))
+    """
+    types = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        # The shape of a tensor is a part of its values, and is not in its storage.
+        if len(getattr(type_, "shape", ())) > 1:
+            return type_
+        return _BY_EXTENSION.get(type_.extension_name) or _plain_type(type_.storage_type)
+    if types.is_struct(type_):
+        fields = [field.with_type(_plain_type(field.type)) for field in type_]
+        return pa.struct(fields) if pa.struct(fields) != type_ else type_
+    if types.is_dictionary(type_):
+        values = _plain_type(type_.value_type)
+        return pa.dictionary(type_.index_type, values, type_.ordered)
+    if (is_view := _is_list_view(type_)) or is_list(type_):
+        items = _plain_type(type_.value_type)
+        return pa.large_list(items) if is_view or items != type_.value_type else type_
+    return _VIEWS.get(str(type_), type_)
+
+
+# The types of values whose storage has others: 16 bytes, and integers.
+_BY_EXTENSION = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
+
+
+def _plain_array(column: pa.Array) -> pa.Array:
+    type_, target = column.type, _plain_type(column.type)
+    if target == type_:
+        return column
+    if isinstance(type_, pa.BaseExtensionType):
+        if type_.extension_name == "arrow.uuid":
+            return pa.array([value and str(value) for value in column.to_pylist()], target)
+        is_other = type_.extension_name in _BY_EXTENSION
+        return column.storage.cast(target) if is_other else _plain_array(column.storage)
+    if pa.types.is_struct(type_):
+        children = list(map(_plain_array, column.flatten()))
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=column.is_null())
+    if pa.types.is_dictionary(type_):
+        values = _plain_array(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values, ordered=type_.ordered)
+    # Arrow 25 casts a list view of views to other values.
+    is_nested = is_list(type_) or _is_list_view(type_)
+    return lists(column, _plain_array(column.flatten())) if is_nested else column.cast(target)
+
+
+def _is_list_view(type_: pa.DataType) -> bool:
+    return str(type_).startswith(_LIST_VIEWS)
 
 
 class Column(NamedTuple):
@@ -96,7 +173,7 @@ def is_supported(type_: pa.DataType) -> bool:
     """Returns whether values of a type can become a feature, as scalars or nested lists."""
     if pa.types.is_dictionary(type_) or is_list(type_):
         return is_supported(type_.value_type)
-    return str(type_) in _VIEWS or any(check(type_) for check in _PLAIN)
+    return any(check(type_) for check in _PLAIN)
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -117,7 +194,7 @@ def _plain(column: pa.Array) -> pa.Array:
         return _iso_text(column)
     if pa.types.is_decimal(type_):
         return _numbers(column)
-    return column.cast(_VIEWS[str(type_)]) if str(type_) in _VIEWS else column
+    return column
 
 
 def _is_plain(type_: pa.DataType) -> bool:
@@ -216,13 +293,13 @@ def _class_labels(features: Any, above: str) -> Iterator[tuple[str, DeclaredClas
 
 def has_dictionary(type_: pa.DataType) -> bool:
     """Returns whether a column has a dictionary of text, such as the categories of pandas."""
-    return pa.types.is_dictionary(type_) and type_.value_type in (pa.string(), pa.large_string())
+    return pa.types.is_dictionary(type_) and type_.value_type in _BYTES_OF_TEXT
 
 
 def dictionaries(batch: pa.RecordBatch) -> Iterator[tuple[str, DeclaredClasses]]:
     """Yields the values of each dictionary of text by column, in their order."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if has_dictionary(column.type):
+        if has_dictionary(column.type) and text_bytes(column.dictionary) <= _DICTIONARY_BYTES:
             # Invalid UTF-8 rejects only the rows that have it.
             values = text_as_bytes(column.dictionary).to_pylist()
             names = [value.decode("utf-8", "replace") for value in values if value is not None]
@@ -300,6 +377,11 @@ def _size(column: pa.Array) -> int:
 def text_bytes(column: pa.Array) -> int:
     """Returns the bytes of the texts that a column refers to: those of dictionaries and views."""
     type_ = column.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return text_bytes(column.storage)
+    if _is_list_view(type_):  # lists can share items
+        items, number = column.values, int(pc.sum(pc.list_value_length(column)).as_py() or 0)
+        return number * (text_bytes(items) + int(items.nbytes)) // max(1, len(items))
     if is_list(type_) or pa.types.is_struct(type_):
         parts = column.flatten()
         return sum(map(text_bytes, parts if pa.types.is_struct(type_) else [parts]))
@@ -335,6 +417,8 @@ def _plain_values(column: pa.Array) -> list[Any]:
 
 def text_as_bytes(column: pa.Array) -> pa.Array:
     """Returns a column with its text, at any depth, viewed as bytes, without UTF-8 validation."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return text_as_bytes(column.storage)
     type_ = _without_text(column.type)
     return column if type_ == column.type else column.view(type_)
 

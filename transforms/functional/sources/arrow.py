@@ -53,7 +53,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             f"{file.path}: Feather version 1 is not supported. Rewrite it as version 2."
         )
     with _opened(stream, file) as table:
-        schema = table.reader.schema
+        schema = arrays.plain_schema(table.reader.schema)
         first = next((batch for batch in _batches(table) if batch.num_rows), None)
         classes = dict(arrays.dictionaries(first)) if first is not None else {}
     found = probe_of_schema(schema, file, has_rows=first is not None)
@@ -183,7 +183,7 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             waiting += [rows.slice(half), rows.slice(0, half)]
         else:
             _check_texts(rows, MAX_BYTES)
-            yield rows
+            yield arrays.plain_batch(rows)
 
 
 def _check_texts(batch: pa.RecordBatch, limit: int) -> None:
@@ -194,7 +194,7 @@ def _check_texts(batch: pa.RecordBatch, limit: int) -> None:
 
 def _texts(batch: pa.RecordBatch) -> int:
     # The values of a dictionary that is not within a list are converted once for all rows.
-    columns = [c for c in batch.columns if not arrays.has_dictionary(c.type)]
+    columns = (c.dictionary if arrays.has_dictionary(c.type) else c for c in batch.columns)
     return sum(map(arrays.text_bytes, columns))
 
 

@@ -72,6 +72,11 @@ class _BoundedParquet(pq.ParquetFile):
         self._stored = source
         self._reads_texts = not dictionaries
 
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """The columns, in the types of the batches."""
+        return arrays.plain_schema(super().schema_arrow)
+
     def iter_batches(
         self,
         batch_size: int,
@@ -89,7 +94,8 @@ class _BoundedParquet(pq.ParquetFile):
             except ValueError as error:
                 raise pa.ArrowInvalid(str(error)) from error
         names = None if columns is None else list(columns)
-        yield from super().iter_batches(batch_size, list(groups), names, use_threads=False)
+        batches = super().iter_batches(batch_size, list(groups), names, use_threads=False)
+        yield from map(arrays.plain_batch, batches)
 
     def _check(self, group: int, rows: int, columns: Sequence[str] | None) -> None:
         """Raises ValueError if a batch of a row group would take far more memory than its pages."""

@@ -12,10 +12,14 @@ import pytest
 
 from recordmill.transforms.functional.sources.arrays import (
     _plain,
+    _plain_type,
     columns_of,
     is_supported,
+    plain_batch,
+    plain_schema,
     select,
     selected,
+    text_bytes,
 )
 
 TABLE = pa.table(
@@ -126,16 +130,65 @@ def test_a_date_that_iso_text_cannot_represent_is_missing():
     assert _plain(column).to_pylist() == ["1970-01-01", None]
 
 
-@pytest.mark.skipif(not hasattr(pa, "string_view"), reason="an earlier pyarrow")
-def test_views_are_read_as_text_and_bytes():
-    table = pa.table(
-        {"t": pa.array(["x", None], pa.string_view()), "b": pa.array([b"y"] * 2, pa.binary_view())}
-    )
-    (batch,) = table.to_batches()
-    assert select(batch, selected(table.schema, None)).to_pydict() == {
-        "t": ["x", None],
-        "b": [b"y", b"y"],
-    }
+UUIDS = [b"a" * 16, None, bytes(16)]
+TEXTS = ["61616161-6161-6161-6161-616161616161", None, "00000000-0000-0000-0000-000000000000"]
+STATED = {"bytes": pa.binary_view(), "path": pa.string_view()}
+STRUCTS = [{"bytes": b"x", "path": "p"}, None, {"bytes": None, "path": "q"}]
+LISTS = [["a", "b"], None, ["c", None]]
+TENSOR = pa.fixed_shape_tensor(pa.int8(), [2])
+CATEGORY = pa.DictionaryArray.from_arrays(
+    pa.array([1, None, 0], pa.uint32()), pa.array(["b", "a"], pa.string_view())
+)
+
+
+def extension(type_, values):
+    return pa.ExtensionArray.from_storage(type_, pa.array(values, type_.storage_type))
+
+
+@pytest.mark.parametrize(
+    ("column", "expected", "type_"),
+    [
+        (pa.array(["x", None, ""], pa.string_view()), ["x", None, ""], "large_string"),
+        (pa.array([b"x", None, b""], pa.binary_view()), [b"x", None, b""], "large_binary"),
+        (pa.array(STRUCTS, pa.struct(STATED)), STRUCTS, "struct<bytes: large_binary, path: l"),
+        (pa.array(LISTS, pa.list_view(pa.string())), LISTS, "large_list<item: string>"),
+        (pa.array(LISTS, pa.list_view(pa.string_view())), LISTS, "large_list<item: large_string>"),
+        (pa.array(LISTS, pa.large_list_view(pa.string())), LISTS, "large_list<item: string>"),
+        (pa.array(LISTS, pa.list_(pa.string_view(), 2)), LISTS, "large_list<item: large_string>"),
+        (
+            pa.array([[s] for s in STRUCTS], pa.list_view(pa.struct(STATED))),
+            [[s] for s in STRUCTS],
+            "large_list<item: struct<bytes: large_binary, path: large_string>>",
+        ),
+        (CATEGORY, ["a", None, "b"], "dictionary<values=large_string, indices=uint32, ordered=0>"),
+        (extension(pa.uuid(), UUIDS), TEXTS, "string"),
+        (extension(pa.bool8(), [0, None, 2]), [False, None, True], "bool"),
+        (extension(pa.json_(), ["[1]", None, ""]), ["[1]", None, ""], "string"),
+        (extension(TENSOR, [[1, 2], None, [3, 4]]), [[1, 2], None, [3, 4]], "fixed_size_list<"),
+        (pa.array(LISTS, pa.list_(pa.string())), LISTS, "list<item: string>"),
+    ],
+)
+def test_views_and_extensions_have_the_values_of_plain_types(column, expected, type_):
+    batch = pa.record_batch({"c": pa.concat_arrays([column.slice(1), column])})
+    found = plain_batch(batch)
+    assert str(found.schema.field("c").type).startswith(type_)
+    assert found.schema == plain_schema(batch.schema)
+    assert found.column(0).to_pylist() == expected[1:] + expected
+    assert plain_batch(batch.slice(1, 3)).column(0).to_pylist() == [expected[2], *expected[:2]]
+    assert text_bytes(column) <= 100
+
+
+def test_a_tensor_with_a_shape_keeps_its_type():
+    type_ = pa.fixed_shape_tensor(pa.int8(), [2, 2])
+    assert _plain_type(type_) is type_
+    assert not is_supported(type_)
+
+
+def test_lists_that_share_items_have_the_size_of_all():
+    items = pa.array(["x" * 1000], pa.string_view())
+    number = [0] * 500, [1] * 500
+    column = pa.ListViewArray.from_arrays(*(pa.array(n, pa.int32()) for n in number), items)
+    assert text_bytes(column) > 500_000
 
 
 def test_other_types_are_not_supported():

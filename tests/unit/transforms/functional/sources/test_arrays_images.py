@@ -29,8 +29,13 @@ COLUMNS = {
     ),
     "binary": pa.array(IMAGES, pa.binary()),
     "large": pa.array(IMAGES, pa.large_binary()),
+    "view": pa.array(IMAGES, pa.binary_view()),
 }
-PATHS_OF = {"struct": ["1.jpg", "2.jpg", None, None], "binary": [None] * 4, "large": [None] * 4}
+VIEWS = pa.struct([("bytes", pa.binary_view()), ("path", pa.string_view())])
+COLUMNS["struct of views"] = pa.array(COLUMNS["struct"].to_pylist(), VIEWS)
+PATHS_OF = {
+    name: ["1.jpg", "2.jpg", None, None] if "struct" in name else [None] * 4 for name in COLUMNS
+}
 
 
 def table(column):
@@ -40,7 +45,8 @@ def table(column):
 
 def in_parquet(column, projection):
     data = io.BytesIO()
-    pq.write_table(table(column), data, row_group_size=3)
+    # pyarrow 25 cannot write slices of views that are fields.
+    pq.write_table(table(column), data, row_group_size=4 if column == "struct of views" else 3)
     file = TableFile("t.parquet", "parquet")
     return [
         row
@@ -182,7 +188,7 @@ def test_probes_detect_columns_that_can_be_images(tmp_path):
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_dictionaries_of_text_are_declared_classes(tmp_path, ordered):
-    values = pa.array(["owl", "cat", "ant"])
+    values = pa.array(["owl", "cat", "ant"], pa.string() if ordered else pa.string_view())
     label = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), values, ordered=ordered)
     number = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0]), pa.array([7]))
     table = pa.table({"label": label, "number": number, "text": ["a", "b", "c"]})
