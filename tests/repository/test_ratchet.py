@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 210,
-    "lines of code": 32_660,
+    "lines of code": 32_690,
     "lines of docstrings": 7_471,
     "lines of the longest function": 50,
     "lines of the longest file": 625,

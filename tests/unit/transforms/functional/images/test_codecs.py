@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from dataclasses import fields
 
 import numpy as np
@@ -71,6 +72,39 @@ def test_examine(data, expected):
     named = {field.name: getattr(found, field.name) for field in fields(SourceImage)}
     assert SourceImage(**{**named, "work": 0}) == expected
     assert type(found) is {"jpeg": Jpeg, "png": Png}.get(found.family, SourceImage)
+
+
+def empty_pages(number):
+    """Returns the first page of a TIFF, and links to empty ones."""
+    data = bytearray(image_bytes("TIFF", 40, 30))
+    (first,) = struct.unpack_from("<I", data, 4)
+    at = first + 2 + 12 * struct.unpack_from("<H", data, first)[0]
+    struct.pack_into("<I", data, at, len(data))
+    for following in range(number - 1, 0, -1):
+        data += struct.pack("<HI", 0, len(data) + 6 if following > 1 else 0)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("big_tiff", [False, True])
+@pytest.mark.parametrize("pages", [1, 2, 5])
+def test_the_pages_of_a_tiff_are_those_of_pillow(pages, big_tiff):
+    others = [image(40, 30, i) for i in range(1, pages)]
+    data = image_bytes("TIFF", 40, 30, save_all=True, append_images=others, big_tiff=big_tiff)
+    with Image.open(io.BytesIO(data)) as opened_again:
+        assert examine(data).frames == opened_again.n_frames == pages
+
+
+def test_many_pages_of_a_tiff_are_counted_in_linear_time():
+    assert examine(empty_pages(200_000)).frames == 200_000  # Pillow takes minutes
+
+
+@pytest.mark.parametrize("link", [0, 2**31], ids=["circle", "damaged"])
+def test_pages_of_a_tiff_that_end_in_a_circle_or_nowhere(link):
+    data = bytearray(image_bytes("TIFF", 40, 30))
+    (first,) = struct.unpack_from("<I", data, 4)
+    at = first + 2 + 12 * struct.unpack_from("<H", data, first)[0]
+    struct.pack_into("<I", data, at, link or first)
+    assert examine(bytes(data)).frames == 1
 
 
 @pytest.mark.parametrize(
