@@ -158,7 +158,10 @@ class Annotated:
         path, own, image, others = tree.path(name), stem_of(name), None, list[str]()
         try:
             with tree.open(name) as stream:
-                data = stream.read(_MAX_BYTES)
+                data = stream.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                what = f"expected an annotation of at most {_MAX_BYTES:,} bytes, got more"
+                raise RecordError(Reason.MALFORMED_ROW, what)
             values = dict(self.parse(data, drops_boxes=projection.drops_boxes, others=others))
             stated = values["image"] or ""
             # With an image root, paths are resolved, and confined to it, as those in tables are.

@@ -64,6 +64,8 @@ _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
 _MAX_BYTES = 16 * 2**20
 # The maximum nesting of elements, as of JSON.
 _MAX_DEPTH = 64
+# The most elements: an object has about 10, and an element takes 200 bytes of memory.
+_MAX_ELEMENTS = 2**20
 _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.-]+)["']""")
 _MULTIBYTE = frozenset(
     (
@@ -161,11 +163,13 @@ def _parse(
 def _parsed(data: bytes) -> Element:
     """Returns the root of an XML document that has no document type, and thus no entities."""
     data, encoding = _transcoded(data)
-    parser, builder, depth = expat.ParserCreate(encoding), TreeBuilder(), 0
+    parser, builder, depth, total = expat.ParserCreate(encoding), TreeBuilder(), 0, 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        depth += 1
+        nonlocal depth, total
+        depth, total = depth + 1, total + 1
+        if total > _MAX_ELEMENTS:
+            raise ValueError(f"expected at most {_MAX_ELEMENTS:,} elements, got more")
         if depth > _MAX_DEPTH:
             raise ValueError(f"nested too deeply: more than {_MAX_DEPTH} levels of elements")
         builder.start(name.rpartition(":")[2], attributes)  # without the prefix of a namespace

@@ -7,6 +7,7 @@ import pytest
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
+from recordmill.transforms.functional.sources import annotated, voc
 from recordmill.transforms.functional.sources.annotated import OTHER_NAMES, UNANNOTATED, Annotated
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
@@ -157,3 +158,21 @@ def test_namespaces_do_not_matter(names, tmp_path):
         text = text.replace("</", "\0").replace("<", "<v:").replace("\0", "</v:")
     put(tmp_path, {"1.xml": text.replace("annotation>", f"annotation {names}>", 1), "1.png": b""})
     assert rows_of(tmp_path)[0] == {"1.png": (None, "1.png")}
+
+
+def test_an_annotation_that_is_too_large_is_rejected(tmp_path, monkeypatch):
+    tree = put(tmp_path, {"a.xml": "x" * 10, "b.xml": "x" * 11})
+    monkeypatch.setattr(annotated, "_MAX_BYTES", 10)
+    form = Annotated("x", ".xml", (), "", lambda data, **_: {"image": "1.jpg"})
+    part = Part(TableFile(tree.root, "x"), names=("a.xml", "b.xml"))
+    row, reject = form.read(tree, part, Projection())
+    assert row.values["id"] == "a"
+    what = "expected an annotation of at most 10 bytes, got more"
+    assert reject == Reject("", "", tree.path("b.xml"), Reason.MALFORMED_ROW, what)
+
+
+def test_an_annotation_with_too_many_elements_is_rejected(monkeypatch):
+    monkeypatch.setattr(voc, "_MAX_ELEMENTS", 10)
+    assert voc._parsed(b"<a>" + b"<b/>" * 9 + b"</a>").tag == "a"
+    with pytest.raises(ValueError, match="at most 10 elements, got more"):
+        voc._parsed(b"<a>" + b"<b/>" * 10 + b"</a>")
