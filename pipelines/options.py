@@ -25,7 +25,11 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.feature_values import is_class_name
-from recordmill.transforms.inputs.first_rows import has_other_form, missing_suffix
+from recordmill.transforms.inputs.first_rows import (
+    has_other_form,
+    missing_suffix,
+    with_encoded_images,
+)
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
@@ -99,6 +103,7 @@ def with_implied_options(
             notes.append(f"splits: those of --splits; the input has {listed}")
     config = config_of({**options, **implied})
     config = _with_file_name(config, tables)
+    tables = with_encoded_images(config, tables)
     if suffix := missing_suffix(config, tables):
         config = config.model_copy(update={"image_suffix": suffix})
         notes.append(

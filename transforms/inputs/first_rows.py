@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain, islice
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RejectBudgetExceeded
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
-from recordmill.schemas.masking import masked_source
-from recordmill.schemas.records import Row
+from recordmill.schemas.masking import masked_source, masked_url
+from recordmill.schemas.records import MAX_CHARACTERS, Row
 from recordmill.schemas.rejects import RecordError, Reject, reject_line
 from recordmill.schemas.tables import Projection, TableFile
+from recordmill.transforms.functional.images.encoded_text import is_encoded
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import (
     Binding,
@@ -145,6 +148,44 @@ def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
         return False
 
 
+def with_encoded_images(config: ConvertConfig, tables: InputTables) -> InputTables:
+    """Returns the tables with a note if the first rows of one have images as text."""
+    column = config.column(config.dataset_schema.image.column)
+    if not config.dataset_schema.has_image or column not in tables.columns:
+        return tables
+    files = tuple(
+        replace(file, encoded=column) if _has_encoded(file, column, config) else file
+        for file in tables.files
+    )
+    found = [file.path for file in files if file.encoded]
+    if not found:
+        return tables
+    text = f"{masked_url(found[0])}: the images are text in the column {column!r} (base64)"
+    note = Finding(kind="encoded_images", severity="note", text=text)
+    embedded = tables.embedded | {column}
+    return replace(tables, files=files, embedded=embedded, findings=(*tables.findings, note))
+
+
+def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
+    if not INPUT_FORMATS[file.format].is_table:
+        return False
+    try:
+        found = [text for text in _texts(file, column) if is_encoded(text)]
+        short = (text for text in found if len(text) <= MAX_CHARACTERS)
+        paths = (resolve_path(text, file.path, config.image_root) for text in short)
+        return bool(found) and not any(is_local(path) and exists(path) for path in paths)
+    except (OSError, ValueError):  # reported when the images are read
+        return False
+
+
+def _texts(file: TableFile, column: str) -> Iterator[str]:
+    """Yields the texts in a column of a table."""
+    for row in islice(FORMATS[file.format].rows(file, Projection((column,))), _ROWS):
+        value = row.values.get(column) if isinstance(row, Row) else None
+        if isinstance(value, str | int) and str(value):
+            yield str(value)
+
+
 def _suffixes_of(address: str) -> list[str]:
     """Returns the suffixes with which files exist; "" stands for the file without a suffix."""
     if has_image_suffix(address) or is_web(address):
@@ -161,11 +202,8 @@ def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
     of_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
     if not (schema.has_image and has_paths and of_tables):
         return
-    file = tables.files[0]
-    projection, guard = Projection((column,)), ImageRootGuard(config.guard)
-    for row in islice(FORMATS[file.format].rows(file, projection), _ROWS):
-        value = row.values.get(column) if isinstance(row, Row) else None
-        if isinstance(value, str | int) and str(value):
-            address = resolve_path(str(value), file.path, config.image_root)
-            guard.check(address)
-            yield address
+    file, guard = tables.files[0], ImageRootGuard(config.guard)
+    for value in _texts(file, column):
+        address = resolve_path(value, file.path, config.image_root)
+        guard.check(address)
+        yield address

@@ -17,10 +17,11 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
-from recordmill.schemas.records import Embedded, Row, SkippedInput
-from recordmill.schemas.rejects import Reject
+from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
+from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Partition, Probe, Projection, Sources, TableFile
 from recordmill.transforms.functional import sources
+from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.tree import Tree, parts_of
@@ -111,6 +112,8 @@ class Format:
                 yield Reject.of_lost_rows(file.path, part.first, fault)
                 return
             rows = self.reader.read(source, part, projection)
+            if file.encoded and file.encoded == projection.image:
+                rows = _with_decoded(rows, projection)
             yield from _with_partition(rows, file.partition, projection) if file.partition else rows
 
     def rows(
@@ -126,6 +129,25 @@ class Format:
 
 
 FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
+
+
+def _with_decoded(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
+    """Yields rows with the images that are text in the image column; other texts are paths."""
+    column = projection.image
+    for row in one_by_one(rows):
+        text = row.values.get(column) if isinstance(row, Row) else None
+        if not (isinstance(row, Row) and isinstance(text, str) and is_encoded(text)):
+            yield row
+            continue
+        others = {name: value for name, value in row.values.items() if name != column}
+        row = row._replace(values=others)
+        if not projection.pixels:  # the analyze pass needs an estimate of the size
+            yield row._replace(image=Location(row.file, 0, 3 * len(text) // 4))
+            continue
+        try:
+            yield Embedded(row, image_of(text))
+        except RecordError as error:
+            yield Reject("", "", row.source, error.reason, f"column {column!r}: {error.detail}")
 
 
 def _range_of(part: Part) -> BinaryIO:
