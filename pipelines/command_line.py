@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from glob import escape, glob
 from importlib import import_module
 from itertools import pairwise
 
@@ -22,7 +24,7 @@ from recordmill.pipelines.console.terminal import (
 from recordmill.pipelines.parser import COMMANDS, command_parser, program
 from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.layout import check_utf8, is_url
+from recordmill.schemas.layout import SUCCESS, check_utf8, is_url
 from recordmill.transforms.storage.stores.options import StoreOptions, use_options
 from recordmill.transforms.verification.verifier_process import (
     verifier_process_started,
@@ -103,9 +105,15 @@ def _verifier(flags: argparse.Namespace) -> AbstractContextManager[None]:
         parser.add_argument(f"--{name}", nargs="?")
     engine, _ = parser.parse_known_args(flags.rest)
     writes = COMMANDS[flags.command].runs_pipeline and "dry_run" not in flags
-    needed = flags.command == "verify" or writes
     named = (getattr(flags, name, None) for name in ("output", "directory"))
     paths = [*filter(None, named), *getattr(flags, "paths", [])]
+    is_verify = flags.command == "verify"
+    needed = writes or (is_verify and (flags.schema or any(map(_may_be_published, paths))))
     if needed and workers_are_threads(**vars(engine)) and not any(map(is_url, paths)):
         return verifier_process_started()
     return nullcontext()
+
+
+def _may_be_published(path: str) -> bool:
+    """Returns whether a local folder is that of a published dataset, or of its versions."""
+    return any(glob(os.path.join(escape(path), *levels, SUCCESS)) for levels in ((), ("*",)))

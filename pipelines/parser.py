@@ -188,10 +188,13 @@ _STORE_FLAGS = (
 
 def _add_verify_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill verify`."""
-    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="dataset or TFRecord files")
+    text = "dataset, folder of TFDS, or TFRecord files of any origin"
+    parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help=text)
     parser.add_argument("--decode", action="store_true", help="also decode every image")
+    text = "write the intact records of damaged files to this new folder, with a list of the others"
+    parser.add_argument("--salvage", metavar="DIR", help=text)
     parser.add_argument(
-        "--schema", metavar="PRESET|FILE", help="schema of files that are not in a dataset"
+        "--schema", metavar="PRESET|FILE", help="schema that every record has to match"
     )
 
 
@@ -311,7 +314,7 @@ COMMANDS = {
         runs_pipeline=True,
         common=_COMMON,
     ),
-    "verify": Command("verify a published dataset, or TFRecord files", _add_verify_flags),
+    "verify": Command("verify a dataset, or TFRecord files of any origin", _add_verify_flags),
     "diff": Command("compare datasets by key", _add_diff_flags),
     "inspect": Command("show records", _add_inspect_flags),
     "versions": Command("list the versions of a dataset", _add_versions_flags),

@@ -1,27 +1,45 @@
-"""Reads records to show from a published dataset, or from any TFRecord files."""
+"""Finds TFRecord files of any origin and the sets that they are, and reads records to show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.shard_format import DAMAGED_STREAM
-from recordmill.transforms.functional.records.compression import decompressed
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.records.compression import (
+    HEAD_BYTES,
+    decompressed,
+    is_tfrecord,
+)
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import (
     FrameError,
     frame_start,
     read_frames,
 )
+from recordmill.transforms.inputs.record_folders import is_record_file
 from recordmill.transforms.storage.dataset import Dataset, RecordLocation
-from recordmill.transforms.storage.files import exists, files_below, is_local, open_binary
-from recordmill.transforms.storage.published import newest_version
+from recordmill.transforms.storage.files import (
+    all_files_below,
+    entries,
+    exists,
+    expand,
+    is_local,
+    open_binary,
+    read,
+)
+from recordmill.transforms.storage.published import newest_version, read_file
 
-_PATTERNS = ("*tfrecord*", "**/*tfrecord*")
 _SHOWN_KEYS = 3
 
 
@@ -153,54 +171,11 @@ def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
     )
 
 
-def _find_record_files(paths: Sequence[str]) -> list[str]:
-    """Returns the TFRecord files at the paths; searches folders.
-
-    Raises UsageError if a path does not exist, or a folder has no TFRecord file.
-    """
-    return [file for path in paths for file in _files_of(path)]
-
-
 def _exists(path: str) -> bool:
     try:
         return exists(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-
-
-def _files_of(path: str) -> list[str]:
-    if not _exists(path):
-        raise UsageError(f"{path}: no such file or folder; expected TFRecord files or a dataset")
-    below = _below(path)
-    if below is None:
-        return [path]
-    if not below:
-        raise UsageError(
-            f"{path}: contains no file named *tfrecord*. Pass the files, or a dataset: "
-            "DIR/NAME/VERSION"
-        )
-    return [layout.join(path, name) for name in below]
-
-
-def _below(path: str) -> list[str] | None:
-    """Returns the names of the TFRecord files below a folder; None if the path is not a folder."""
-    if is_local(path) and not _is_folder(path):
-        return None
-    # Object stores have no folders: a prefix without files below it is assumed to be a file.
-    found = {name for pattern in _PATTERNS for name in files_below(path, pattern)}
-    if not is_local(path) and not found:
-        return None
-    return sorted(name for name in found if not name.startswith((".", "beam-temp-")))
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        with open_binary(path):
-            return False
-    except IsADirectoryError:
-        return True
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _read_records(file: str) -> Iterator[FoundRecord]:
@@ -246,3 +221,225 @@ def _parse_features(data: bytes) -> dict[str, list[Any]] | None:
         return read_features(data)
     except ValueError:
         return None
+
+
+_SHARD = re.compile(r"^(.*[-_.])?(\d+)-of-(\d+)(.*)$")
+_SHOWN = 5
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+
+class Split(NamedTuple):
+    """A split as `dataset_info.json` of TensorFlow Datasets states it."""
+
+    lengths: Mapping[str, int]  # the number of records by file
+    num_bytes: int  # 0 if it is not stated
+
+
+@dataclass(frozen=True)
+class RecordSet:
+    """TFRecord files of one folder whose records are alike."""
+
+    folder: str
+    files: tuple[str, ...]
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()  # missing and surplus shards
+
+
+def _find_record_files(paths: Sequence[str]) -> list[str]:
+    """Returns the TFRecord files at the paths or patterns; searches folders.
+
+    Raises UsageError if a path does not exist, or a folder has no TFRecord file.
+    """
+    return [file for path in paths for file in _files_of(path)[0]]
+
+
+def record_sets(path: str) -> list[RecordSet]:
+    """Returns the sets of the TFRecord files at a path or pattern.
+
+    Raises UsageError if it does not exist, or is a folder without TFRecord files.
+    """
+    return sets_of(*_files_of(path))
+
+
+def sets_of(files: Sequence[str], is_folder: bool = False) -> list[RecordSet]:
+    """Returns the sets that files belong to.
+
+    Of a file that is named by itself, the other shards are not required.
+    """
+    by_folder = defaultdict[str, list[str]](list)
+    for file in files:
+        folder, slash, name = file.rpartition("/")
+        by_folder[folder + slash].append(name)
+    return [
+        found for folder, names in by_folder.items() for found in _sets_in(folder, names, is_folder)
+    ]
+
+
+def _files_of(path: str) -> tuple[list[str], bool]:
+    """Returns the TFRecord files at a path or pattern, and whether it is a folder."""
+    if not _exists(path):
+        if files := expand(path):
+            return files, False
+        raise UsageError(f"{path}: no such file or folder; expected TFRecord files or a dataset")
+    if layout.is_web(path) or (is_local(path) and not _is_folder(path)):
+        return [path], False
+    # Object stores have no folders: a prefix without files below it is a file.
+    below = all_files_below(path)
+    if not below and not is_local(path):
+        return [path], False
+    if names := _record_names(path, below):
+        return [layout.join(path, name) for name in names], True
+    raise UsageError(
+        f"{path}: contains no file named *tfrecord*, no other file of records, and no dataset with "
+        f"{layout.SUCCESS}. Pass the files, or a dataset: DIR/NAME/VERSION"
+    )
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        with open_binary(path):
+            return False
+    except IsADirectoryError:
+        return True
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _record_names(folder: str, below: Iterable[str]) -> list[str]:
+    """Returns the names of TFRecord files: by the name, or by the content of one of their set."""
+    visible = [name for name in below if not _is_hidden(name)]
+    named = {name for name in visible if is_record_file(posixpath.basename(name))}
+    sets = defaultdict[str, list[str]](list)
+    for name in visible:
+        base = posixpath.basename(name)
+        if name not in named and ("tfrecord" in base.lower() or _SHARD.match(base)):
+            sets[_pattern(name)].append(name)
+    for names in sets.values():
+        if any(_is_tfrecord(layout.join(folder, name)) for name in names):
+            named |= {*names}
+    if not named and is_local(folder):
+        others = (name for name in visible if not has_image_suffix(name))
+        named = {name for name in others if _is_tfrecord(layout.join(folder, name))}
+    return sorted(named)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "beam-temp-")) for part in name.split("/"))
+
+
+def _is_tfrecord(path: str) -> bool:
+    try:
+        return is_tfrecord(read(path, (0, HEAD_BYTES)))
+    except OSError:
+        return False
+
+
+def _pattern(name: str) -> str:
+    """Returns the name of a set of shards; other names as they are.
+
+    >>> _pattern("a/train-00003-of-00010.gz"), _pattern("a/b.tfrecord")
+    ('a/train-*-of-00010.gz', 'a/b.tfrecord')
+    """
+    folder, slash, base = name.rpartition("/")
+    shard = _SHARD.match(base)
+    return f"{folder}{slash}{shard[1] or ''}*-of-{shard[3]}{shard[4]}" if shard else name
+
+
+def _sets_in(folder: str, names: Sequence[str], is_whole: bool) -> Iterator[RecordSet]:
+    """Yields the sets of the files with some names in a folder."""
+    sets = defaultdict[str, list[str]](list)
+    for name in names:
+        pattern = _pattern(name)
+        sets[pattern if pattern != name else ""].append(name)
+    splits, unreadable = _tfds_splits(folder)
+    # A file that is named by itself is verified by itself.
+    required = {pattern for pattern, shards in sets.items() if is_whole or len(shards) > 1}
+    present = {*names} if is_whole or not required else {*names, *_names_in(folder)}
+    files = tuple(folder + name for name in names)
+    if splits:
+        yield RecordSet(
+            folder,
+            files,
+            splits,
+            tuple(_unlike_stated(folder, present, required, splits, is_whole)),
+        )
+        return
+    for index, (pattern, shards) in enumerate(sets.items()):
+        problems = list(unreadable if index == 0 else ())
+        if pattern and pattern in required:
+            problems += _missing_shards(folder, pattern, present)
+        yield RecordSet(
+            folder + pattern, tuple(folder + name for name in shards), {}, tuple(problems)
+        )
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return entries(folder or ".")[1]
+    except OSError:
+        return []  # the files that were named are verified
+
+
+def _unlike_stated(
+    folder: str, present: Set[str], required: Set[str], splits: Mapping[str, Split], is_whole: bool
+) -> Iterator[Problem]:
+    """Yields a problem for each file that `dataset_info.json` states or does not, unlike it is."""
+    stated = {name: n for split in splits.values() for name, n in split.lengths.items()}
+    for name, length in stated.items():
+        if length and name not in present and (is_whole or _pattern(name) in required):
+            what = f"is missing; {layout.DATASET_INFO} states {length:,} records in it"
+            yield Problem(folder + name, what)
+    for name in sorted(present - stated.keys()) if is_whole else ():
+        yield Problem(folder + name, f"is not among the files that {layout.DATASET_INFO} states")
+
+
+def _missing_shards(folder: str, pattern: str, names: Iterable[str]) -> Iterator[Problem]:
+    """Yields a problem if shards of a set are missing, or there are more than its names state."""
+    shards = [
+        shard for name in names if (shard := _SHARD.match(name)) and _pattern(name) == pattern
+    ]
+    count, present = int(shards[0][3]), {int(shard[2]) for shard in shards}
+    if surplus := sorted(number for number in present if number >= count):
+        yield Problem(folder + pattern, f"has shard {surplus[0]}; the last one is {count - 1}")
+    if missing := count - len(present) + len(surplus):
+        first = islice((n for n in range(count) if n not in present), _SHOWN)
+        listed = ", ".join(map(str, first)) + (", …" if missing > _SHOWN else "")
+        verb = "shard is" if missing == 1 else "shards are"
+        yield Problem(folder + pattern, f"{missing:,} of {count:,} {verb} missing: {listed}")
+
+
+def _tfds_splits(folder: str) -> tuple[Mapping[str, Split], Sequence[Problem]]:
+    """Returns the splits that `dataset_info.json` in a folder states; {} if there is none."""
+    path = layout.join(folder, layout.DATASET_INFO) if folder else layout.DATASET_INFO
+    if layout.is_web(path):
+        return {}, ()
+    try:
+        data = read_file(path)
+        return ({}, ()) if data is None else (dict(_stated_splits(json.loads(data))), ())
+    except OSError as error:
+        return {}, [Problem(path, f"cannot be read: {error.strerror or error}")]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        return {}, [Problem(path, f"is not the metadata of a dataset: {error}")]
+
+
+def _stated_splits(info: Mapping[str, Any]) -> Iterator[tuple[str, Split]]:
+    for split in info.get("splits", ()):
+        lengths = [int(length) for length in split.get("shardLengths", ())]
+        template = split.get("filepathTemplate") or _TEMPLATE
+        values = {
+            "{DATASET}": info["name"],
+            "{SPLIT}": split["name"],
+            "{FILEFORMAT}": info.get("fileFormat") or "tfrecord",
+            "{NUM_SHARDS}": f"{len(lengths):05}",
+        }
+        for variable, value in values.items():
+            template = template.replace(variable, value)
+        names = (
+            template.replace("{SHARD_INDEX}", f"{index:05}").replace(
+                "{SHARD_X_OF_Y}", f"{index:05}-of-{len(lengths):05}"
+            )
+            for index in range(len(lengths))
+        )
+        stated = Split(dict(zip(names, lengths, strict=True)), int(split.get("numBytes") or 0))
+        if lengths:
+            yield split["name"], stated

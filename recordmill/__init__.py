@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recordmill.pipelines.api import convert, dry_run, forget
-    from recordmill.pipelines.dataset.dataset import Dataset, verify
+    from recordmill.pipelines.dataset.dataset import Dataset
     from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
     from recordmill.pipelines.dataset.records import Records
     from recordmill.pipelines.dict_rows import BuildExamples, WriteDataset
+    from recordmill.pipelines.verification import verify
     from recordmill.schemas.errors import (
         DatasetExists,
         RecordmillError,
@@ -65,7 +66,7 @@ _ORIGINS = {
     "forget": "pipelines.api.forget",
     "load": "pipelines.dataset.load.load",
     "open": "pipelines.dataset.dataset.open_dataset",
-    "verify": "pipelines.dataset.dataset.verify",
+    "verify": "pipelines.verification.verify",
 }
 
 

@@ -69,9 +69,14 @@ class UsageError(RecordmillError):
 
 
 class VerificationFailed(RecordmillError):
-    """A dataset differs from what was written or published, or its row counts do not match."""
+    """A dataset differs from what was written or published, or its row counts do not match.
+
+    Attributes:
+        verification: the counts and problems that `verify` found; None for other causes.
+    """
 
     exit_code = 3
+    verification: Any = None
 
 
 class RejectBudgetExceeded(RecordmillError):

@@ -1,37 +1,44 @@
-"""`recordmill verify`: verifies published datasets, or TFRecord files by a schema."""
+"""`recordmill verify`: verifies datasets, and TFRecord files of any origin."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
-from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset, verify_files
-from recordmill.pipelines.options import load_schema
+from recordmill.pipelines.verification import Verification, verify
 from recordmill.schemas.config import Verify
-from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.errors import UsageError, VerificationFailed
+
+# Problems and warnings that are printed; --json has all.
+_SHOWN = 100
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Verifies published datasets, or TFRecord files by a schema, and returns the exit code.
+    """Verifies datasets or TFRecord files, and returns the exit code.
 
     Raises VerificationFailed if there are problems.
     """
-    verify: Verify = "decode" if flags.decode else "parse"
-    verified: list[str] = flags.paths
+    level: Verify = "decode" if flags.decode else "parse"
     if flags.schema is not None:
-        records, problems = verify_files(flags.paths, load_schema(flags.schema), verify)
+        if flags.salvage is not None:
+            raise UsageError("--salvage: is not possible with --schema")
+        from recordmill.pipelines.dataset.verify import verify_files  # imports Beam
+        from recordmill.pipelines.options import load_schema
+
+        records, problems = verify_files(flags.paths, load_schema(flags.schema), level)
+        found = Verification(flags.paths, len(flags.paths), records)
+        found.add(problems)
     else:
-        records, problems, verified = 0, list[Problem](), []
-        for directory in flags.paths:
-            dataset, found = verify_dataset(directory, verify)
-            records += dataset.manifest.input.records
-            problems += found
-            verified.append(dataset.directory)  # the newest version of DIR/NAME
+        found = verify(flags.paths, level, check=False, salvage=flags.salvage)
     failures: list[VerificationFailed] = []
+    for warning in found.warnings[:_SHOWN]:
+        warn(f"warning: {warning}")
+    if found.salvaged and not flags.json:
+        kept = sum(found.salvaged.values())
+        say(f"salvaged: {kept:,} records of {len(found.salvaged):,} files in {flags.salvage}")
     try:
-        raise_problems(" ".join(verified), problems)
+        found.check()
     except VerificationFailed as error:
         if not flags.json:
             raise
@@ -39,9 +46,12 @@ def run(flags: argparse.Namespace) -> int:
         failures.append(error)
     head = outcome(*failures, state="verified")
     if flags.json:
-        shown = [asdict(problem) for problem in problems]
-        say_json({**head, "paths": list(verified), "records": records, "problems": shown})
+        named = asdict(replace(found, dataset=None))
+        del named["dataset"]
+        say_json({**head, **named})
     else:
-        say(f"verified: {records:,} records in {' '.join(verified)}")
+        files = "1 file" if found.files == 1 else f"{found.files:,} files"
+        number = "1 record" if found.records == 1 else f"{found.records:,} records"
+        say(f"verified: {number} in {' '.join(found.paths)}, {files}")
     code: int = head["exit_code"]
     return code

@@ -160,24 +160,3 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
         VerificationFailed: if no dataset is published there, or its manifest has been changed.
     """
     return Dataset.open(newest_version(path))
-
-
-def verify(path: str | os.PathLike[str], level: Verify = "parse") -> Dataset:
-    """Verifies a published dataset: every file, and every record with TensorFlow.
-
-    Args:
-        path: the dataset's folder, DIR/NAME/VERSION, or DIR/NAME for its newest version; on this
-            machine or in an object store.
-        level: "parse" to parse every record, "decode" to decode every image as well.
-
-    Returns:
-        The dataset.
-
-    Raises:
-        VerificationFailed: if no dataset is published there, or anything differs from its manifest.
-    """
-    from recordmill.pipelines.dataset.verify import raise_problems, verify_dataset  # imports Beam
-
-    found, problems = verify_dataset(os.fspath(path), level)
-    raise_problems(found.directory, problems)
-    return Dataset(found.directory, found.manifest, found.manifest_sha256, found.is_committed)

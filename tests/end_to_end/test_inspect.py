@@ -241,7 +241,7 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("{folder}/nothing",), "no such file or folder"),
-        (("{folder}",), "contains no file named *tfrecord*"),
+        (("{folder}/empty",), "contains no file named *tfrecord*"),
         (("{folder}/x", "-n", "0"), "-n 0: expected"),
         (("{folder}/x", "--record", "-1"), "--record -1: expected"),
         (("{folder}/x", "--record", "2"), "--record 2: there are 2 records"),
@@ -256,6 +256,7 @@ def test_invalid_requests_are_reported(
 ) -> None:
     write(tmp_path / "x", FOREIGN)
     write(tmp_path / "words", [features(a=[b"text"])])
+    (tmp_path / "empty").mkdir()
     ended = recordmill("inspect", *(text.format(folder=tmp_path) for text in arguments))
     assert ended.code == (2 if message else 0)
     assert message in ended.err

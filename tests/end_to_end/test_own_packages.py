@@ -15,7 +15,7 @@ import pipelines, schemas, transforms
 import recordmill
 print(pipelines.OWN, schemas.OWN, transforms.OWN)
 dataset = recordmill.convert("labels.csv", output="out", name="own", report=False)
-print(dataset.splits["train"].records, recordmill.verify(dataset.directory))
+print(dataset.splits["train"].records, recordmill.verify(dataset.directory).dataset)
 """
 
 

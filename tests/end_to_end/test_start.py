@@ -36,7 +36,7 @@ def test_commands_import_beam_and_tensorflow_only_if_needed(words: str, code: in
     assert not {"apache_beam", "tensorflow", "recordmill.pipelines.convert"} & loaded
 
 
-@pytest.mark.parametrize("words", ["verify .", "convert --input a.csv --output out --name n"])
+@pytest.mark.parametrize("words", ["inspect .", "convert --input a.csv --output out --name n"])
 def test_ctrl_c_during_imports_prints_one_line(words: str, tmp_path: Path) -> None:
     command = [*LOADS, *words.split()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as begun:

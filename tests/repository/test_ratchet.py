@@ -15,9 +15,9 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 211,
-    "lines of code": 32_770,
-    "lines of docstrings": 7_484,
+    "product files": 213,
+    "lines of code": 33_378,
+    "lines of docstrings": 7_606,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,

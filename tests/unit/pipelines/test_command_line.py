@@ -26,14 +26,20 @@ CONVERT = ["convert", "--input", "a.csv", "--name", "birds", "--output"]
         ([*CONVERT, "out", "--runner=FlinkRunner", "--environment_type=DOCKER"], False),
         ([*CONVERT, "s3://bucket/out"], False),
         ([*CONVERT, "out", "--dry_run"], False),
-        (["verify", "out/birds/1.0.0"], True),
+        (["verify", "out/birds/1.0.0", "--schema=tf_slim"], True),
+        (["verify", "published/birds"], True),
+        (["verify", "published/birds/1.0.0"], True),
+        (["verify", "photos.tfrecord"], False),
         (["verify", "s3://bucket/out/birds/1.0.0"], False),
         (["inspect", "out/birds/1.0.0"], False),
     ],
 )
 def test_the_verifier_starts_where_workers_are_threads_and_files_are_local(
-    arguments: list[str], starts: bool, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], starts: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "published/birds/1.0.0").mkdir(parents=True)
+    (tmp_path / "published/birds/1.0.0/_SUCCESS").touch()
+    monkeypatch.chdir(tmp_path)
     started: list[bool] = []
     monkeypatch.setattr(
         command_line, "verifier_process_started", lambda: nullcontext(started.append(True))

@@ -350,6 +350,18 @@ def examine(data: bytes, bounded: bool = False) -> SourceImage:
         raise
 
 
+def check_pixels(data: bytes) -> None:
+    """Decodes an image file completely, as the pixels of stored images are checked.
+
+    Raises RecordError if it is damaged, or is not supported.
+    """
+    source = examine(data)
+    if isinstance(source, Jpeg | Png) and source.keep(data, strip=False, decode="full"):
+        return
+    with opened(data, source.family) as image:
+        image.load()
+
+
 def examine_in_process(data: bytes) -> Jpeg | Png | None:
     """Reads the header of a JPEG or PNG within the limits; returns None for all other files.
 

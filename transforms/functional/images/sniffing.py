@@ -39,7 +39,7 @@ class Foreign(NamedTuple):
 _FRAMES = "Extract the frames as JPEG or PNG."
 _UNPACK = "Unpack it, and name the folder."
 _DEVELOP = "Develop it to JPEG, PNG or TIFF, for example with rawpy or darktable."
-_DOWNLOAD = "Download the image again: this is the answer of a server."
+_DOWNLOAD = "Download the file again: this is the answer of a server."
 
 FOREIGN = {
     "heic": Foreign("HEIC", "Convert it to JPEG or PNG, for example with heif-convert."),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from recordmill.schemas.example_pb2 import Example, Feature, FeatureList, SequenceExample
 from recordmill.schemas.features import Feature as FeatureSpec
@@ -162,6 +163,23 @@ def read_first_frame(data: bytes) -> dict[str, list[Any]]:
     Raises ValueError if the bytes are neither message.
     """
     return _features_of(data, 1)
+
+
+def feature_kinds(data: bytes) -> tuple[tuple[str, str], ...]:
+    """Returns the name and kind of each feature of an example of any schema, and of its frames.
+
+    The kind is "bytes_list", "float_list" or "int64_list"; an empty feature has none. Raises
+    ValueError if the bytes are another message, which protobuf parses as unknown fields.
+    """
+    message = _parsed(data)
+    if len(UnknownFieldSet(message)) or len(UnknownFieldSet(message.context)):
+        raise ValueError("is not a tf.train.Example or SequenceExample")
+    context, lists = message.context.feature, message.feature_lists.feature_list
+    kinds = [(name, feature.WhichOneof("kind") or "") for name, feature in context.items()]
+    for name, listed in lists.items():
+        of_frames = {frame.WhichOneof("kind") or "" for frame in listed.feature} or {""}
+        kinds += [(name, kind) for kind in of_frames]
+    return tuple(kinds)
 
 
 def _parsed(data: bytes) -> SequenceExample:

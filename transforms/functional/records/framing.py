@@ -7,6 +7,7 @@ masked CRC32C of the data, all little-endian. Source: tensorflow/core/lib/io/rec
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -28,19 +29,28 @@ _CHUNK_BYTES = 16 * 2**20
 _HEADER = struct.Struct("<QI")  # length of the data, masked CRC32C of the 8 bytes of the length
 _FOOTER = struct.Struct("<I")  # masked CRC32C of the data
 
+# The upper half of a length, which is below 2^31, is four zero bytes.
+_ZEROS = re.compile(rb"\0{4,}")
+
+# Zeros at the end of lost bytes are reported from this number on: half of the sector of a disk.
+_MIN_ZEROS = 256
+
 
 class FrameError(Exception):
     """The error for a damaged record.
 
     `record` is the number of the record, from 0. `ends`: whether the records after it cannot be
-    located.
+    located. `size` is the number of bytes up to the next record; None if it was not searched for.
     """
 
-    def __init__(self, record: int, offset: int, what: str, ends: bool = True) -> None:
+    def __init__(
+        self, record: int, offset: int, what: str, ends: bool = True, size: int | None = None
+    ) -> None:
         super().__init__(what)
         self.record = record
         self.offset = offset
         self.ends = ends
+        self.size = size
 
 
 class Frame(NamedTuple):
@@ -91,6 +101,13 @@ def _masked_crc32c(data: bytes) -> int:
     # tensorflow/core/lib/hash/crc32c.h: rotated right by 15 bits, plus kMaskDelta, because the
     # plain CRC of a string that contains CRCs is problematic.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def framed(data: bytes) -> bytes:
+    """Returns the frame of a record."""
+    length = len(data).to_bytes(8, "little")
+    checksums = (_FOOTER.pack(_masked_crc32c(one)) for one in (length, data))
+    return b"".join((length, next(checksums), data, next(checksums)))
 
 
 def frame_size(length: int) -> int:
@@ -159,10 +176,12 @@ def read_frames_or_errors(stream: BinaryIO) -> Iterator[Frame | FrameError]:
             yield from found.frames()
 
 
-def read_runs(stream: BinaryIO) -> Iterator[Run | FrameError]:
+def read_runs(stream: BinaryIO, resync: bool = False) -> Iterator[Run | FrameError]:
     """Yields the records of `read_frames_or_errors`, the intact ones in runs, as they are read.
 
-    Cutting many small records from one buffer takes a third of the time of reading each.
+    Cutting many small records from one buffer takes a third of the time of reading each. `resync`:
+    whether to search for the next record where damage hides it; numbers of records then count each
+    damaged place as one.
     """
     run, rest = Run(0, 0, []), b""
     while rest := rest or cast("BufferedReader", stream).read1():
@@ -174,20 +193,105 @@ def read_runs(stream: BinaryIO) -> Iterator[Run | FrameError]:
         try:
             size = _frame_size(rest)
         except ValueError as error:
-            yield FrameError(run.record, run.offset, str(error))
+            fault = FrameError(run.record, run.offset, str(error))
+        else:
+            # Only what the frame lacks: an error of the stream must not hide records that were
+            # read.
+            if len(rest) < size:
+                rest += _read(stream, size - len(rest))
+                if len(rest) >= size:
+                    continue
+            fault = _fault(run, rest, size)
+        if resync:
+            try:
+                fault, rest = _bounded(fault, rest, stream)
+            except Exception:  # the error of the stream comes after the one that was found first
+                yield fault
+                raise
+        yield fault
+        if fault.size is None:
             return
-        if len(rest) >= size:  # the length is verified, so the next record can be located
-            what = "the checksum of the record's data does not match"
-            yield FrameError(run.record, run.offset, what, ends=False)
-            run, rest = Run(run.record + 1, run.offset + size, []), rest[size:]
-            continue
-        # Only what the frame lacks: an error of the stream must not hide records that were read.
-        rest += _read(stream, size - len(rest))
-        if len(rest) < size:
-            is_header = size == HEADER_BYTES
-            part = "record's length" if is_header else f"record of {size - FRAME_BYTES} bytes"
-            yield FrameError(run.record, run.offset, f"the file ends within the {part}")
-            return
+        run = Run(run.record + 1, run.offset + fault.size, [])
+        rest = rest if resync else rest[fault.size :]
+
+
+def _fault(run: Run, rest: bytes, size: int) -> FrameError:
+    """Returns the error of a frame with a verified length."""
+    if len(rest) >= size:  # so the next record can be located
+        what = "the checksum of the record's data does not match"
+        return FrameError(run.record, run.offset, what, ends=False, size=size)
+    is_header = size == HEADER_BYTES
+    part = "record's length" if is_header else f"record of {size - FRAME_BYTES} bytes"
+    return FrameError(run.record, run.offset, f"the file ends within the {part}")
+
+
+def _bounded(fault: FrameError, rest: bytes, stream: BinaryIO) -> tuple[FrameError, bytes]:
+    """Returns the error of a damaged place with its size, and the bytes after it.
+
+    `rest` begins with the damaged frame. Bytes that are missing or too many move the next record:
+    a frame with damaged data is followed by one only if its size has not changed.
+    """
+    what, size = str(fault), fault.size
+    if size is not None:
+        if len(rest) < size + HEADER_BYTES:
+            rest += stream.read(size + HEADER_BYTES - len(rest))
+        follows = rest[size : size + HEADER_BYTES]
+        if len(follows) < HEADER_BYTES or is_record_header(follows):
+            what += _zeros_at_end(_zeros(rest[:size]), size)
+            return FrameError(fault.record, fault.offset, what, False, size), rest[size:]
+    lost, zeros, rest = _next_header(rest, stream)
+    what += _zeros_at_end(zeros, lost)
+    if rest:
+        what += f"; the next record begins at byte {fault.offset + lost}"
+    elif fault.ends and size is None and not what.startswith("the file ends"):
+        what += f"; no record follows in the {lost:,} bytes to the end of the file"
+    return FrameError(fault.record, fault.offset, what, not rest, lost), rest
+
+
+def _next_header(rest: bytes, stream: BinaryIO) -> tuple[int, int, bytes]:
+    """Returns the bytes before the next header, how many zeros end them, and all from it on.
+
+    `rest` begins with a damaged frame, whose own header is not the next one.
+    """
+    lost = zeros = 0
+    first = 1
+    while True:
+        found = _find_header(rest, first)
+        # The last bytes may be the beginning of a header.
+        end = max(len(rest) - HEADER_BYTES + 1, 0) if found is None else found
+        more = b"" if found is not None else cast("BufferedReader", stream).read1()
+        end = end if more or found is not None else len(rest)
+        ending = _zeros(rest[:end])
+        zeros = zeros + ending if ending == end else ending
+        lost, first, rest = lost + end, max(first - end, 0), rest[end:] + more
+        if not more:
+            return lost, zeros, rest
+
+
+def _find_header(data: bytes, first: int) -> int | None:
+    """Returns the offset of the first header of a record, from an offset on; None if none is whole.
+
+    A checksum of 32 bits and a length with 33 zero bits occur by chance once in 2^65 bytes.
+    """
+    for zeros in _ZEROS.finditer(data, first):
+        start, end = zeros.span()
+        # The checksum is not zero, so the zeros end before it does.
+        for at in range(max(first, start - 4, end - HEADER_BYTES + 1), end - 7):
+            if is_record_header(data[at : at + HEADER_BYTES]):
+                return at
+    return None
+
+
+def _zeros(data: bytes) -> int:
+    """Returns the number of zero bytes at the end of data."""
+    return len(data) - len(data.rstrip(b"\0"))
+
+
+def _zeros_at_end(zeros: int, size: int) -> str:
+    """Returns the end of a message on lost bytes; "" if they do not end with many zeros."""
+    if zeros < min(_MIN_ZEROS, size):
+        return ""
+    return f"; {'all' if zeros == size else f'the last {zeros:,}'} of its {size:,} bytes are zeros"
 
 
 def _intact_records(buffer: bytes) -> list[bytes]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.dataset.dataset import Dataset, open_dataset, verify
+import recordmill
+from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.dataset.diff import diff
 from recordmill.pipelines.dataset.load import load
 from recordmill.pipelines.dataset.records import Records
@@ -77,7 +78,7 @@ print([name for name in ("tensorflow", "apache_beam") if name in sys.modules])
 def test_verify_raises_an_error_with_all_problems(tmp_path: Path) -> None:
     path = put(tmp_path)
     with pytest.raises(VerificationFailed) as raised:
-        verify(path)
+        recordmill.verify(path)
     first, *problems = str(raised.value).splitlines()
     assert first == f"{path}: verification failed:"
     assert len(problems) == len(open_dataset(path).verify())

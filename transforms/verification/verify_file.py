@@ -1,0 +1,268 @@
+"""Verifies TFRecord files of any origin without a schema, and salvages what is intact.
+
+Every record is read: its frame and both checksums, whether it is a `tf.train.Example` or
+`SequenceExample`, and which features of which kind it has. Neither Beam nor TensorFlow is needed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import BinaryIO, NamedTuple
+
+from recordmill.schemas import layout
+from recordmill.schemas.dataset_info import Problem
+from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.shard_format import DAMAGED_STREAM
+from recordmill.transforms.functional.images.codecs import check_pixels
+from recordmill.transforms.functional.images.sniffing import FOREIGN, foreign, is_image, sniff
+from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
+from recordmill.transforms.functional.records.examples import feature_kinds, read_features
+from recordmill.transforms.functional.records.framing import (
+    Frame,
+    FrameError,
+    framed,
+    is_record_header,
+    read_runs,
+)
+from recordmill.transforms.functional.rows.binding import common_folder
+from recordmill.transforms.storage.files import (
+    all_files_below,
+    create,
+    is_local,
+    open_binary,
+    write_bytes,
+)
+from recordmill.transforms.workers.sandbox import run_in_subprocess
+
+# Problems of a file that are described; further ones are counted.
+_MAX_PROBLEMS = 1000
+
+# Features that are compared; a hostile file may have other ones in each record.
+_MAX_FEATURES = 10_000
+
+_DECODE_SECONDS = 60.0
+_SIGNATURE_BYTES = 64
+_BUFFER_BYTES = 2**18
+
+# The list of what was lost, one JSON object per line.
+_LOST = "lost.jsonl"
+
+
+class Seen(NamedTuple):
+    """How many records have a feature of a kind, and the first of them."""
+
+    records: int
+    file: str
+    record: int
+    offset: int
+
+    def more(self, records: int) -> Seen:
+        """Returns the same first record, with more records."""
+        return self._replace(records=self.records + records)
+
+
+# By the name of a feature and its kind, such as "int64_list"; "" for an empty feature.
+FeaturesSeen = dict[tuple[str, str], Seen]
+
+
+def add_features(total: FeaturesSeen, found: FeaturesSeen) -> None:
+    """Adds the features of a file to those of the files before it."""
+    for key, seen in found.items():
+        if key in total:
+            total[key] = total[key].more(seen.records)
+        elif len(total) < _MAX_FEATURES:
+            total[key] = seen
+
+
+@dataclass
+class VerifiedFile:
+    """What was read of a file."""
+
+    path: str
+    records: int = 0  # the intact ones
+    payload: int = 0  # the bytes of their data
+    damaged: int = 0  # damaged records and places; the first of them are `problems`
+    problems: list[Problem] = field(default_factory=list)
+    others: list[Problem] = field(default_factory=list)  # intact records of another message
+    num_others: int = 0
+    features: FeaturesSeen = field(default_factory=dict)
+
+    def add(self, message: str, record: int | None = None, offset: int | None = None) -> None:
+        """Counts a problem."""
+        self.damaged += 1
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(Problem(self.path, message, record, offset))
+
+
+def verify_file(path: str, decode: bool = False) -> VerifiedFile:
+    """Verifies all records of a file.
+
+    `decode`: whether to decode all values that begin like an image. Raises OSError if the file
+    cannot be read.
+    """
+    found = VerifiedFile(path)
+    orders = dict[tuple[tuple[str, str], ...], Seen]()
+    for frame in _intact_records(path, found, decode):
+        found.records += 1
+        found.payload += len(frame.data)
+        try:
+            kinds = feature_kinds(frame.data)
+        except ValueError as error:
+            found.num_others += 1
+            if len(found.others) < _MAX_PROBLEMS:
+                problem = Problem(path, str(error), frame.record, frame.offset)
+                found.others.append(problem)
+            continue
+        # Few records differ in the names, kinds and order of their features.
+        if seen := orders.get(kinds):
+            orders[kinds] = seen.more(1)
+        else:
+            orders[kinds] = Seen(1, path, frame.record, frame.offset)
+            if len(orders) >= _MAX_PROBLEMS:
+                _flush(orders, found.features)
+    _flush(orders, found.features)
+    return found
+
+
+def _flush(orders: dict[tuple[tuple[str, str], ...], Seen], features: FeaturesSeen) -> None:
+    for kinds, seen in orders.items():
+        add_features(features, dict.fromkeys(kinds, seen))
+    orders.clear()
+
+
+def check_new(directory: str) -> None:
+    """Checks that a folder can be written to: it does not exist, or is empty.
+
+    Raises UsageError if it has files.
+    """
+    try:
+        names = all_files_below(directory)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        what = error.strerror or error
+        raise UsageError(f"--salvage {directory}: cannot be listed: {what}") from error
+    if names:
+        raise UsageError(f"--salvage {directory}: has files, such as {names[0]}. Name a new folder")
+
+
+def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[str, int]:
+    """Writes a new file in a folder for each damaged file, and the list of what was lost.
+
+    Returns the number of records that were written, by the path of the new file. Raises
+    RecordmillError if a file cannot be written.
+    """
+    paths = [os.path.abspath(path) if is_local(path) else path for path in paths]
+    root = common_folder(paths)
+    written, lost = dict[str, int](), list[Problem]()
+    for path in paths:
+        try:
+            open_binary(path).close()
+        except OSError as error:
+            lost.append(Problem(path, f"cannot be read: {error.strerror or error}"))
+            continue
+        # Records of a compressed file are written as they are read: without compression.
+        name = path.removeprefix(root).removesuffix(".gz").removesuffix(".zlib")
+        target = layout.join(directory, name)
+        try:
+            if is_local(target):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+            found = _salvage_file(path, target, decode)
+        except OSError as error:
+            what = error.strerror or error
+            raise RecordmillError(f"{target}: cannot be written: {what}") from error
+        written[target] = found.records
+        lost += found.problems
+    lines = "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in lost)
+    write_bytes(layout.join(directory, _LOST), lines.encode("utf-8", "surrogateescape"))
+    return written
+
+
+def _salvage_file(path: str, target: str, decode: bool = False) -> VerifiedFile:
+    """Writes the intact records of a file to a new file, uncompressed, and returns the damage.
+
+    Raises OSError if a file cannot be read or written.
+    """
+    found = VerifiedFile(path)
+    with closing(create(target)) as stream:
+        for frame in _intact_records(path, found, decode):
+            stream.write(framed(frame.data))
+            found.records += 1
+    return found
+
+
+def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Frame]:
+    """Yields the intact records of a file, and adds what is damaged to `found`."""
+    with open_binary(path) as stored:
+        head = stored.read(HEAD_BYTES)
+        stored.seek(0)
+        if kind := _other_kind(head):
+            found.add(kind)
+            return
+        stop = 0
+        try:
+            for run in read_runs(_record_stream(stored, head), resync=True):
+                if isinstance(run, FrameError):
+                    found.add(_described(run), run.record, run.offset)
+                    continue
+                for frame in run.frames():
+                    stop = frame.stop
+                    if decode and (damage := _decode_error(frame.data)):
+                        found.add(damage, frame.record, frame.offset)
+                    else:
+                        yield frame
+        except DAMAGED_STREAM as error:
+            found.add(
+                f"the compressed stream is damaged, after byte {stop} of its content: {error}"
+            )
+
+
+def _record_stream(stored: BinaryIO, head: bytes) -> BinaryIO:
+    """Returns the content of a file; its `read1` returns all bytes before damage."""
+    buffered = io.BufferedReader(stored, _BUFFER_BYTES)  # type: ignore[type-var]
+    unpack = unpacker_of(head)
+    if unpack is None:
+        return buffered
+    # A buffer around a `GzipFile` would lose up to its size.
+    content = unpack(buffered)
+    return content if hasattr(content, "read1") else io.BufferedReader(content)  # type: ignore[type-var]
+
+
+def _other_kind(head: bytes) -> str | None:
+    """Returns the problem of a file that is of another kind by its first bytes."""
+    if is_record_header(head):
+        return None
+    if format_ := sniff(head):
+        return f"is an image ({format_}), not a TFRecord file"
+    kind = foreign(head)
+    if kind is None or kind is FOREIGN["gzip"]:
+        return None
+    return f"is not a TFRecord file, but {kind.name}. {kind.remedy}"
+
+
+def _described(error: FrameError) -> str:
+    if error.offset or not error.ends:
+        return str(error)
+    return f"{error}. The whole file is damaged, or it is not a TFRecord file"
+
+
+def _decode_error(data: bytes) -> str | None:
+    """Returns the error of the first value that looks like an image, but cannot be decoded."""
+    try:
+        features = read_features(data)
+    except ValueError:
+        return None  # reported with the kinds of features
+    for name, values in features.items():
+        for value in values:
+            if isinstance(value, bytes) and is_image(value[:_SIGNATURE_BYTES]):
+                try:
+                    run_in_subprocess(check_pixels, value, timeout=_DECODE_SECONDS)
+                except RecordError as error:
+                    return f"the image in {name!r} cannot be decoded: {error.detail}"
+    return None
