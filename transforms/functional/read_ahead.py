@@ -1,12 +1,14 @@
 """Maps functions over items with threads, ahead of the consumer, and yields results in order.
 
 Decoding and I/O release the GIL, so the threads of one process use all cores and hide the latency
-of object stores. A window of items bounds memory; for items of unknown size, a byte budget does.
+of object stores and network file systems. A window of items bounds memory; for items of unknown
+size, a byte budget does.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -16,6 +18,10 @@ from typing import Any, TypeVar
 
 SLOW_SECONDS = 5.0
 """Wait for a result before its call is repeated; a hundred times what a store usually takes."""
+
+# Calls that show the latency of a file system, and the seconds that none on a local disk takes: one
+# takes 0.1 ms with a file in the page cache, and up to 0.5 ms with one on a solid-state disk.
+_PROBED, _SLOW_CALL = 4, 0.001
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,6 +36,20 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while group := list(islice(iterator, size)):
         yield group
+
+
+def first_results(function: Callable[[T], R], items: Sequence[T]) -> tuple[list[R], bool]:
+    """Calls an I/O-bound function with the first few items, one after the other.
+
+    Returns the results, and whether even the fastest call took longer than a local disk needs: then
+    the files are in a network file system, for which threads should read ahead.
+    """
+    results, seconds = list[R](), list[float]()
+    for item in items[:_PROBED]:
+        start = time.perf_counter()
+        results.append(function(item))
+        seconds.append(time.perf_counter() - start)
+    return results, min(seconds, default=0.0) > _SLOW_CALL
 
 
 def map_ahead(

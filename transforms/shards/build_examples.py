@@ -35,7 +35,13 @@ from recordmill.transforms.functional.images.transcode import (
     pass_through,
     transcode,
 )
-from recordmill.transforms.functional.read_ahead import Budget, batched, fetch_ahead, map_ahead
+from recordmill.transforms.functional.read_ahead import (
+    Budget,
+    batched,
+    fetch_ahead,
+    first_results,
+    map_ahead,
+)
 from recordmill.transforms.functional.records.examples import (
     build_example,
     build_examples,
@@ -63,7 +69,7 @@ _TASKS_AHEAD = 3
 # Rows without an image that are encoded together.
 _BATCH_ROWS = 256
 
-# Concurrent reads from object stores: at 50 ms each, they give 1,900 images per second.
+# Concurrent reads of what is far away: at 50 ms each, they give 1,900 images per second.
 _FETCH_REFS = 96
 
 # Limit of the bytes fetched ahead of decoding, per shard.
@@ -76,9 +82,13 @@ class Fetched(NamedTuple):
     ref: ImageRef
     image: bytes = b""  # the bytes of its image file; empty for schemas without images
     mask: bytes | None = None  # the bytes of its mask file; None if there is none
+    is_complete: bool = False  # whether nothing is left to read or to check
 
 
 T = TypeVar("T")
+
+# A reference before its files are read, with some of them, or with all.
+ToRead: TypeAlias = "ImageRef | Fetched | Reject"
 
 # The result for one reference: an example, the frame of a sequence, or a reject.
 Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
@@ -107,16 +117,17 @@ def build_all(
         build_rows = build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = _ImageBuilder(plan, decode, seen, guard, check)
-    if all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs):
-        # Local files are in the page cache or a few milliseconds away: one task reads and decodes.
-        many_small = len(refs) >= _MANY_REFS and num_cores() > 1 and _are_small(refs)
-        build = images.read_and_build_small if many_small else images.read_and_build
-        built = _in_tasks(build, refs, pools, _CALL_REFS if many_small else _TASK_REFS)
-    else:
-        # Requests to a store need many threads and no core, so they have a pool of their own.
+    are_local = all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs)
+    many_small = are_local and len(refs) >= _MANY_REFS and num_cores() > 1 and _are_small(refs)
+    # Files in the page cache or on a disk are so near that one task reads and decodes.
+    first, waits = first_results(images.read, refs) if are_local else ([], True)
+    files: Iterable[ToRead] = chain(first, refs[len(first) :])
+    if waits:  # waiting needs many threads and no core, so they have a pool of their own
         budget = Budget(_FETCH_BYTES)
-        fetched = fetch_ahead(images.read, refs, pools.waiting, _FETCH_REFS, budget, _bytes_of)
-        built = _in_tasks(lambda task: [images.build(one) for one in task], fetched, pools)
+        ahead = fetch_ahead(images.read, files, pools.waiting, _FETCH_REFS, budget, _bytes_of)
+        files = ahead
+    build = images.read_and_build_small if many_small else images.read_and_build
+    built = _in_tasks(build, files, pools, _CALL_REFS if many_small else _TASK_REFS)
     return images.measured.reported(built)
 
 
@@ -131,8 +142,10 @@ class _ImageBuilder:
     check: Check | None  # is called with every image before it is stored, and may reject it
     measured: Measurements = field(default_factory=Measurements)
 
-    def read(self, ref: ImageRef | Fetched) -> Fetched | Reject:
+    def read(self, ref: ToRead) -> Fetched | Reject:
         """Returns the bytes of a reference's files, or its reject."""
+        if isinstance(ref, Reject) or (isinstance(ref, Fetched) and ref.is_complete):
+            return ref  # has been read ahead
         with self.measured.timed("read_us"):
             fetched = _fetch(ref, self.seen, self.guard)
         self.measured.add("read_bytes", _bytes_of(fetched))
@@ -143,11 +156,11 @@ class _ImageBuilder:
         with self.measured.timed("build_us"):
             return _build_one(fetched, self.plan, self.decode, self.check, kept)
 
-    def read_and_build(self, refs: Sequence[ImageRef | Fetched]) -> list[Built]:
+    def read_and_build(self, refs: Sequence[ToRead]) -> list[Built]:
         """Reads references and builds them."""
         return [self.build(self.read(ref)) for ref in refs]
 
-    def read_and_build_small(self, refs: Sequence[ImageRef | Fetched]) -> list[Built]:
+    def read_and_build_small(self, refs: Sequence[ToRead]) -> list[Built]:
         """Reads references and builds them; a child process checks the images."""
         fetched = [self.read(ref) for ref in refs]
         settings = self.plan.resolved.schema.image
@@ -211,9 +224,9 @@ def _fetch(
         guard.check_ref(ref)
         image = read_bytes(ref.uri, ref.start, ref.stop, seen) if held is None else held
         if not ref.mask_uri or ref.outlines is not None:
-            return Fetched(ref, image)
+            return Fetched(ref, image, is_complete=True)
         with _mask_errors(ref):
-            return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen))
+            return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen), is_complete=True)
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
 
@@ -312,8 +325,8 @@ def new_executor() -> ThreadPoolExecutor:
 class Pools:
     """The thread pools of a process.
 
-    `working`: decodes and encodes, with one thread per core. `waiting`: waits for object stores;
-    its threads are started on demand.
+    `working`: decodes and encodes, with one thread per core. `waiting`: waits for object stores
+    and network file systems; its threads are started on demand.
     """
 
     def __init__(self, working: Executor | None = None) -> None:

@@ -20,6 +20,7 @@ from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
+from recordmill.transforms.functional.read_ahead import first_results
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import KeptShard, link_identical
@@ -32,7 +33,7 @@ from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.workers.progress import advance
 
-# Concurrent requests for version tags: they wait for the store, not for a core.
+# Concurrent requests for version tags: they wait for a store or a network, not for a core.
 _THREADS = 64
 
 # The version tag of a missing file.
@@ -52,13 +53,19 @@ def _file_version_tags(
     """
     # Each file once, in a deterministic order: many references can share an archive.
     files = dict.fromkeys(chain.from_iterable(_files_of(refs)))
+    tag = partial(_guarded_version_tag, guard=guard)
     local_files = [uri for uri in files if is_local(uri)]
-    tags: VersionTags = {uri: _guarded_version_tag(uri, guard) for uri in local_files}
-    if remote and len(local_files) < len(files):
-        remote_files = [uri for uri in files if not is_local(uri)]
+    first, is_slow = first_results(tag, local_files)
+    rest = local_files[len(first) :]
+    tags: VersionTags = dict(zip(local_files, first, strict=False))
+    waiting = [uri for uri in files if not is_local(uri)] if remote else []
+    if is_slow:
+        waiting += rest
+    else:
+        tags.update(zip(rest, map(tag, rest), strict=True))
+    if waiting:
         with ThreadPoolExecutor(_THREADS) as executor:
-            found = executor.map(partial(_guarded_version_tag, guard=guard), remote_files)
-            tags.update(zip(remote_files, found, strict=True))
+            tags.update(zip(waiting, executor.map(tag, waiting), strict=True))
     return tags
 
 

@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.functional import read_ahead
-from recordmill.transforms.functional.read_ahead import Budget, fetch_ahead, map_ahead
+from recordmill.transforms.functional.read_ahead import (
+    Budget,
+    fetch_ahead,
+    first_results,
+    map_ahead,
+)
 
 
 class RunsAtOnce:
@@ -227,3 +232,23 @@ def test_no_call_is_repeated_while_all_of_them_are_slow(monkeypatch):
         found = list(fetch_ahead(work, range(8), executor, 4, Budget(10**6), int))
     assert found == [*range(8)]
     assert set(work.calls.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_slow"),
+    [
+        ([0.02, 0.02, 0.02, 0.02, 0.0], True),
+        ([0.02, 0.0001, 0.02, 0.02, 0.02], False),  # one that is fast, where others wait for a core
+        ([0.02, 0.02], True),
+        ([], False),
+    ],
+)
+def test_the_fastest_of_the_first_calls_shows_the_latency(seconds, is_slow, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(read_ahead.time, "perf_counter", lambda: clock[0])
+
+    def call(duration):
+        clock[0] += duration
+        return duration
+
+    assert first_results(call, seconds) == (seconds[:4], is_slow)

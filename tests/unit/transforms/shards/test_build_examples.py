@@ -88,6 +88,32 @@ def test_many_small_images_are_checked_in_child_processes(
     assert kinds == ["", "", "truncated", "not_an_image", "", "", "missing_file", ""]
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_files_of_a_slow_file_system_are_read_ahead_once(
+    many: bool, refs: list[ImageRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are under way before the first is built, except for those that show the latency."""
+    if many:
+        monkeypatch.setattr(build_examples, "_MANY_REFS", 4)
+        monkeypatch.setattr(build_examples, "num_cores", lambda: 2)
+    (tmp_path / "6.jpg").unlink()
+    expected = list(build_all(refs, plan(train=1), "full", Pools()))
+    together = threading.Barrier(len(refs) - 4)
+    read: list[str] = []
+
+    def fetch(ref: ImageRef, *arguments: Any) -> Fetched | Reject:
+        read.append(ref.uri)
+        if len(read) > 4:
+            together.wait(60)  # an error unless all are read at the same time
+        return _fetch(ref, *arguments)
+
+    monkeypatch.setattr(read_ahead, "_SLOW_CALL", 0.0)
+    monkeypatch.setattr(build_examples, "_fetch", fetch)
+    monkeypatch.setattr(read_ahead, "_UNKNOWN_AHEAD", len(refs))
+    assert list(build_all(refs, plan(train=1), "full", Pools())) == expected
+    assert sorted(read) == sorted(ref.uri for ref in refs)
+
+
 def test_few_or_large_images_are_checked_by_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,11 +146,11 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
     mask, gone = str(tmp_path / "a-mask.png"), str(tmp_path / "gone.png")
     row = ref("a.png", 2, tmp_path)
     for known, found in (
-        (row, Fetched(row, b"image", None)),
-        (row._replace(start=1, stop=3), Fetched(row._replace(start=1, stop=3), b"ma", None)),
-        (row._replace(mask_uri=mask), Fetched(row._replace(mask_uri=mask), b"image", b"mask")),
+        (row, (b"image", None)),
+        (row._replace(start=1, stop=3), (b"ma", None)),
+        (row._replace(mask_uri=mask), (b"image", b"mask")),
     ):
-        assert _fetch(known) == found
+        assert _fetch(known) == Fetched(known, *found, is_complete=True)
     missing = "No such file or directory"
     for broken, detail in (
         (row._replace(uri=gone), f"{gone}: {missing}"),

@@ -19,6 +19,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Embedded, ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.read_rows import _staged, _staging_file
@@ -296,6 +297,18 @@ def test_a_finished_shard_is_reused_only_if_a_new_one_would_be_equal(
     again = world.refs()
     if kept and fingerprint(again, guard()) == known:
         assert repr(outcome(again, guard())) == repr(written)
+
+
+def test_tags_taken_by_threads_are_those_taken_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.images[1].unlink()
+    guard = ImageRootGuard(str(world.root))
+    expected = _file_version_tags(world.refs(), guard, remote=False)
+    assert len(expected) > 4
+    monkeypatch.setattr(read_ahead, "_SLOW_CALL", 0.0)
+    assert _file_version_tags(world.refs(), guard, remote=False) == expected
 
 
 def test_an_unchanged_shard_is_reused(tmp_path: Path) -> None:
