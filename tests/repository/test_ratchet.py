@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 213,
-    "lines of code": 33_378,
-    "lines of docstrings": 7_606,
+    "lines of code": 33_410,
+    "lines of docstrings": 7_615,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
