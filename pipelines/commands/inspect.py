@@ -20,6 +20,7 @@ from recordmill.pipelines.record_files import FoundRecord, RecordSource
 from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.findings import some
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
@@ -203,15 +204,21 @@ _CELL_VALUES = 4
 _COLUMN_WIDTH = 18
 _HEX_BYTES = 32
 
+# Features that are listed, and named: laying out a table takes a millisecond per row.
+_MOST_FEATURES, _MOST_NAMES = 1_000, 100
+
 
 def _print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
     """Prints the features of the records, with their kinds and lengths."""
     rows = []
-    for feature in infer_features([r.features for r in records if r.features is not None]):
+    found = infer_features([r.features for r in records if r.features is not None])
+    for feature in found[:_MOST_FEATURES]:
         low, high = feature.lengths
         lengths = str(low) if low == high else f"{low} to {high}"
         rows.append((feature.name, feature.kind, lengths, feature.holds))
     terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
+    if len(found) > _MOST_FEATURES:
+        terminal.line(f"and {len(found) - _MOST_FEATURES:,} more features; see --record N")
 
 
 def _print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:
@@ -229,7 +236,8 @@ def _print_records(terminal: Terminal, records: Sequence[FoundRecord], names: Cl
         rows.append((str(record.number), *columns, *_cells(record, shown, names)))
     terminal.table(heads, rows, pad_edge=False)
     if left_out := features[room:]:
-        terminal.line(f"and {len(left_out)} more: {', '.join(left_out)}; see --record N")
+        listed = some(left_out, shown=_MOST_NAMES)
+        terminal.line(f"and {len(left_out)} more: {listed}; see --record N")
 
 
 def _rank(

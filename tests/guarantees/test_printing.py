@@ -338,3 +338,17 @@ def writes(node: ast.AST) -> str:
 def test_hidden_characters_are_all_controls_and_direction_marks() -> None:
     for code in (*range(32), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x200F, 0xFEFF):
         assert is_hidden(chr(code)), unicodedata.name(chr(code), hex(code))
+
+
+def test_a_record_of_many_features_is_listed_in_part() -> None:
+    features: dict[str, list[Any]] = {f"{i:06}": [i] for i in range(20_000)}
+    record, stream = FoundRecord("a", 0, 0, b"", features), io.StringIO()
+    terminal = Terminal(stream, width=100)
+    _print_features(terminal, [record])
+    _print_records(terminal, [record], {})
+    lines = [line.strip() for line in stream.getvalue().splitlines()]
+    assert len(lines) == 1000 + 5
+    assert lines[1000].split() == ["000999", "int64", "1", "999"]
+    assert lines[1001] == "and 19,000 more features; see --record N"
+    assert len(lines[-1]) < 1000
+    assert lines[-1].endswith(", …; see --record N")
