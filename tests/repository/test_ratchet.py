@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 213,
-    "lines of code": 33_410,
+    "lines of code": 33_440,
     "lines of docstrings": 7_615,
     "lines of the longest function": 50,
     "lines of the longest file": 625,

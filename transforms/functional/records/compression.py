@@ -15,6 +15,10 @@ HEAD_BYTES = 4096
 
 _CHUNK_BYTES = 2**16
 
+# The maximum bytes of a record in a compressed file, and per byte of the file: one of numbers may
+# take eight times as much when it is parsed.
+_RECORD_BYTES, _RECORD_BYTES_PER_BYTE = 64 * 2**20, 100
+
 _Unpack: TypeAlias = Callable[[BinaryIO], BinaryIO]
 
 
@@ -40,10 +44,21 @@ def is_tfrecord(head: bytes) -> bool:
         return False
 
 
+class _Unpacked(io.BufferedReader):
+    """The content of a compressed file, with the maximum bytes of a record in it."""
+
+    largest_record = 0
+
+
 def decompressed(stream: BinaryIO) -> BinaryIO:
     """Returns the content of a seekable stream at its start, buffered if it is compressed."""
-    unpack = unpacker_in(stream)
-    return cast("BinaryIO", io.BufferedReader(cast("Any", unpack(stream)))) if unpack else stream
+    if (unpack := unpacker_in(stream)) is None:
+        return stream
+    stored = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    unpacked = _Unpacked(cast("Any", unpack(stream)))
+    unpacked.largest_record = max(_RECORD_BYTES, _RECORD_BYTES_PER_BYTE * stored)
+    return cast("BinaryIO", unpacked)
 
 
 def unpacker_in(stream: BinaryIO) -> _Unpack | None:

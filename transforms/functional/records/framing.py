@@ -184,6 +184,7 @@ def read_runs(stream: BinaryIO, resync: bool = False) -> Iterator[Run | FrameErr
     damaged place as one.
     """
     run, rest = Run(0, 0, []), b""
+    most = getattr(stream, "largest_record", MAX_RECORD_BYTES)
     while rest := rest or cast("BufferedReader", stream).read1():
         run = run.next(_intact_records(rest))
         if run.data:
@@ -191,7 +192,7 @@ def read_runs(stream: BinaryIO, resync: bool = False) -> Iterator[Run | FrameErr
             rest = rest[run.size :]
             continue
         try:
-            size = _frame_size(rest)
+            size = _frame_size(rest, most)
         except ValueError as error:
             fault = FrameError(run.record, run.offset, str(error))
         else:
@@ -309,14 +310,17 @@ def _intact_records(buffer: bytes) -> list[bytes]:
     return records
 
 
-def _frame_size(start: bytes) -> int:
+def _frame_size(start: bytes, most: int) -> int:
     """Returns the size of a frame, or of its header if that is incomplete.
 
-    Raises ValueError if the checksum of the length does not match.
+    Raises ValueError if the checksum of the length does not match, or it is too large.
     """
     if len(start) < HEADER_BYTES:
         return HEADER_BYTES
-    return _length(start[:HEADER_BYTES]) + FRAME_BYTES
+    if (length := _length(start[:HEADER_BYTES])) > most:
+        what = f"expected records of at most {most:,} bytes in a compressed file of this size"
+        raise ValueError(f"{what}, got {length:,}. Decompress the file, if that is intended")
+    return length + FRAME_BYTES
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:

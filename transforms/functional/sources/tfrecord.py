@@ -50,6 +50,9 @@ _SPLIT_OF_SCRIPT = re.compile(
 )
 _MAX_PATH_BYTES = 4096
 
+# The most values of a record: as Python objects, they take 32 bytes each.
+_MAX_VALUES = 2**24
+
 
 class RecordMetadata(ABC):
     """What lies beside TFRecord files and describes their records: the options of a source."""
@@ -237,10 +240,13 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
         raise ValueError(
             "expected a tf.train.Example, got another message, possibly a SequenceExample"
         )
-    values = {}
+    values, left = {}, _MAX_VALUES
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
-        items = list(getattr(feature, kind).value) if kind else []
+        left -= len(found_values := getattr(feature, kind).value if kind else [])
+        if left < 0:
+            raise ValueError(f"expected at most {_MAX_VALUES:,} values in a record, got more")
+        items = list(found_values)
         values[name] = items if len(items) > 1 else Items(items)
     return values
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,19 @@ from recordmill.pipelines.dataset.verify import verify_files
 from recordmill.pipelines.record_files import _read_records
 from recordmill.schemas.tables import Part, Projection
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.records import compression
 from recordmill.transforms.functional.records.compression import (
     decompressed,
     is_tfrecord,
     unpacker_of,
 )
-from recordmill.transforms.functional.records.framing import _masked_crc32c
+from recordmill.transforms.functional.records.framing import (
+    Frame,
+    FrameError,
+    _masked_crc32c,
+    read_frames,
+    read_frames_or_errors,
+)
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.recognize import sources_of
 from tests.images import jpeg
@@ -56,3 +65,23 @@ def test_a_cut_stream_is_an_error_after_the_records_before() -> None:
     assert stream.read(400_000) == data[:400_000]
     with pytest.raises(EOFError, match="within the zlib stream"):
         stream.read(60_000)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_a_record_far_larger_than_its_compressed_file_is_not_read(
+    pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "_RECORD_BYTES", 2**16)
+    first, large = b"a" * 2**16, bytes(2**17)
+    read = read_frames_or_errors(decompressed(io.BytesIO(pack(framed(first, large, b"b")))))
+    frame, error = read
+    assert isinstance(frame, Frame)
+    assert isinstance(error, FrameError)
+    assert frame.data == first
+    assert "at most 65,536 bytes in a compressed file of this size, got 131,072" in str(error)
+    # A file as it is has the bytes of its records.
+    assert [one.data for one in read_frames(io.BytesIO(framed(first, large)))] == [first, large]
+    noise = random.Random(1).randbytes(2**17)
+    assert [one.data for one in read_frames(decompressed(io.BytesIO(pack(framed(noise)))))] == [
+        noise
+    ]

@@ -220,3 +220,12 @@ def test_a_cut_gzip_stream_is_reported_after_what_came_before():
     assert 0 < len(rows) < 9
     assert (last.source, last.reason) == (f"x.tfrecord.gz:{len(rows) + 1}", Reason.LOST_ROWS)
     assert "cannot be read" in last.detail
+
+
+def test_a_record_of_too_many_values_is_rejected(monkeypatch):
+    monkeypatch.setattr(tfrecord, "_MAX_VALUES", 5)
+    stream = io.BytesIO(framed(example(a=[1, 2], b=[1.5, 2, 3]), example(a=[1, 2, 3], b=[1, 2, 3])))
+    part = Part(TableFile("x", "tfrecord"))
+    row, reject = tfrecord.read(stream, part, Projection(("a",)))
+    assert row.values == {"a": [1, 2]}
+    assert reject.detail.endswith("expected at most 5 values in a record, got more")
