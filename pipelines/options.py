@@ -25,6 +25,11 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.feature_values import is_class_name
+from recordmill.transforms.inputs.box_tables import (
+    columns_of_detection,
+    is_open_images,
+    with_boxes_of_images,
+)
 from recordmill.transforms.inputs.first_rows import (
     has_other_form,
     missing_suffix,
@@ -34,6 +39,10 @@ from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.stores.beam import WebOptions
+
+# The columns of the default schema, by which a table of boxes is one of labels.
+_DEFAULT_COLUMNS = {"image", "label"}
+_DETECTION = "object_detection"
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
@@ -101,7 +110,8 @@ def with_implied_options(
             notes.append(f"splits: {listed}, as in the input; --splits sets others")
         else:
             notes.append(f"splits: those of --splits; the input has {listed}")
-    config = config_of({**options, **implied})
+    config = _with_boxes(options, implied, tables, notes)
+    tables = with_boxes_of_images(config, tables)
     config = _with_file_name(config, tables)
     tables = with_encoded_images(config, tables)
     if suffix := missing_suffix(config, tables):
@@ -116,6 +126,27 @@ def with_implied_options(
         )
     findings = (*tables.findings, *_unused_splits(options, tables))
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
+
+
+def _with_boxes(
+    options: Mapping[str, Any], implied: dict[str, Any], tables: InputTables, notes: list[str]
+) -> ConvertConfig:
+    """Returns the config; for tables with a row per box, that of object detection."""
+    boxes = {} if tables.preset or tables.schemas else columns_of_detection(tables)
+    if boxes and options.get("schema") is None and not {*tables.columns} >= _DEFAULT_COLUMNS:
+        implied["schema"] = _DETECTION
+        notes.append(f"schema: {_DETECTION}, because of a row per box; --schema sets another")
+    config = config_of({**options, **implied})
+    if not (boxes and config.dataset_schema.has_boxes):
+        return config
+    if is_open_images(boxes) and options.get("boxes") is None:
+        implied["boxes"] = {"units": "normalized"}
+        notes.append("boxes: fractions, as in Open Images; --boxes units=pixel sets others")
+    config = config_of({**options, **implied})
+    mapped = {k: v for k, v in boxes.items() if k != v and k not in config.columns}
+    if listed := ", ".join(map("=".join, mapped.items())):
+        notes.append(f"columns: {listed}; --columns sets others")
+    return config.model_copy(update={"columns": {**mapped, **config.columns}})
 
 
 def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ class TableFile:
     size: int | None = None  # size in bytes, if byte ranges can be read; None otherwise
     partition: Partition = ()  # columns of the table that its folders state, or its name
     key_prefix: str = ""  # the folder that keys begin with, so that `1.jpg` of two folders differs
+    grouped: str = ""  # the column of images, of a table with a row per box; "" for others
     encoded: str = ""  # the column with images as base64 or data URIs; "" if there is none
     # What only the module of its format reads, as an immutable value of a type that it declares;
     # None for its defaults.

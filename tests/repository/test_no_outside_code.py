@@ -2,7 +2,7 @@
 
 Files and tables are parsed as plain data. Only this program writes the pickles that it reads: Beam
 pickles the graph for its workers, and a process exchanges pickles with its own children, through
-multiprocessing's connections and Pebble's pools.
+multiprocessing's connections and Pebble's pools. A reader spools rows to unnamed temporary files.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ MODULES = [
 ]
 OWN = {
     "transforms/elements.py": {"pickle"},
+    "transforms/functional/sources/box_rows.py": {"pickle"},
     "transforms/workers/service_process.py": {"connection.recv"},
 }
-"""Pickles of rows that one stage of a run hands to the next within Beam, and of what child
+"""Pickles of rows that one stage of a run hands to the next within Beam, or that are grouped by a
+reader in temporary files without names, and of what child
 processes, the verifier and the writers, are asked and answer."""
 
 FORBIDDEN = {

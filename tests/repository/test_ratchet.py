@@ -15,13 +15,13 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 213,
-    "lines of code": 33_440,
-    "lines of docstrings": 7_615,
+    "product files": 215,
+    "lines of code": 33_598,
+    "lines of docstrings": 7_640,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
-    "modules with one importer": 37,
+    "modules with one importer": 38,
     "names with two meanings": 3,
     "import cycles between folders": 0,
 }

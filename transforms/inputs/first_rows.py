@@ -90,7 +90,7 @@ def first_rows_error(rejects: Sequence[Reject], folder: str) -> RejectBudgetExce
 
 def _rows(files: Sequence[TableFile], projection: Projection) -> Iterator[Row | Reject]:
     for file in files:
-        found = FORMATS[file.format].rows(file, projection)
+        found = FORMATS[file.format].ungrouped_rows(file, projection)
         yield from (row for row in found if isinstance(row, (Row, Reject)))
 
 
@@ -180,7 +180,7 @@ def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
 
 def _texts(file: TableFile, column: str) -> Iterator[str]:
     """Yields the texts in a column of a table."""
-    for row in islice(FORMATS[file.format].rows(file, Projection((column,))), _ROWS):
+    for row in islice(FORMATS[file.format].ungrouped_rows(file, Projection((column,))), _ROWS):
         value = row.values.get(column) if isinstance(row, Row) else None
         if isinstance(value, str | int) and str(value):
             yield str(value)

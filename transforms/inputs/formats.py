@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
@@ -24,6 +24,7 @@ from recordmill.transforms.functional import sources
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
+from recordmill.transforms.functional.sources.box_rows import grouped
 from recordmill.transforms.functional.sources.tree import Tree, parts_of
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.storage.files import open_range, open_table
@@ -98,7 +99,7 @@ class Format:
     def parts(self, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
         """Yields the parts of a source, and rejects and skipped inputs known before reading."""
         parts = getattr(self.reader, "parts", parts_of if self.declared.is_folder else None)
-        if parts is None:
+        if parts is None or file.grouped:
             yield Part(file)
             return
         with self._opened(file) as source:
@@ -107,6 +108,9 @@ class Format:
     def read(self, part: Part, projection: Projection) -> Iterator[Read]:
         """Yields the rows of one of the parts that `parts` yields."""
         file = part.file
+        if file.grouped:
+            yield from grouped(self.ungrouped_rows(file, projection), file.grouped)
+            return
         with self._opened(file) if part.stop is None else _range_of(part) as source:
             if fault := _fault_before(part, source):
                 yield Reject.of_lost_rows(file.path, part.first, fault)
@@ -123,6 +127,12 @@ class Format:
         for part in self.parts(file):
             if isinstance(part, Part):
                 yield from one_by_one(self.read(part, projection))
+
+    def ungrouped_rows(
+        self, file: TableFile, projection: Projection
+    ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+        """Yields the rows of a whole source as they are in the table."""
+        return self.rows(replace(file, grouped=""), projection)
 
     def _opened(self, file: TableFile) -> AbstractContextManager[Any]:
         return nullcontext(FileTree(file.path)) if self.declared.is_folder else open_table(file)

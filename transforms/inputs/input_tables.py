@@ -26,6 +26,7 @@ from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, Sources, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
+from recordmill.transforms.functional.sources.box_rows import header_of_boxes
 from recordmill.transforms.functional.sources.data_files import DataFile
 from recordmill.transforms.functional.sources.delimited import (
     DELIMITERS,
@@ -321,10 +322,16 @@ def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:
     """Returns a CSV or TSV table with the delimiter and the columns that options state."""
     options = DelimitedOptions(config.delimiter or "", config.header or ())
     file = replace(file, options=options)
-    if config.header != ():
+    if config.header:
         return file
-    with open_table(file) as stream:
-        header = tuple(map(str, range(len(header_of(stream, file)))))
+    try:
+        with open_table(file) as stream:
+            first = header_of(stream, file)
+    except ValueError:
+        if config.header is None:
+            return file  # reported when it is probed
+        raise
+    header = tuple(map(str, range(len(first)))) if config.header == () else header_of_boxes(first)
     return replace(file, options=replace(options, header=header))
 
 
