@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from functools import partial
 from types import NoneType
@@ -29,10 +30,14 @@ from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.pipelines.versions import forget as removal
+from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
-from recordmill.schemas.errors import DatasetExists, UsageError
+from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
+from recordmill.schemas.records import MEMORY_ROWS
+from recordmill.transforms.functional.sources.dicts import is_rows, parquet_of
+from recordmill.transforms.storage.files import delete, is_local, write_bytes
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.workers.progress import COUNTERS
 
@@ -41,14 +46,18 @@ if TYPE_CHECKING:
 
     from recordmill.schemas.convert_options import ConvertOptions, StrPath
 
+# Paths, or rows in memory: whatever Arrow reads, and lists of dicts.
+Input: TypeAlias = "StrPath | Sequence[StrPath] | Sequence[Mapping[str, Any]] | Any"
 BeamOptions: TypeAlias = "PipelineOptions | Sequence[str] | Mapping[str, Any]"
 
 # Held by the running conversion: store options, progress counters and verifier are global.
 _one_at_a_time = threading.Lock()
 
+_DIGEST_CHARACTERS = 16
+
 
 def convert(
-    input: StrPath | Sequence[StrPath],
+    input: Input,
     *,
     beam_options: BeamOptions = (),
     progress: bool = False,
@@ -60,7 +69,10 @@ def convert(
     standard output are not changed.
 
     Args:
-        input: a table, a folder or a file pattern; or a list of them.
+        input: a table, a folder or a file pattern; or a list of them. Or rows: a list of dicts, a
+            DataFrame of pandas or polars, a `pyarrow.Table`, or a dataset of Hugging Face. Images
+            are paths, from the working directory; bytes; images of Pillow; or uint8 arrays of
+            pixels, (height, width) or (height, width, channels).
         beam_options: pipeline options of Beam: flags, a mapping, or `PipelineOptions`.
         progress: whether to show progress on standard error.
         **options: options of `recordmill convert`; docs/reference/cli.md lists them.
@@ -81,8 +93,8 @@ def convert(
             "--no_wait_until_finish: convert() waits for the job, because it returns the dataset. "
             "Remove the option, or submit the job with the command recordmill convert."
         )
-    with _exclusively():
-        config, record = run({"input": _paths(input), **options}, beam, show=progress)
+    with _exclusively(), _opened(input, options, beam) as named:
+        config, record = run(named, beam, show=progress)
     if record is not None:
         log = logging.getLogger("recordmill")
         for finding in record.findings:
@@ -94,7 +106,7 @@ def convert(
 
 
 def dry_run(
-    input: StrPath | Sequence[StrPath],
+    input: Input,
     *,
     beam_options: BeamOptions = (),
     **options: Unpack[ConvertOptions],
@@ -111,8 +123,9 @@ def dry_run(
         DatasetExists: if the dataset is already published.
         RecordmillError: if an input cannot be read to its end.
     """
-    with _exclusively():
-        config, forecast = forecast_of({"input": _paths(input), **options}, _beam(beam_options))
+    beam = _beam(beam_options)
+    with _exclusively(), _opened(input, options, beam) as named:
+        config, forecast = forecast_of(named, beam)
     if forecast is None:
         raise DatasetExists(
             f"{config.directory}: is already published, so a run would change nothing. "
@@ -181,6 +194,40 @@ def _exclusively() -> Iterator[None]:
             yield
         except UsageError as error:
             raise error from None  # the message says it all
+
+
+@contextmanager
+def _rows_in_file(rows: Any, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Provides the options of a conversion whose input is a file of the rows, beside the dataset.
+
+    The conversion reads it like any other, on every engine. Paths of images are relative to the
+    working directory, unless `image_root` is set. Raises UsageError if the rows cannot be
+    represented.
+    """
+    data = parquet_of(rows)
+    digest = hashlib.sha256(data).hexdigest()[:_DIGEST_CHARACTERS]
+    # Checked before anything is written.
+    early = {name: value for name, value in options.items() if name != "num_shards"}
+    config = config_of(with_files({"input": [MEMORY_ROWS], **early}))
+    versions = layout.join(config.output, config.name)
+    folder = layout.join(versions, f".rows-{digest}")
+    path = layout.join(folder, MEMORY_ROWS)
+    local = [one for one in (versions, config.output) if is_local(one)]
+    created = [one for one in local if not os.path.exists(one)]
+    named = dict(options)
+    if options.get("image_root") is None:
+        named |= {"image_root": os.getcwd(), "allow_outside_root": True}
+    try:
+        write_bytes(path, data)
+        yield {"input": [path], **named}
+    except RecordmillError as error:
+        error.args = (str(error).replace(path, "rows"), *error.args[1:])
+        raise
+    finally:
+        delete(folder)
+        for one in created:
+            with suppress(OSError):  # it has a dataset, or files of a failed run
+                os.rmdir(one)
 
 
 def _with_signature(function: Callable[..., Any]) -> None:
@@ -289,9 +336,18 @@ def _watched(job: Conversion, beam: PipelineOptions) -> Iterator[None]:
         yield
 
 
-def _paths(input: StrPath | Sequence[StrPath]) -> list[str]:
-    many = [input] if isinstance(input, (str, os.PathLike)) else input
-    return [os.fspath(path) for path in many]
+@contextmanager
+def _opened(
+    input: Input, options: Mapping[str, Any], beam: PipelineOptions
+) -> Iterator[Mapping[str, Any]]:
+    """Provides the options of a conversion, with the paths of its input."""
+    if not is_rows(input):
+        many: list[Any] = [input] if isinstance(input, (str, os.PathLike)) else list(input)
+        yield {"input": [os.fspath(path) for path in many], **options}
+        return
+    use_pipeline_options(beam)  # the output, beside which the rows are written, may be in a store
+    with _rows_in_file(input, options) as named:
+        yield named
 
 
 def _beam(options: BeamOptions) -> PipelineOptions:

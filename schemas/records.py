@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -144,6 +145,11 @@ class Unmatched(NamedTuple):
         return masked_json({"key": self.key, "uri": self.uri, "source": masked_source(self.source)})
 
 
+# The file that holds the rows of a program's memory during a conversion.
+MEMORY_ROWS = "rows.parquet"
+_MEMORY_ROWS = re.compile(rf"\.rows-[0-9a-f]{{16}}/{re.escape(MEMORY_ROWS)}$")
+
+
 def source_of(file: str, line: int) -> str:
     """Returns the source location of a row, for messages.
 
@@ -152,6 +158,8 @@ def source_of(file: str, line: int) -> str:
     >>> source_of("labels.csv", 17), source_of("cats/1.jpg", 0)
     ('labels.csv:17', 'cats/1.jpg')
     """
+    if _MEMORY_ROWS.search(file):
+        return f"row {line}"
     return f"{file}:{line}" if line > 0 else file
 
 

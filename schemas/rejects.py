@@ -16,6 +16,9 @@ from recordmill.schemas.errors import did_you_mean
 from recordmill.schemas.masking import masked, masked_json, masked_source
 from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, source_of
 
+# "labels.csv:17", or "row 17" of rows in memory.
+_LOCATION = re.compile(r"(.*)[: ]([0-9]{1,18})", re.DOTALL)
+
 
 class _Trait(Flag):
     """What else a rejection reason implies."""
@@ -294,8 +297,9 @@ class Reject:
 
     @property
     def _order(self) -> tuple[str, int, str]:
-        file, _, line = self.source.rpartition(":")
-        return file, int(line) if line.isascii() and line.isdecimal() else 0, self.detail
+        located = _LOCATION.fullmatch(self.source)
+        file, line = (located[1], int(located[2])) if located else (self.source, 0)
+        return file, line, self.detail
 
     def to_json(self) -> str:
         """Returns a line of rejects/rejects-*.jsonl, with secrets masked."""

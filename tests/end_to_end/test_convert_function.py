@@ -14,6 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow_datasets as tfds
 
@@ -275,3 +277,19 @@ def test_tfds_reads_the_metadata_and_the_number_of_integer_classes(
     assert builder.info.features["label"].num_classes == 5
     data = builder.as_dataset(split="train", as_supervised=True)
     assert sorted(int(label) for _, label in data) == [0, 1, 2, 3, 4]
+
+
+def test_rows_in_memory_give_the_dataset_of_the_equal_parquet_file(tmp_path: Path) -> None:
+    rows = [
+        {"image": jpeg(seed=number), "label": "cat" if number % 2 else "dog"} for number in range(6)
+    ]
+    rows[3]["image"] = b"no image"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    options: dict[str, Any] = {"name": "birds", "max_rejects": 1, "report": False}
+    file = convert(tmp_path / "rows.parquet", output=tmp_path / "a", **options)
+    memory = convert(rows, output=tmp_path / "b", **options)
+    assert [shard.sha256 for shard in file.shards().values()] == [
+        shard.sha256 for shard in memory.shards().values()
+    ]
+    assert [reject["source"] for reject in memory.rejects()] == ["row 4"]
+    assert [path.name for path in (tmp_path / "b/birds").iterdir()] == ["1.0.0"]

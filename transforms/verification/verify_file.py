@@ -48,7 +48,7 @@ _MAX_FEATURES = 10_000
 
 _DECODE_SECONDS = 60.0
 _SIGNATURE_BYTES = 64
-_BUFFER_BYTES = 2**18
+_BUFFER_BYTES = 2**20
 
 # The list of what was lost, one JSON object per line.
 _LOST = "lost.jsonl"

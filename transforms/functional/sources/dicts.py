@@ -1,4 +1,4 @@
-"""Converts the dicts of other Beam pipelines to rows.
+"""Converts the dicts of other Beam pipelines to rows, and rows in memory to a Parquet file.
 
 The key of a row is one of its columns, or the image path. Runners deliver elements in any order, so
 a digest of the values replaces the line number.
@@ -7,11 +7,17 @@ a digest of the values replaces the line number.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import io
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
@@ -20,6 +26,12 @@ from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.values.typed import short_repr
 
 _DIGEST_BYTES = 7
+
+# Row groups are read in parallel.
+_GROUP_BYTES = 64 * 2**20
+
+# What libraries call the conversion of their tables to Arrow, without importing them.
+_ARROW_STREAM = "__arrow_c_stream__"
 
 
 def row_of_dict(
@@ -88,3 +100,86 @@ def _number_of(values: Mapping[str, Any], image: bytes | None) -> int:
     # Sorted, so that equal rows have equal digests in any order of their columns.
     digest.update(repr(sorted(values.items())).encode("utf-8", "backslashreplace"))
     return -1 - int.from_bytes(digest.digest()[:_DIGEST_BYTES], "big")
+
+
+def is_rows(value: Any) -> bool:
+    """Returns whether an input is rows, not the path of a table or a list of paths."""
+    if isinstance(value, str | os.PathLike):
+        return False
+    if isinstance(value, Sequence):
+        return any(not isinstance(one, str | os.PathLike) for one in value)
+    return True
+
+
+def parquet_of(rows: Any) -> bytes:
+    """Returns a Parquet file of rows in memory, which is the same for equal rows.
+
+    Raises UsageError if they are none, or cannot be represented.
+    """
+    table = _table_of(rows)
+    stream = io.BytesIO()
+    rows = max(table.num_rows * _GROUP_BYTES // max(table.nbytes, 1), 1)
+    pq.write_table(table, stream, row_group_size=min(rows, 2**20))
+    return stream.getvalue()
+
+
+def _table_of(rows: Any) -> pa.Table:
+    """Returns rows as a table; images of Pillow and arrays of pixels become PNG."""
+    if hasattr(rows, "with_format"):  # a dataset of Hugging Face, with its selection of rows
+        rows = rows.with_format("arrow")[:]
+    if hasattr(rows, "to_dict") and hasattr(rows, "dtypes") and hasattr(rows, "iloc"):
+        # Columns of pandas may hold images, which Arrow does not know.
+        columns = {str(name): rows[name] for name in rows.columns}
+        if len(columns) != len(rows.columns):
+            raise UsageError("rows: two columns of the DataFrame have the same name")
+        objects = {name for name, one in columns.items() if one.dtype == object}
+        return pa.table(
+            {
+                name: _array(name, one.tolist()) if name in objects else pa.Array.from_pandas(one)
+                for name, one in columns.items()
+            }
+        )
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, _ARROW_STREAM):
+        return pa.table(rows)
+    return _table_of_dicts(rows)
+
+
+def _table_of_dicts(rows: Any) -> pa.Table:
+    try:
+        listed = list(rows)
+    except TypeError:
+        listed = [rows]
+    for number, row in enumerate(listed, 1):
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+            raise UsageError(
+                f"row {number}: expected a dict with a value for each column, got "
+                f"{short_repr(row)}. Pass paths of tables, a DataFrame, or a list of dicts"
+            )
+    # All rows are asked: Arrow takes the columns of the first one.
+    names = dict.fromkeys(name for row in listed for name in row)
+    return pa.table({name: _array(name, [row.get(name) for row in listed]) for name in names})
+
+
+def _array(name: str, values: Sequence[Any]) -> pa.Array:
+    plain = [_as_arrow(value) for value in values]
+    try:
+        return pa.array(plain, from_pandas=True)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise UsageError(f"column {name!r} of the rows: {error}") from error
+
+
+def _as_arrow(value: Any) -> Any:
+    """Returns a value as Arrow represents it: images as PNG, other arrays as lists."""
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3):
+        value = Image.fromarray(value.squeeze(-1) if value.shape[2:] == (1,) else value)
+    if isinstance(value, Image.Image):
+        stream = io.BytesIO()
+        value.save(stream, "PNG")
+        return stream.getvalue()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value
