@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
@@ -21,7 +21,7 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.images.codecs import check_pixels
 from recordmill.transforms.functional.images.sniffing import FOREIGN, foreign, is_image, sniff
-from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
+from recordmill.transforms.functional.records.compression import HEAD_BYTES, decompressed
 from recordmill.transforms.functional.records.examples import feature_kinds, read_features
 from recordmill.transforms.functional.records.framing import (
     Frame,
@@ -207,7 +207,9 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Fr
             return
         stop = 0
         try:
-            for run in read_runs(_record_stream(stored, head), resync=True):
+            buffered = io.BufferedReader(cast("io.RawIOBase", stored), _BUFFER_BYTES)
+            content = decompressed(cast("BinaryIO", buffered), buffer_bytes=0)
+            for run in read_runs(content, resync=True):
                 if isinstance(run, FrameError):
                     found.add(_described(run), run.record, run.offset)
                     continue
@@ -221,17 +223,6 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Fr
             found.add(
                 f"the compressed stream is damaged, after byte {stop} of its content: {error}"
             )
-
-
-def _record_stream(stored: BinaryIO, head: bytes) -> BinaryIO:
-    """Returns the content of a file; its `read1` returns all bytes before damage."""
-    buffered = io.BufferedReader(stored, _BUFFER_BYTES)  # type: ignore[type-var]
-    unpack = unpacker_of(head)
-    if unpack is None:
-        return buffered
-    # A buffer around a `GzipFile` would lose up to its size.
-    content = unpack(buffered)
-    return content if hasattr(content, "read1") else io.BufferedReader(content)  # type: ignore[type-var]
 
 
 def _other_kind(head: bytes) -> str | None:

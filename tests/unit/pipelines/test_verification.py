@@ -442,3 +442,12 @@ def test_nothing_is_written_if_nothing_is_damaged(tmp_path: Path) -> None:
     path = write(tmp_path / "in", {"a.tfrecord": joined(records(2))})
     assert recordmill.verify(path, salvage=tmp_path / "out").salvaged == {}
     assert not (tmp_path / "out").exists()
+
+
+def test_a_record_of_a_small_gzipped_file_that_would_fill_the_memory_is_a_problem(
+    tmp_path: Path,
+) -> None:
+    huge = bytes(80 * 2**20)
+    found = verified(write(tmp_path, {"a.tfrecord.gz": zipped([huge, example(label=1)])}))
+    (said,) = texts(found)
+    assert "expected records of at most 67,108,864 bytes in a compressed file of this size" in said

@@ -45,18 +45,22 @@ def is_tfrecord(head: bytes) -> bool:
 
 
 class _Unpacked(io.BufferedReader):
-    """The content of a compressed file, with the maximum bytes of a record in it."""
-
-    largest_record = 0
+    """The content of a compressed file."""
 
 
-def decompressed(stream: BinaryIO) -> BinaryIO:
-    """Returns the content of a seekable stream at its start, buffered if it is compressed."""
+def decompressed(stream: BinaryIO, buffer_bytes: int = io.DEFAULT_BUFFER_SIZE) -> BinaryIO:
+    """Returns the content of a seekable stream at its start, buffered if it is compressed.
+
+    A compressed stream has the attribute `largest_record`, the maximum bytes of a record in it.
+    `buffer_bytes`: how much is buffered, and so lost where the file is damaged; 0 for nothing.
+    """
     if (unpack := unpacker_in(stream)) is None:
         return stream
     stored = stream.seek(0, io.SEEK_END)
     stream.seek(0)
-    unpacked = _Unpacked(cast("Any", unpack(stream)))
+    unpacked: Any = unpack(stream)
+    if buffer_bytes or not hasattr(unpacked, "read1"):
+        unpacked = _Unpacked(unpacked, buffer_bytes or io.DEFAULT_BUFFER_SIZE)
     unpacked.largest_record = max(_RECORD_BYTES, _RECORD_BYTES_PER_BYTE * stored)
     return cast("BinaryIO", unpacked)
 
