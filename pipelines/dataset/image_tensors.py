@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import tensorflow as tf
@@ -23,6 +24,14 @@ _OTHER_SIZE = (
 )
 
 
+# The ratios at which libjpeg decodes a JPEG from a part of its coefficients.
+_JPEG_RATIOS = (2, 4, 8)
+
+# Pixels that a reduced JPEG keeps per pixel of the resized image, along each side. With 1, the
+# pixels of photographs differ from those of the whole image by 2.0 levels on average, with 2 by 1.1
+# (Pillow's `reducing_gap` calls 2 close to, 3 indistinguishable from the resize of the whole).
+_KEPT_PIXELS = 2
+
 # How an image of another shape fills a size: distorted, cropped, or with black bars.
 Fill = Literal["stretch", "crop", "pad"]
 
@@ -35,7 +44,8 @@ class Resize:
     # "stretch" distorts images of another shape, "crop" cuts off their sides, "pad" adds black
     # bars, which are class 0 in masks.
     fill: Fill = "stretch"
-    # Whether each pixel is the mean of all that it covers, which takes longer.
+    # Whether each pixel is the mean of all that it covers. Of a JPEG that is much larger, libjpeg
+    # takes a part of the mean.
     antialias: bool = True
 
     @classmethod
@@ -159,7 +169,21 @@ class ImageDecoder:
         )
 
     def _of_8_bits(self, data: tf.Tensor) -> tf.Tensor:
-        return tf.io.decode_image(data, channels=self.channels, expand_animations=False)
+        def whole() -> tf.Tensor:
+            return tf.io.decode_image(data, channels=self.channels, expand_animations=False)
+
+        if self.resize is None or not self.resize.antialias:
+            return whole()
+        size = self.resize.size
+
+        def reduced() -> tf.Tensor:
+            """Lets libjpeg leave out the detail that the resize would average away."""
+            most = tf.reduce_min(tf.io.extract_jpeg_shape(data)[:2] // size) // _KEPT_PIXELS
+            of_ratio = [partial(tf.io.decode_jpeg, data, self.channels, r) for r in _JPEG_RATIOS]
+            chosen = tf.reduce_sum(tf.cast(most >= _JPEG_RATIOS, tf.int32))
+            return tf.switch_case(chosen, [whole, *of_ratio])
+
+        return tf.cond(tf.io.is_jpeg(data), reduced, whole)
 
     def _raw(self, data: tf.Tensor, example: dict[str, Any]) -> tf.Tensor:
         pixels = self._raw_of_8_bits(data, example)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
-from recordmill.pipelines.dataset.image_tensors import Fill, Resize
+from recordmill.pipelines.dataset.image_tensors import Fill, ImageDecoder, Resize
 from recordmill.pipelines.dataset.load import load
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
 from tests.images import pixels
 from tests.unit.transforms.storage.test_dataset import put
+
+shaped = Resize._shaped
 
 SHAPES = [(30, 50), (50, 30), (41, 40), (7, 100), (1, 9), (24, 24)]  # (height, width)
 IN_KERAS = {
@@ -37,6 +41,58 @@ def test_images_are_resized_as_by_keras(fill: Fill, size: tuple[int, int], antia
         expected = keras.ops.image.resize(image.astype("float32"), size, "bilinear", **options)
         expected = np.rint(np.asarray(expected)).clip(0, 255).astype(np.uint8)
         assert np.array_equal(compiled(image), expected), (height, width)
+
+
+def _photograph(format_: str, height: int, width: int) -> bytes:
+    """Returns smooth shades with an edge, as photographs have; noise is not."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    shades = np.stack([rows * 255 / height, columns * 255 / width, 90 + 60 * np.sin(rows / 9)], 2)
+    shades[height // 3 : height // 2, width // 4 : width // 2] = (250, 20, 90)
+    stream = io.BytesIO()
+    Image.fromarray(shades.astype(np.uint8)).save(stream, format_, quality=95)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("fill", IN_KERAS)
+@pytest.mark.parametrize(
+    ("format_", "height", "width", "ratio"),
+    [
+        ("JPEG", 96, 200, 2),  # each pixel of 24 x 24 is made from two, along each side
+        ("JPEG", 200, 95, 1),
+        ("JPEG", 389, 271, 4),
+        ("JPEG", 400, 385, 8),
+        ("JPEG", 900, 801, 8),
+        ("PNG", 400, 385, 1),
+    ],
+)
+def test_large_jpegs_are_decoded_reduced(
+    format_: str,
+    height: int,
+    width: int,
+    ratio: int,
+    fill: Fill,
+    channels: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = _photograph(format_, height, width)
+    whole = tf.io.decode_image(data, channels=channels, expand_animations=False)
+    resized, resize = [], Resize((24, 24), fill)
+    monkeypatch.setattr(
+        Resize, "_shaped", lambda self, image: resized.append(image) or shaped(self, image)
+    )
+    decoder = ImageDecoder.of(preset("image_classification"), channels, resize)
+    found = decoder.decode({"image": data}).numpy().astype(int)
+    assert resized[0].shape[:2] == (-(-height // ratio), -(-width // ratio))
+    difference = np.abs(found - resize.image(whole).numpy()).mean()
+    assert difference < 6 if ratio > 1 else difference == 0
+
+
+def test_coarse_pixels_are_those_of_the_whole_jpeg() -> None:
+    data, resize = _photograph("JPEG", 400, 400), Resize((24, 24), antialias=False)
+    decoder = ImageDecoder.of(preset("image_classification"), 3, resize)
+    expected = resize.image(tf.io.decode_image(data, 3, expand_animations=False))
+    assert np.array_equal(decoder.decode({"image": data}), expected)
 
 
 def test_masks_keep_their_ids_and_the_frame_of_the_image() -> None:
