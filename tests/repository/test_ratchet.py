@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 215,
-    "lines of code": 33_712,
-    "lines of docstrings": 7_660,
+    "lines of code": 34_200,
+    "lines of docstrings": 7_800,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
