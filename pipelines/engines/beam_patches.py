@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import MethodType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -37,7 +38,7 @@ _find_specs: Callable[[beam.DoFn], Any] = userstate.get_dofn_specs
 _make_sampler: Callable[..., Any] = statesampler.StateSampler
 
 _views: WeakKeyDictionary[PipelineOptions, dict[type[Any], Any]] = WeakKeyDictionary()
-_specs: WeakKeyDictionary[beam.DoFn, Any] = WeakKeyDictionary()
+_specs: WeakKeyDictionary[type[beam.DoFn], Any] = WeakKeyDictionary()
 
 _END_SECONDS = 1
 
@@ -117,17 +118,17 @@ def _cached_view(options: PipelineOptions, kind: type[View]) -> View:
 
 
 def _cached_specs(dofn: beam.DoFn) -> Any:
-    """Returns the state and timer specifications of a DoFn, two sets, from a cache.
+    """Returns the state and timer specifications of a DoFn, two sets, from a cache by class.
 
-    Beam searches all methods of each DoFn for them eight times. Unnecessary once
-    `userstate.get_dofn_specs` caches its result for a DoFn; no issue is known.
+    Beam searches all methods of each DoFn for them eight times, and again in each worker.
+    Unnecessary once `userstate.get_dofn_specs` caches its result; no issue is known.
     """
-    try:
-        known = _specs.get(dofn)
-    except TypeError:  # a user's DoFn may be an unhashable dataclass
+    # `beam.Map` makes the method that it is called with an attribute of the object.
+    if any(isinstance(value, MethodType) for value in vars(dofn).values()):
         return _find_specs(dofn)
+    known = _specs.get(type(dofn))
     if known is None:
-        known = _specs[dofn] = _find_specs(dofn)
+        known = _specs[type(dofn)] = _find_specs(dofn)
     return known
 
 
