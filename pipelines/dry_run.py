@@ -117,7 +117,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     reading = read_rows(root, job, staging="")
     plan, assigned = assign_rows(reading, job)
     shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
-    parts = (assigned.unread, assigned.unassigned, shards.rejects)
+    parts = (*assigned.unread, *assigned.unassigned, shards.rejects)
     rejects = parts | "AllRejects" >> beam.Flatten()
     _ = (
         root
@@ -129,7 +129,9 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             AsIter(shards.good),
             AsDict(rejects | "SumRejects" >> SumRejects()),
             AsDict(
-                assigned.skipped | "SumSkippedInputs" >> beam.CombinePerKey(SkippedInput.sum_of)
+                list(assigned.skipped)
+                | "AllSkippedInputs" >> beam.Flatten()
+                | "SumSkippedInputs" >> beam.CombinePerKey(SkippedInput.sum_of)
             ),
             job.config,
             job.stages_images,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -97,7 +98,7 @@ class Reading(NamedTuple):
     # they were analyzed there.
     analyzed: PCollection[RowBatch] | PCollection[Analysis]
     # Labels and images that lack each other, by the folder of their list.
-    unmatched: Mapping[str, PCollection[Unmatched]]
+    unmatched: Mapping[str, Sequence[PCollection[Unmatched]]]
     # The rows with those outside of the sample; None if there is no sample.
     all_rows: PCollection[RowBatch] | None = None
     staging: str = ""  # the folder for embedded images of tables that are still to be read
@@ -107,10 +108,8 @@ def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
     """Adds all stages after reading; returns one element, the final state of the run."""
     reading = _keep_together(reading, job)
     plan, assigned = assign_rows(reading, job)
-    distinct = _drop_duplicates(assigned.rows, plan, job)
-    lists = {layout.DROPPED: distinct.duplicates} if job.config.drops_rows else {}
-    rows = RowsOfShards(plan, assigned, distinct, {**reading.unmatched, **lists})
-    return publish_rows(rows, job)
+    rows, dropped = _drop_duplicates(assigned.rows, plan, job)
+    return publish_rows(RowsOfShards(plan, assigned, rows, dropped, reading.unmatched), job)
 
 
 class RowsOfShards(NamedTuple):
@@ -118,9 +117,10 @@ class RowsOfShards(NamedTuple):
 
     plan: PCollection[Plan]  # the classes, and the number of shards; one element
     assigned: AssignedInput
-    distinct: Deduplicated
-    # The lists that are published besides that of rejects, by folder.
-    lists: Mapping[str, PCollection[Any]]
+    rows: PCollection[AssignedRows]  # without the duplicates that were dropped
+    dropped: Sequence[Deduplicated] = ()
+    # The lists that are published besides those of rejects and dropped rows, by folder.
+    lists: Mapping[str, Sequence[PCollection[Unmatched]]] = MappingProxyType({})
 
 
 def publish_rows(
@@ -132,32 +132,36 @@ def publish_rows(
     the version does not have any more; None for a conversion.
     """
     config, work, base = job.config, job.target.work, job.analyzer.base
-    plan, assigned, distinct = rows.plan, rows.assigned, rows.distinct
+    plan, assigned = rows.plan, rows.assigned
     writing = WriteShards(config, job.target.checkpoints, plan, base)
-    written = distinct.rows | "WriteShards" >> writing
+    written = rows.rows | "WriteShards" >> writing
     verified = written.good | "VerifyShards" >> VerifyShards(config, work)
     shards = verified.shards
     if base and removed:
         absent = Removed.of(removed, base.manifest.resolved)
         shards = shards | "FindRemovedRecords" >> FindRemovedRecords(work, absent)
-    content = shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan)
-    parts = (assigned.unread, assigned.unassigned, written.rejects)
-    rejects = parts | "AllRejects" >> beam.Flatten()
-    files = _written({layout.REJECTS: rejects, **rows.lists}, work)
+    contents, findings = [found.stats for found in rows.dropped], list[PCollection[Any]]()
+    if job.analyzer.schema.has_image:
+        contents.append(shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan))
+        findings += shards | "FindImageIssues" >> FindImageIssues(work, plan)
+    rejects = (*assigned.unread, *assigned.unassigned, written.rejects)
+    duplicates = [found.duplicates for found in rows.dropped]
+    dropped = {layout.DROPPED: duplicates} if duplicates else {}
+    files = _written({layout.REJECTS: rejects, **rows.lists, **dropped}, work, plan)
     info = shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
         rows=assigned.read,
         unread=assigned.unread,
         skipped=assigned.skipped,
         assigned=assigned.counts,
-        duplicates=distinct.duplicates,
-        group_leaks=distinct.rows | "CompareGroups" >> FindGroupLeaks()
-        if _groups_may_span_splits(config)
-        else None,
-        findings=shards | "FindImageIssues" >> FindImageIssues(work, plan),
         rejects=rejects,
         tallies=verified.tallies,
-        contents=[content, distinct.stats] | "AllContents" >> beam.Flatten(),
+        duplicates=duplicates,
+        contents=contents,
+        group_leaks=[rows.rows | "CompareGroups" >> FindGroupLeaks()]
+        if _groups_may_span_splits(config)
+        else [],
+        findings=findings,
         base=base,
     )
     # publish() gets all written files as side inputs, so that it runs after them.
@@ -188,26 +192,29 @@ def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], A
     assigned = keyed.good | "AssignShards" >> AssignShards(*settings)
     return plan, AssignedInput(
         rows=assigned.rows,
-        counts=assigned.counts,
-        read=read.good | "SizeOfBatch" >> beam.Map(len).with_output_types(int),
-        unread=read.rejects,
-        unassigned=(bound.rejects, keyed.rejects) | "UnassignedRows" >> beam.Flatten(),
-        skipped=read.skipped,
+        counts=[assigned.counts],
+        read=[read.good | "SizeOfBatch" >> beam.Map(len).with_output_types(int)],
+        unread=[read.rejects],
+        unassigned=[bound.rejects, keyed.rejects],
+        skipped=[read.skipped],
     )
 
 
 def _drop_duplicates(
     rows: PCollection[AssignedRows], plan: PCollection[Plan], job: Conversion
-) -> Deduplicated:
-    """Adds the steps that keep one row of identical images, and of similar ones."""
-    config, base = job.config, job.analyzer.base
-    unique = rows | "DropDuplicates" >> DropDuplicates(config, plan, base, staged=job.stages_images)
-    distinct = unique.rows | "DropSimilar" >> DropSimilar(config, plan, base)
-    return Deduplicated(
-        distinct.rows,
-        (unique.duplicates, distinct.duplicates) | "AllDropped" >> beam.Flatten(),
-        (unique.stats, distinct.stats) | "AllStats" >> beam.Flatten(),
-    )
+) -> tuple[PCollection[AssignedRows], list[Deduplicated]]:
+    """Adds the steps that keep one row of identical images, and of similar ones, if asked for.
+
+    Returns the rows that are kept, and the results of these steps.
+    """
+    config, base, found = job.config, job.analyzer.base, list[Deduplicated]()
+    if config.deduplicate == "content":
+        drop = DropDuplicates(config, plan, base, staged=job.stages_images)
+        found.append(rows | "DropDuplicates" >> drop)
+    if config.near_duplicates == "drop":
+        rows = found[-1].rows if found else rows
+        found.append(rows | "DropSimilar" >> DropSimilar(config, plan, base))
+    return (found[-1].rows if found else rows), found
 
 
 def _keep_together(reading: Reading, job: Conversion) -> Reading:
@@ -228,11 +235,13 @@ def _keep_together(reading: Reading, job: Conversion) -> Reading:
     )
 
 
-def _written(lists: Mapping[str, PCollection[Any]], directory: str) -> Iterator[PCollection[str]]:
+def _written(
+    lists: Mapping[str, Sequence[PCollection[Any]]], directory: str, plan: PCollection[Plan]
+) -> Iterator[PCollection[str]]:
     """Adds the writing of lists of JSON lines, by folder; yields the paths of their files."""
     for folder, lines in lists.items():
         step = "".join(word.title() for word in folder.split("_"))
-        yield lines | f"Write{step}" >> WriteLines(directory, folder)
+        yield tuple(lines) | f"Write{step}" >> WriteLines(directory, folder, plan)
 
 
 def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
@@ -282,7 +291,7 @@ def _read_joined(
     columns = Projection(projection.columns)
     read_labels = listed_labels | "ReadLabels" >> ReadRows(columns, counted=False)
     joined = read | "JoinLabels" >> JoinLabels(read_labels, on or ("", ""), projection.image)
-    lists = {layout.UNMATCHED_LABELS: joined.labels, layout.UNMATCHED_IMAGES: joined.images}
+    lists = {layout.UNMATCHED_LABELS: [joined.labels], layout.UNMATCHED_IMAGES: [joined.images]}
     sample = _sample(joined.read, job)
     if sample is None:
         return Reading(joined.read, joined.read.good, lists)
@@ -305,8 +314,7 @@ def _with_unused_images(reading: Reading, job: Conversion) -> Reading:
     rows = reading.all_rows or reading.analyzed
     unused = rows | "ListUnusedImages" >> ListUnusedImages(root, job.analyzer.binding)
     folder, skipped = layout.UNMATCHED_IMAGES, (reading.read.skipped, unused.skipped)
-    others = [reading.unmatched[folder]] if folder in reading.unmatched else []
-    images = (unused.images, *others) | "AllUnmatchedImages" >> beam.Flatten()
+    images = [unused.images, *reading.unmatched.get(folder, ())]
     return reading._replace(
         read=reading.read._replace(skipped=skipped | "WithUnusedImages" >> beam.Flatten()),
         unmatched={**reading.unmatched, folder: images},

@@ -405,11 +405,6 @@ class ConvertConfig(BaseModel):
         return self.license if _LICENSE_ID.fullmatch(self.license) else None
 
     @property
-    def drops_rows(self) -> bool:
-        """Whether rows with the image of another row, or a similar one, are dropped."""
-        return self.deduplicate != "none" or self.near_duplicates == "drop"
-
-    @property
     def guard(self) -> str | None:
         """The folder that must contain all images, or None."""
         return None if self.allow_outside_root else self.image_root

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.tables import Part, Projection
@@ -133,19 +133,25 @@ class AnalyzeRows(beam.PTransform):
 
         Workers exchange sums, and hashes for `records_per_shard`.
         """
-        config, nothing = self.analyzer.config, rows.pipeline | "NoneFound" >> beam.Create([])
-        analysis = rows | "Analyze" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
-        ranges, starts, whole = nothing, nothing, nothing
+        config, analyze = self.analyzer.config, AnalyzeFn(self.analyzer)
+        analysis = rows | "Analyze" >> beam.CombineGlobally(analyze).without_defaults()
+        ranges: PCollection[SplitRanges] | None = None
+        starts, whole = (), AsSingleton(analysis, Analysis())
         if self.all_rows is not None:
-            whole = self.all_rows | "AnalyzeAll" >> beam.CombineGlobally(AnalyzeFn(self.analyzer))
+            found = self.all_rows | "AnalyzeAll" >> beam.CombineGlobally(analyze).without_defaults()
+            whole = AsSingleton(found, Analysis())
         if config.split_method != "hash":
             ranges = (self.all_rows or rows) | "FindSplits" >> FindSplits(self.analyzer)
         if config.records_per_shard is not None:
-            starts = rows | "FindShardStarts" >> FindShardStarts(
-                self.analyzer, config.records_per_shard, ranges
-            )
-        return analysis | "Plan" >> beam.Map(
-            _make_plan, self.analyzer, AsIter(starts), AsIter(ranges), AsIter(whole)
+            finding = FindShardStarts(self.analyzer, config.records_per_shard, ranges)
+            starts = AsIter(rows | "FindShardStarts" >> finding)
+        once: Any = rows.pipeline | "Once" >> beam.Create([self.analyzer])
+        return once | "Plan" >> beam.Map(
+            _make_plan,
+            AsSingleton(analysis, Analysis()),
+            whole,
+            starts,
+            AsIter(ranges) if ranges else (),
         )
 
 
@@ -155,12 +161,12 @@ class FindShardStarts(beam.PTransform):
 
     analyzer: Analyzer  # the schema, column mapping and options
     records: int  # the number of records in each shard except the last of a split
-    # The ranges of the splits, if they depend on all rows; otherwise empty.
-    ranges: PCollection[SplitRanges]
+    ranges: PCollection[SplitRanges] | None  # the ranges of the splits, if they depend on all rows
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[dict[str, list[End]]]:
         """Adds a shuffle of 8 bytes per row."""
-        hashing = beam.Map(_hashes_by_split, AsIter(self.ranges), self.analyzer)
+        ranges = AsIter(self.ranges) if self.ranges else ()
+        hashing = beam.Map(_hashes_by_split, ranges, self.analyzer)
         return (
             rows
             # What decides the split of a row is small: it waits for the ranges in place of the row.
@@ -202,17 +208,17 @@ class AnalyzeFn(beam.CombineFn):
 
 
 def _make_plan(
-    analysis: Analysis,
     analyzer: Analyzer,
+    analysis: Analysis,
+    whole: Analysis,
     starts: Iterable[Mapping[str, Iterable[End]]] = (),
     ranges: Iterable[SplitRanges] = (),
-    whole: Iterable[Analysis] = (),
 ) -> Plan:
     """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
     `starts` are the hash positions at which shards start, by split, if they have a number of
     records. `ranges` are the ranges of the splits if they depend on all rows; otherwise empty.
-    `whole` is the analysis with the rows outside of the sample; empty if all rows are converted.
+    `whole` is the analysis with the rows outside of the sample.
     """
     set_total(analysis.rows)
     _prepare_writers(analysis, analyzer)
@@ -222,7 +228,7 @@ def _make_plan(
         sizes = zip(uris, executor.map(file_size, uris), strict=True)
     # A missing file has no size; its row is rejected when its shard is written.
     known = {uri: size for uri, size in sizes if size is not None}
-    analysis = analysis.part_of(next(iter(whole), analysis))
+    analysis = analysis.part_of(whole)
     of_splits = {
         split: tuple(start.position for start in found)
         for split, found in next(iter(starts), {}).items()

@@ -45,7 +45,7 @@ from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGua
 class FindDuplicateImages(beam.PTransform):
     """Compares all images: PCollection[ShardVerification] → PCollection[DuplicateStats].
 
-    There is one element, or none without images.
+    There are any number of elements, which are parts of a sum.
 
     The shuffle carries digests and keys, about a hundred bytes per image. They are read from the
     indexes of the shards, so shards reused from an earlier run are included without re-reading.
@@ -64,7 +64,6 @@ class FindDuplicateImages(beam.PTransform):
             )
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [Tally]), one tally per shard
             | "DuplicatesOfBucket" >> beam.Map(_duplicates_of_bucket)  # DuplicateStats, one each
-            | "CombineDuplicates" >> beam.CombineGlobally(DuplicateStats.sum_of).without_defaults()
         )
 
 
@@ -92,7 +91,7 @@ def _duplicates_of_bucket(bucket: tuple[int, Iterable[Tally]]) -> DuplicateStats
 
 @dataclass(eq=False)
 class FindGroupLeaks(beam.PTransform):
-    """Compares all groups: PCollection[AssignedRows] → PCollection[GroupLeakage], one element."""
+    """Compares all groups: PCollection[AssignedRows] → PCollection[GroupLeakage], to be summed."""
 
     def expand(self, rows: PCollection[AssignedRows]) -> PCollection[GroupLeakage]:
         """Adds the comparison, which shuffles the names of groups and splits."""
@@ -102,7 +101,6 @@ class FindGroupLeaks(beam.PTransform):
             >> beam.FlatMap(_splits_of_groups).with_output_types(tuple[str, tuple[str, ...]])
             | "SplitsByGroup" >> beam.CombinePerKey(distinct_splits)  # (group, splits)
             | "LeaksOfGroup" >> beam.FlatMapTuple(group_leakage)  # GroupLeakage, of one group
-            | "CombineGroupLeaks" >> beam.CombineGlobally(GroupLeakage.sum_of)
         )
 
 
@@ -153,13 +151,11 @@ class DropDuplicates(beam.PTransform):
         return displayed(self.config, "deduplicate")
 
     def expand(self, rows: PCollection[AssignedRows]) -> Deduplicated:
-        """Adds the digests and a shuffle of references by digest, if `deduplicate` is set."""
-        if self.config.deduplicate == "none":
-            nothing = rows.pipeline | "NoDuplicates" >> beam.Create([])
-            return Deduplicated(rows, nothing, nothing)
+        """Adds the digests and a shuffle of references by digest."""
         barrier = []
         if self.staged:  # a side input is ready only when its whole PCollection is
-            barrier = [AsSingleton(rows | "CountAssigned" >> beam.combiners.Count.Globally())]
+            count = rows | "CountAssigned" >> beam.combiners.Count.Globally().without_defaults()
+            barrier = [AsSingleton(count, 0)]
         kept: Deduplicated = (
             rows
             | "SingleRows" >> beam.FlatMap(_single_rows)  # ((split, shard), (order, ImageRef))
@@ -192,11 +188,7 @@ class KeepOne(beam.PTransform):
             .with_output_types(AssignedRows)  # so that the shuffle uses the references' coder
             .with_outputs(_DUPLICATES, _CONFLICTS, main="rows")
         )
-        stats = (
-            kept[_CONFLICTS]
-            | "StatsOfConflicts" >> beam.Map(_conflict_stats)
-            | "CombineConflicts" >> beam.CombineGlobally(DuplicateStats.sum_of).without_defaults()
-        )
+        stats = kept[_CONFLICTS] | "StatsOfConflicts" >> beam.Map(_conflict_stats)
         return Deduplicated(kept.rows, kept[_DUPLICATES], stats)
 
 

@@ -30,7 +30,7 @@ from recordmill.transforms.functional.records.image_columns import (
     MEASURES,
     quality_of_shard,
 )
-from recordmill.transforms.similar_rows import ConnectSimilar
+from recordmill.transforms.similar_rows import ConnectSimilar, as_groups
 from recordmill.transforms.storage.dataset import read_index
 
 _FINDINGS = "findings"
@@ -47,7 +47,9 @@ _INDEX_BITS, _SHARD_BITS = 32, 17
 
 @dataclass(eq=False)
 class FindImageIssues(beam.PTransform):
-    """Compares and measures images: PCollection[ShardVerification] → PCollection[ImageFindings].
+    """Compares and measures images: PCollection[ShardVerification] → PCollections[ImageFindings].
+
+    All of their elements are parts of one sum.
 
     The measures are read from the indexes of the shards, so shards reused from an earlier run or
     linked from a base version are included. The shuffle carries 34 bytes per image, of its record
@@ -57,7 +59,9 @@ class FindImageIssues(beam.PTransform):
     directory: str
     plan: PCollection[Plan]
 
-    def expand(self, shards: PCollection[ShardVerification]) -> PCollection[ImageFindings]:
+    def expand(
+        self, shards: PCollection[ShardVerification]
+    ) -> tuple[PCollection[ImageFindings], ...]:
         """Adds the comparison in buckets, the grouping on one worker, and the statistics."""
         plan = AsSingleton(self.plan)
         reading = beam.FlatMap(_read, self.directory, plan).with_output_types(tuple[Bucket, bytes])
@@ -66,19 +70,14 @@ class FindImageIssues(beam.PTransform):
         of_groups = (
             shards
             | "ReadMembers"
-            >> beam.FlatMap(_members, self.directory, plan, AsSingleton(groups)).with_output_types(
+            >> beam.FlatMap(_members, self.directory, plan, as_groups(groups)).with_output_types(
                 tuple[int, _PlainMember]
             )
             | "GroupMembers" >> beam.GroupByKey()  # (root, [_PlainMember])
             | "CountGroup" >> beam.FlatMap(_findings_of_group)
         )
         limits = groups | "LimitsOfGroups" >> beam.Map(_limits)
-        return (
-            (read[_FINDINGS], of_groups, limits)  # ImageFindings of shards, groups and limits
-            | "AllFindings" >> beam.Flatten()
-            # The limits are always one element.
-            | "SumFindings" >> beam.CombineGlobally(ImageFindings.sum_of).without_defaults()
-        )
+        return read[_FINDINGS], of_groups, limits
 
 
 @dataclass(frozen=True)

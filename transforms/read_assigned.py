@@ -6,7 +6,7 @@ All of it is Python, so in the in-process runner, writer processes do it if ther
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,13 +38,14 @@ class AssignedInput(NamedTuple):
 
     rows: PCollection[Any]  # ((split, shard), references), which may be encoded
     # (split, number of rows assigned to it); a split can occur several times.
-    counts: PCollection[tuple[str, int]]
-    read: PCollection[int]  # the number of rows that were read, in parts
+    counts: Sequence[PCollection[tuple[str, int]]]
+    read: Sequence[PCollection[int]]  # the number of rows that were read, in parts
     # Rows that cannot be read, and files and folders that cannot be listed.
-    unread: PCollection[Reject]
-    unassigned: PCollection[Reject]  # rows that were read, and rejected before their assignment
+    unread: Sequence[PCollection[Reject]]
+    # Rows that were read, and rejected before their assignment.
+    unassigned: Sequence[PCollection[Reject]]
     # (kind, skipped inputs); a kind can occur several times.
-    skipped: PCollection[tuple[str, SkippedInput]]
+    skipped: Sequence[PCollection[tuple[str, SkippedInput]]]
 
 
 @dataclass(eq=False)
@@ -72,11 +73,11 @@ class ReadAssigned(beam.PTransform):
         )
         return AssignedInput(
             rows=found.rows,
-            counts=found[_COUNTS],
-            read=found[_READ],
-            unread=(listed.rejects, found[REJECTS]) | "UnreadRows" >> beam.Flatten(),
-            unassigned=found[_UNASSIGNED],
-            skipped=(listed.skipped, found[SKIPPED]) | "SkippedInputs" >> beam.Flatten(),
+            counts=[found[_COUNTS]],
+            read=[found[_READ]],
+            unread=[listed.rejects, found[REJECTS]],
+            unassigned=[found[_UNASSIGNED]],
+            skipped=[listed.skipped, found[SKIPPED]],
         )
 
 

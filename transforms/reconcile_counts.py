@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import apache_beam as beam
-from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection
+from apache_beam.pvalue import AsDict, AsIter, PCollection
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
@@ -35,93 +36,114 @@ from recordmill.transforms.workers.progress import counter
 _BATCH_SHARDS = 256
 
 
+# A name, a split or a kind, and a reason, where the count has one; and a number or sum.
+_Count: TypeAlias = tuple[tuple[str, str, str], Any]
+
+
 @dataclass(eq=False)
 class ReconcileCounts(beam.PTransform):
     """Reconciles counts: PCollection[ShardVerification] → PCollection[DatasetInfo], one element."""
 
-    plan: PCollection[Plan]
-    rows: PCollection[int]
-    unread: PCollection[Reject]  # rejects of rows that could not be read
-    skipped: PCollection[tuple[str, SkippedInput]]
+    plan: PCollection[Plan]  # one element
+    rows: Sequence[PCollection[int]]
+    unread: Sequence[PCollection[Reject]]  # rejects of rows that could not be read
+    skipped: Sequence[PCollection[tuple[str, SkippedInput]]]
     # (split, number of rows assigned to it); a split can occur several times.
-    assigned: PCollection[tuple[str, int]]
-    rejects: PCollection[Reject]  # all rejects, including those of unread rows
+    assigned: Sequence[PCollection[tuple[str, int]]]
+    rejects: Sequence[PCollection[Reject]]  # all rejects, including those of unread rows
     tallies: PCollection[tuple[str, SplitTally]]
-    contents: PCollection[DuplicateStats]  # duplicate statistics, in one or several parts
-    duplicates: PCollection[Duplicate]
-    # Groups in more than one split, one element; None if no group can span splits.
-    group_leaks: PCollection[GroupLeakage] | None
-    # Similar images, and images of low quality; a single element.
-    findings: PCollection[ImageFindings]
+    duplicates: Sequence[PCollection[Duplicate]] = ()
+    # Duplicate statistics, groups in more than one split, similar images and images of low quality;
+    # each in any number of parts.
+    contents: Sequence[PCollection[DuplicateStats]] = ()
+    group_leaks: Sequence[PCollection[GroupLeakage]] = ()
+    findings: Sequence[PCollection[ImageFindings]] = ()
     base: Base | None = None  # the base version; None if there is none
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
-        """Adds the counting and the comparison; only sums leave the workers."""
-        rows = self.rows | "CountRows" >> beam.CombineGlobally(sum).without_defaults()
-        unread = self.unread | "CountUnread" >> beam.combiners.Count.Globally().without_defaults()
-        reasons = (
-            self.rejects
-            | "ReasonOfReject"
-            >> beam.Map(_counted_reject).with_output_types(tuple[tuple[str, str], RejectSum])
-            | "CountReasons" >> beam.CombinePerKey(RejectSum.sum_of)  # ((split, reason), RejectSum)
+        """Adds the counting and the comparison; only sums leave the workers, in one shuffle."""
+        counts = (
+            *_counted("Rows", self.rows, _whole, "rows"),
+            *_counted("Unread", self.unread, _one_unread),
+            *_counted("RowsBySplit", self.assigned, _of_part, "assigned"),
+            *_counted("Rejects", self.rejects, _one_reject),
+            *_counted("Tallies", [self.tallies], _of_part, "tallies"),
+            *_counted("Skipped", self.skipped, _of_part, "skipped"),
+            *_counted("Duplicates", self.duplicates, _one_duplicate),
+            *_counted("Contents", self.contents, _whole, "content"),
+            *_counted("GroupLeaks", self.group_leaks, _whole, "group_leaks"),
+            *_counted("Findings", self.findings, _whole, "findings"),
         )
-        dropped = (
-            self.duplicates
-            | "SplitOfDuplicate" >> beam.Map(_split_of_duplicate).with_output_types(str)
-            | "CountDuplicates" >> beam.combiners.Count.PerElement()  # (split, rows)
-        )
+        sums = counts | "AllCounts" >> beam.Flatten() | "SumCounts" >> beam.CombinePerKey(_sum_of)
         verified = (
             verifications
             | "BatchVerifications" >> beam.BatchElements(_BATCH_SHARDS, _BATCH_SHARDS)
             | "CompressBatch" >> beam.Map(VerificationBatch).with_output_types(VerificationBatch)
         )
-        # One element, so that counts are compared once, also without any row.
-        once: Any = verifications.pipeline | "Once" >> beam.Create([None])
-        return once | "Reconcile" >> beam.Map(
-            _reconcile,
-            AsIter(self.contents),
-            AsSingleton(self.group_leaks) if self.group_leaks else GroupLeakage(),
-            AsSingleton(self.findings),
-            AsIter(verified),
-            AsSingleton(self.plan),
-            AsSingleton(rows, 0),
-            AsSingleton(unread, 0),
-            AsDict(self.assigned | "RowsBySplit" >> beam.CombinePerKey(sum)),
-            AsDict(reasons),
-            AsDict(self.tallies),
-            AsDict(dropped),
-            AsDict(self.skipped | "SumSkippedInputs" >> beam.CombinePerKey(SkippedInput.sum_of)),
-            base=self.base,
+        # The plan is one element, so counts are compared once, also without any row.
+        return self.plan | "Reconcile" >> beam.Map(
+            _reconcile, AsDict(sums), AsIter(verified), self.base
         )
 
 
-def _split_and_reason(reject: Reject) -> tuple[str, str]:
-    """Returns the key by which rejects are counted: (split, reason)."""
+def _counted(
+    step: str, parts: Sequence[PCollection[Any]], count: Callable[..., _Count], *name: str
+) -> Iterator[PCollection[_Count]]:
+    for number, part in enumerate(parts, 1):
+        yield part | f"{step}{number}" >> beam.Map(count, *name).with_output_types(_Count)
+
+
+def _whole(value: Any, name: str) -> _Count:
+    return (name, "", ""), value
+
+
+def _of_part(counted: tuple[str, Any], name: str) -> _Count:
+    part, value = counted
+    return (name, part, ""), value
+
+
+def _one_unread(_: Reject) -> _Count:
+    return ("unread", "", ""), 1
+
+
+def _one_duplicate(duplicate: Duplicate) -> _Count:
+    return ("dropped", duplicate.split, ""), 1
+
+
+def _one_reject(reject: Reject) -> _Count:
     counter(f"rejected_{reject.reason.value}").inc()
-    return reject.split, reject.reason.value
+    return ("rejects", reject.split, reject.reason.value), RejectSum(1, [reject])
 
 
-def _counted_reject(reject: Reject) -> tuple[tuple[str, str], RejectSum]:
-    return _split_and_reason(reject), RejectSum(1, [reject])
-
-
-def _split_of_duplicate(duplicate: Duplicate) -> str:
-    """Returns the split to which a dropped row had been assigned."""
-    return duplicate.split
+def _sum_of(values: Iterable[Any]) -> Any:
+    """Returns the sum of values with one name."""
+    found = list(values)
+    return sum(found) if isinstance(found[0], int) else type(found[0]).sum_of(found)
 
 
 def _reconcile(
-    _: None,
-    contents: Iterable[DuplicateStats],
-    group_leaks: GroupLeakage,
-    findings: ImageFindings,
+    plan: Plan,
+    sums: Mapping[tuple[str, str, str], Any],
     verified: Iterable[VerificationBatch],
-    *counts: Any,
     base: Base | None,
 ) -> DatasetInfo:
-    content = DuplicateStats.sum_of(contents)
-    found = reconcile(*counts, verified=chain.from_iterable(verified), base=base)
-    return replace(found, content=content, group_leaks=group_leaks, findings=findings)
+    by_name = defaultdict[str, dict[Any, Any]](dict)
+    for (name, part, reason), value in sums.items():
+        by_name[name][(part, reason) if name == "rejects" else part] = value
+    info = reconcile(
+        plan,
+        by_name["rows"].get("", 0),
+        by_name["unread"].get("", 0),
+        *(by_name[name] for name in ("assigned", "rejects", "tallies", "dropped", "skipped")),
+        verified=chain.from_iterable(verified),
+        base=base,
+    )
+    return replace(
+        info,
+        content=by_name["content"].get("", DuplicateStats()),
+        group_leaks=by_name["group_leaks"].get("", GroupLeakage()),
+        findings=by_name["findings"].get("", ImageFindings()),
+    )
 
 
 @dataclass(eq=False)
@@ -155,25 +177,33 @@ class JsonLine(Protocol):
 
 @dataclass(eq=False)
 class WriteLines(beam.PTransform):
-    """Writes elements to a JSON Lines file: PCollection[JsonLine] → PCollection[str], its path."""
+    """Writes JSON Lines: PCollections of JsonLine → PCollection[str], the path of the file."""
 
     directory: str
     folder: str  # the folder of the file, one of `layout.LINES`
+    plan: PCollection[Plan]  # one element, whatever the number of lines
 
-    def expand(self, lines: PCollection[JsonLine]) -> PCollection[str]:
+    def expand(self, parts: tuple[PCollection[JsonLine], ...]) -> PCollection[str]:
         """Adds the writing, in any order; without elements, the file is empty."""
-        nothing = lines.pipeline | "NoLine" >> beam.Create([b""])
+        lines = [
+            part | f"ToJson{number}" >> beam.Map(_to_json).with_output_types(tuple[int, bytes])
+            for number, part in enumerate(parts, 1)
+        ]
+        nothing = self.plan | "NoLine" >> beam.Map(_no_line).with_output_types(tuple[int, bytes])
         return (
-            (lines | "ToJson" >> beam.Map(_to_json).with_output_types(bytes), nothing)
+            (*lines, nothing)
             | "WithNoLine" >> beam.Flatten()
-            | "ToOneFile" >> beam.WithKeys(0)
             | "GroupLines" >> beam.GroupByKey()  # (0, [line])
             | "WriteFile" >> beam.Map(_write_lines, self.directory, self.folder)
         )
 
 
-def _to_json(element: JsonLine) -> bytes:
-    return element.to_json().encode() + b"\n"
+def _no_line(_: Plan) -> tuple[int, bytes]:
+    return 0, b""
+
+
+def _to_json(element: JsonLine) -> tuple[int, bytes]:
+    return 0, element.to_json().encode() + b"\n"
 
 
 def _write_lines(grouped: tuple[int, Iterable[bytes]], directory: str, folder: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -97,7 +98,7 @@ def _hashes_by_bucket(
     yield from split_by_bucket(pack(ids, hashes.drop_null().to_pylist()), rows)
 
 
-def _check_groups(groups: Groups, mode: str) -> Groups:
+def _check_groups(mode: str, groups: Groups) -> Groups:
     """Returns groups that are complete.
 
     `mode` is the value of `--near_duplicates`. Raises UsageError if there are too many similar
@@ -185,7 +186,10 @@ def _as_key(root: int) -> bytes:
 
 @dataclass(eq=False)
 class ConnectSimilar(beam.PTransform):
-    """Connects similar images: PCollection[(bucket, images)] → PCollection[Groups], one element."""
+    """Connects similar images: PCollection[(bucket, images)] → PCollection[Groups].
+
+    There is one element, or none without images: see `as_groups`.
+    """
 
     def expand(self, buckets: PCollection[tuple[Bucket, bytes]]) -> PCollection[Groups]:
         """Adds the comparison in buckets, and the grouping on one worker."""
@@ -193,8 +197,13 @@ class ConnectSimilar(beam.PTransform):
             buckets
             | "GroupByBucket" >> beam.GroupByKey()  # (bucket, [images]), encoded
             | "CompareBucket" >> beam.MapTuple(groups_of_bucket)
-            | "ConnectGroups" >> beam.CombineGlobally(merge_groups)  # one Groups
+            | "ConnectGroups" >> beam.CombineGlobally(merge_groups).without_defaults()
         )
+
+
+def as_groups(connected: PCollection[Groups]) -> AsSingleton:
+    """Returns the connected groups as a side input; there may be no element, of no image."""
+    return AsSingleton(connected, merge_groups(()))
 
 
 @dataclass(eq=False)
@@ -212,19 +221,20 @@ class FindSimilarRows(beam.PTransform):
         count = (
             rows
             | "RowsOfChunk" >> beam.Map(len).with_output_types(int)
-            | "CountRows" >> beam.CombineGlobally(sum)
+            | "CountRows" >> beam.CombineGlobally(sum).without_defaults()
         )
         # The count is also a barrier: all embedded images are staged before the first is read.
-        return (
+        connected = (
             rows
             | "SpreadImages" >> beam.Reshuffle()  # [(order, ImageRef)]
             | "HashImages"
             >> beam.ParDo(
-                _HashImages(self.config), AsSingleton(count), AsSingleton(self.plan)
+                _HashImages(self.config), AsSingleton(count, 0), AsSingleton(self.plan)
             ).with_output_types(tuple[Bucket, bytes])
             | "ConnectSimilar" >> ConnectSimilar()
-            | "CheckGroups" >> beam.Map(_check_groups, self.config.near_duplicates)
         )
+        once: Any = rows.pipeline | "Once" >> beam.Create([self.config.near_duplicates])
+        return once | "CheckGroups" >> beam.Map(_check_groups, as_groups(connected))
 
 
 class _HashImages(beam.DoFn):
@@ -315,9 +325,6 @@ class DropSimilar(beam.PTransform):
 
     def expand(self, rows: PCollection[AssignedRows]) -> Deduplicated:
         """Adds a pass over all images, and a shuffle of the references of similar ones."""
-        if self.config.near_duplicates != "drop":
-            nothing = rows.pipeline | "NoneDropped" >> beam.Create([])
-            return Deduplicated(rows, nothing, nothing)
         groups = (
             rows
             | "ImagesOfRows" >> beam.FlatMapTuple(_chunks_of_shard).with_output_types(OrderedRefs)

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -40,11 +40,8 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, SourceEntry, SplitRanges
-from recordmill.schemas.records import ImageRef, SkippedInput
-from recordmill.schemas.rejects import Reject
+from recordmill.schemas.records import ImageRef
 from recordmill.schemas.removal import RemovedRecords
-from recordmill.schemas.statistics import Duplicate, DuplicateStats
-from recordmill.transforms.duplicates import Deduplicated
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import OrderedRefs
@@ -174,22 +171,8 @@ def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> Row
     )
     plans = root | "Plan" >> beam.Create([plan])
 
-    def none(kind: Any, name: str) -> PCollection[Any]:
-        # Flink unites only PCollections with coders of one shape: each needs the type of its own.
-        return root | f"No{name}" >> beam.Create([]).with_output_types(kind)
-
-    assigned = AssignedInput(
-        rows=removals,
-        counts=none(tuple[str, int], "Counts"),
-        read=none(int, "Rows"),
-        unread=none(Reject, "Unread"),
-        unassigned=none(Reject, "Unassigned"),
-        skipped=none(tuple[str, SkippedInput], "SkippedInputs"),
-    )
-    distinct = Deduplicated(
-        removals, none(Duplicate, "Duplicates"), none(DuplicateStats, "DuplicateStats")
-    )
-    return RowsOfShards(plans, assigned, distinct, {})
+    assigned = AssignedInput(removals, counts=(), read=(), unread=(), unassigned=(), skipped=())
+    return RowsOfShards(plans, assigned, removals)
 
 
 def _removals(selection: Selection) -> Iterator[AssignedRows]:

@@ -47,7 +47,8 @@ def findings(folder: Path, shards: list[ShardVerification]) -> ImageFindings:
     """Returns the findings, which the runner passes on only by a file."""
     with direct_pipeline() as p:
         resolved_plan = p | "Plan" >> beam.Create([plan(4, train=1, test=1)])
-        found = p | beam.Create(shards) | FindImageIssues(str(folder), resolved_plan)
+        parts = p | beam.Create(shards) | FindImageIssues(str(folder), resolved_plan)
+        found = parts | beam.Flatten() | beam.CombineGlobally(ImageFindings.sum_of)
         _ = found | beam.Map(lambda one: (folder / "findings").write_bytes(pickle.dumps(one)))
     result: ImageFindings = pickle.loads((folder / "findings").read_bytes())  # noqa: S301 - ours
     return result

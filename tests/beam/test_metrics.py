@@ -114,6 +114,7 @@ def test_steps_display_the_settings_that_matter(tmp_path: Path) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("image,label,part\n1.jpg,cat,test\n")
     options = {"split_column": "part", "records_per_shard": 9, "verify": "decode", "seed": 3}
+    options["deduplicate"] = "content"
     settings = {"input": [str(table)], "output": str(tmp_path / "out"), "name": "birds"}
     job = prepare(config_of({**settings, **options}), PipelineOptions([]))
     assert job is not None
@@ -135,8 +136,8 @@ def test_steps_display_the_settings_that_matter(tmp_path: Path) -> None:
         "shard_size": "134217728",
         "records_per_shard": "9",
     }
-    assert shown["RejectDuplicateKeys"] == {"split_column": "part", "deduplicate": "none"}
-    assert shown["DropDuplicates"] == {"deduplicate": "none"}
+    assert shown["RejectDuplicateKeys"] == {"split_column": "part", "deduplicate": "content"}
+    assert shown["DropDuplicates"] == {"deduplicate": "content"}
     assert shown["WriteShards"] == {
         "name": "birds",
         "version": "1.0.0",

@@ -39,8 +39,8 @@ def in_steps(listed: ListedParts, plans: beam.PCollection[Any]) -> AssignedInput
     bound = read.good | BindRows(Binding.of(SETTINGS, SETTINGS.dataset_schema), plans)
     assigned = bound.good | AssignShards(plans, RANGES, SETTINGS.seed)
     numbers = read.good | beam.Map(len)
-    others = numbers, read.rejects, bound.rejects, read.skipped
-    return AssignedInput(assigned.rows, assigned.counts, *others)
+    others = [numbers], [read.rejects], [bound.rejects], [read.skipped]
+    return AssignedInput(assigned.rows, [assigned.counts], *others)
 
 
 def in_one_step(listed: ListedParts, plans: beam.PCollection[Any]) -> AssignedInput:
@@ -54,13 +54,18 @@ def in_one_step(listed: ListedParts, plans: beam.PCollection[Any]) -> AssignedIn
 
 def outputs(found: AssignedInput, name: str) -> dict[str, beam.PCollection[Any]]:
     """Returns each output as one sorted list."""
+    parts = {
+        output: list(parts) | f"{name} all {output}" >> beam.Flatten()
+        for output, parts in found._asdict().items()
+        if output != "rows"
+    }
     elements = {
+        **parts,
         "rows": single(found.rows, f"{name} single"),
-        "counts": found.counts | f"{name} counts" >> beam.CombinePerKey(sum),
-        "read": found.read | f"{name} read" >> beam.CombineGlobally(sum),
-        "unread": as_tuples(found.unread, f"{name} unread"),
-        "unassigned": as_tuples(found.unassigned, f"{name} unassigned"),
-        "skipped": found.skipped,
+        "counts": parts["counts"] | f"{name} counts" >> beam.CombinePerKey(sum),
+        "read": parts["read"] | f"{name} read" >> beam.CombineGlobally(sum),
+        "unread": as_tuples(parts["unread"], f"{name} unread"),
+        "unassigned": as_tuples(parts["unassigned"], f"{name} unassigned"),
     }
     return {
         output: values

@@ -98,10 +98,14 @@ VERIFIED = (
 def reconciled(
     p: beam.Pipeline, given: dict[str, Any], resolved_plan: beam.PCollection | None = None
 ) -> beam.PCollection[DatasetInfo]:
-    made = {name: p | name >> beam.Create(elements) for name, elements in given.items()}
-    verifications = made.pop("verifications")
+    made = {
+        name: [p | f"{name}{part}" >> beam.Create(elements[part::2]) for part in range(2)]
+        for name, elements in given.items()
+    }
+    verifications = made.pop("verifications") | beam.Flatten()
+    tallies = made.pop("tallies") | "Tallies" >> beam.Flatten()
     return verifications | ReconcileCounts(
-        plan=resolved_plan or p | "plan" >> beam.Create([PLAN]), **made
+        plan=resolved_plan or p | "plan" >> beam.Create([PLAN]), tallies=tallies, **made
     )
 
 

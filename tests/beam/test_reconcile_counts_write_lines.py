@@ -11,7 +11,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.reconcile_counts import WriteLines
-from tests.beam.direct import direct_pipeline
+from tests.beam.direct import direct_pipeline, plan
 
 REJECTS = [
     Reject("새\n1.jpg", "/a/새\n1.jpg", "labels.csv:2", Reason.CORRUPT, 'a "quote"', "train"),
@@ -24,7 +24,8 @@ REJECTS = [
 def test_each_reject_is_one_json_line(repeat: int, tmp_path: Path) -> None:
     path = tmp_path / "rejects" / "rejects-00000-of-00001.jsonl"
     with direct_pipeline(bundle_repeat=repeat) as p:
-        files = p | beam.Create(REJECTS) | WriteLines(str(tmp_path), "rejects")
+        parts = (p | "Some" >> beam.Create(REJECTS[:1]), p | "Others" >> beam.Create(REJECTS[1:]))
+        files = parts | WriteLines(str(tmp_path), "rejects", p | "Plan" >> beam.Create([plan(3)]))
         if not repeat:
             assert_that(files, equal_to([str(path)]))
     lines = path.read_bytes().split(b"\n")
@@ -45,6 +46,7 @@ def test_each_reject_is_one_json_line(repeat: int, tmp_path: Path) -> None:
 
 def test_the_file_is_empty_without_rejects(tmp_path: Path) -> None:
     with direct_pipeline() as p:
-        _ = p | beam.Create([]) | WriteLines(str(tmp_path), "rejects")
+        nothing = (p | "None" >> beam.Create([]),)
+        _ = nothing | WriteLines(str(tmp_path), "rejects", p | "Plan" >> beam.Create([plan(0)]))
     (path,) = (tmp_path / "rejects").iterdir()
     assert (path.name, path.read_bytes()) == ("rejects-00000-of-00001.jsonl", b"")

@@ -173,13 +173,14 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
     steps = {transforms[step].unique_name for step in transforms[root].subtransforms}
     assert steps == (named_steps() | {"WriteRejects"}) - {
         *("ListLabels", "ReadLabels", "JoinLabels"),  # no --labels
-        *("ListUnusedImages", "WithUnusedImages", "AllUnmatchedImages"),  # no --list_unused_images
+        *("ListUnusedImages", "WithUnusedImages"),  # no --list_unused_images
+        *("DropDuplicates", "DropSimilar"),  # no option that drops rows
         *("FindSample", "AnalyzeSample", "Sample"),  # no --sample
         *("FindClusters", "KeepTogether", "KeepAnalyzedTogether", "KeepAllTogether"),  # by default
         "FindRemovedRecords",  # no `forget`
         *("CompareGroups", "IndexShards"),  # no group that could span splits, no --index
         # Rows are assigned where they are read.
-        *("BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch", "UnassignedRows"),
+        *("BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch"),
     }
     assert {"AnalyzeRows", "ReadTables", "WriteShards", "VerifyShards", "Publish"} <= steps
     leaves = [t for t in transforms.values() if not t.subtransforms]

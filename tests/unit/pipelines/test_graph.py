@@ -17,14 +17,12 @@ from tests.images import jpeg
 
 STEPS = [
     *("ListTables", "AnalyzeTables", "AnalyzeRows", "ReadTables"),
-    *("DropDuplicates", "DropSimilar"),
-    *("AllDropped", "AllStats", "WriteShards", "VerifyShards", "FindDuplicateImages"),
-    *("AllRejects", "WriteRejects", "AllFiles", "FindImageIssues"),
-    *("AllContents", "Reconcile", "Publish"),
+    *("WriteShards", "VerifyShards", "FindDuplicateImages", "FindImageIssues"),
+    *("WriteRejects", "AllFiles", "Reconcile", "Publish"),
 ]
 """The steps of a conversion without options."""
 
-ASSIGNED = ["BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch", "UnassignedRows"]
+ASSIGNED = ["BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch"]
 """The steps of rows that are not assigned where they are read."""
 
 JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "WriteUnmatchedImages"]
@@ -39,7 +37,9 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
         ({"split_method": "stratified"}, ASSIGNED, []),
         ({"index": True}, ["IndexShards"], []),
         ({"group_column": "label", "split_column": "label"}, ["CompareGroups", *ASSIGNED], []),
-        ({"deduplicate": "content"}, ["WriteDropped", *ASSIGNED], []),
+        ({"deduplicate": "content"}, ["DropDuplicates", "WriteDropped", *ASSIGNED], []),
+        ({"near_duplicates": "drop"}, ["DropSimilar", "WriteDropped", *ASSIGNED], []),
+        ({"schema": "tabular"}, [], ["FindDuplicateImages", "FindImageIssues"]),
         (
             {"near_duplicates": "keep_together"},
             ["FindClusters", "KeepTogether", "KeepAnalyzedTogether", *ASSIGNED],
@@ -48,7 +48,7 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
         ({"labels": "ages.csv", "join_on": "image"}, [*JOINED, *ASSIGNED], ["AnalyzeTables"]),
         (
             {"list_unused_images": True, "image_root": "."},
-            [*("ListUnusedImages", "AllUnmatchedImages"), "WithUnusedImages", JOINED[-1]],
+            ["ListUnusedImages", "WithUnusedImages", JOINED[-1]],
             [],
         ),
     ],
