@@ -10,10 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from recordmill.pipelines.croissant import croissant_document
 from recordmill.pipelines.findings import Outcome, findings_of
@@ -75,8 +76,8 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
-def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
-    """Returns README.md."""
+@cache
+def _card_template() -> Template:
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.report"),
         autoescape=False,  # noqa: S701 - Markdown, which the Hub sanitizes
@@ -87,8 +88,13 @@ def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
     environment.filters.update(
         literal=_literal, code=_code, shape=shape_text, labels_name=layout.labels_name
     )
+    return environment.get_template("dataset_card.md")
+
+
+def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
+    """Returns README.md."""
     resolved = info.plan.resolved
-    text = environment.get_template("dataset_card.md").render(
+    text = _card_template().render(
         front_matter=yaml.safe_dump(
             _front_matter(info, config), sort_keys=False, allow_unicode=True
         ),

@@ -43,9 +43,7 @@ from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGua
 
 @dataclass(eq=False)
 class FindDuplicateImages(beam.PTransform):
-    """Compares all images: PCollection[ShardVerification] → PCollection[DuplicateStats].
-
-    There are any number of elements, which are parts of a sum.
+    """Compares all images: PCollection[ShardVerification] → PCollection[DuplicateStats], its parts.
 
     The shuffle carries digests and keys, about a hundred bytes per image. They are read from the
     indexes of the shards, so shards reused from an earlier run are included without re-reading.

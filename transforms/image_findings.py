@@ -47,9 +47,7 @@ _INDEX_BITS, _SHARD_BITS = 32, 17
 
 @dataclass(eq=False)
 class FindImageIssues(beam.PTransform):
-    """Compares and measures images: PCollection[ShardVerification] → PCollections[ImageFindings].
-
-    All of their elements are parts of one sum.
+    """Compares and measures images: PCollection[ShardVerification] → parts of one ImageFindings.
 
     The measures are read from the indexes of the shards, so shards reused from an earlier run or
     linked from a base version are included. The shuffle carries 34 bytes per image, of its record

@@ -186,10 +186,7 @@ def _as_key(root: int) -> bytes:
 
 @dataclass(eq=False)
 class ConnectSimilar(beam.PTransform):
-    """Connects similar images: PCollection[(bucket, images)] → PCollection[Groups].
-
-    There is one element, or none without images: see `as_groups`.
-    """
+    """Connects similar images: PCollection[(bucket, images)] → PCollection[Groups], one at most."""
 
     def expand(self, buckets: PCollection[tuple[Bucket, bytes]]) -> PCollection[Groups]:
         """Adds the comparison in buckets, and the grouping on one worker."""

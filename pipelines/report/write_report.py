@@ -13,6 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -52,8 +53,8 @@ _MAX_CHARACTERS = 1_000
 _SPECIAL, _BACKSLASH = r"[\\']", r"\\\g<0>"
 
 
-def _render(content: dict[str, Any]) -> bytes:
-    """Renders the page as UTF-8."""
+@cache
+def _templates() -> Environment:
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.report"),
         autoescape=True,
@@ -70,6 +71,12 @@ def _render(content: dict[str, Any]) -> bytes:
         plain=_plain,
         command=_command_text,
     )
+    return environment
+
+
+def _render(content: dict[str, Any]) -> bytes:
+    """Renders the page as UTF-8."""
+    environment = _templates()
     # The content security policy of the page allows only this style sheet, by its digest.
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from platform import python_version
 from typing import Any
@@ -235,6 +236,7 @@ def _working_folder() -> str:
         return ""
 
 
+@cache  # each version parses all metadata of a package
 def _versions() -> dict[str, str]:
     versions = {"python": python_version()}
     for package in _PACKAGES:

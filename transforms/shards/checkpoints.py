@@ -17,7 +17,7 @@ import json
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from itertools import chain
 from typing import Any
@@ -138,7 +138,8 @@ def _is_intact(path: str, size: int, crc32c: int, expected: Version) -> bool:
 _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotools")
 
 
-def versions() -> dict[str, str]:
+@cache  # each version parses all metadata of a package
+def versions() -> Mapping[str, str]:
     """Returns the versions of the libraries that decide the bytes of shards."""
     packages = {package: metadata.version(package) for package in _PACKAGES}
     codec = features.version("libjpeg_turbo") or "none"  # encodes resized JPEGs

@@ -75,12 +75,20 @@ class WithoutHash(beam.DoFn):
     size: int = 1
 
 
-@pytest.mark.parametrize("dofn", [Stateful(), WithoutHash(), core.CallableWrapperDoFn(plain)])
-def test_cached_specifications_are_those_of_beam(dofn) -> None:
+@pytest.mark.parametrize(
+    ("dofn", "is_stateful"),
+    [
+        (Stateful(), True),
+        (WithoutHash(), False),
+        (core.CallableWrapperDoFn(plain), False),
+        (core.CallableWrapperDoFn(Stateful().process), True),
+    ],
+)
+def test_cached_specifications_are_those_of_beam(dofn: beam.DoFn, is_stateful: bool) -> None:
     found = beam_patches._find_specs(dofn)
     assert _cached_specs(dofn) == found
     assert _cached_specs(dofn) == found
-    assert bool(found[0]) == isinstance(dofn, Stateful)
+    assert bool(found[0]) == is_stateful
 
 
 def patched() -> list[object]:
