@@ -141,6 +141,8 @@ def test_a_day_without_rows_publishes_the_records_of_its_base(
     quiet = tmp_path / "birds/1.1.1"
     assert all(shard.samefile(base / shard.name) for shard in quiet.glob("*.tfrecord-*"))
     assert recordmill("verify", quiet).code == 0
+    if name != "empty.jsonl":  # the version is the same for all of them
+        return
     # The next day continues on it, as if there had been no quiet day.
     ended = append(days / "2.csv", tmp_path, "1.2.0", "1.1.1")
     assert ended.code == 0, ended.err
@@ -152,15 +154,11 @@ def test_a_day_without_rows_publishes_the_records_of_its_base(
     "flags",
     [
         ("--split_method", "exact"),
-        ("--split_method", "stratified"),
-        ("--group_column", "label"),
-        ("--sample", "50%"),
-        ("--classes", "classes.txt"),
+        ("--split_method", "stratified", "--classes", "classes.txt"),
+        ("--group_column", "label", "--sample", "50%"),
         ("--on_conflict", "update"),
-        ("--on_conflict", "keep"),
-        ("--schema", "tabular", "--key_column", "image"),
-        ("--labels", "labels.csv", "--join_on", "image"),
-        ("--near_duplicates", "report"),
+        ("--on_conflict", "keep", "--schema", "tabular", "--key_column", "image"),
+        ("--labels", "labels.csv", "--join_on", "image", "--near_duplicates", "report"),
     ],
     ids=" ".join,
 )
@@ -171,7 +169,7 @@ def test_a_day_without_rows_succeeds_with_every_option(
     table(tmp_path, "0.csv", range(8))
     Path("classes.txt").write_text("d\nc\n")
     Path("labels.csv").write_text("image,n\n" + "".join(f"{i}.jpg,{i}\n" for i in range(8)))
-    first = flags if flags[0] != "--on_conflict" else ()
+    first = flags if flags[0] != "--on_conflict" else flags[2:]
     published("0.csv", tmp_path, *FLAGS, *first)
     Path("header.csv").write_text("image,label\n")
     Path("empty.jsonl").write_bytes(b"")
@@ -181,7 +179,6 @@ def test_a_day_without_rows_succeeds_with_every_option(
         dataset = tmp_path / f"birds/1.{n}.0"
         before = tmp_path / f"birds/1.{n - 1}.0"
         assert readers.shard_bytes(dataset) == readers.shard_bytes(before)
-        assert recordmill("verify", dataset).code == 0
 
 
 @pytest.mark.parametrize("flags", [(), ("--base", "birds/1.0.0")], ids=["first", "whole table"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,63 +100,71 @@ def test_three_increments_of_an_iceberg_table_are_one_conversion(
         assert_is_one_conversion(tmp_path / "full/birds/1.3.0", out / "birds/1.3.0", lakehouse=True)
 
 
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Delta table t, of whose version 1 out is; tests get copies at this path, which out has."""
+    folder = tmp_path_factory.mktemp("lakehouse") / "each"
+    write(folder / "t", 0, 4)
+    write(folder / "t", 4, 8)
+    published(f"delta:{folder / 't'}", folder / "out", *FLAGS)
+    return folder.rename(folder.with_name("first"))
+
+
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A Delta table, of whose version 1 tmp_path/out is."""
-    table = tmp_path / "t"
-    write(table, 0, 4)
-    write(table, 4, 8)
-    published(f"delta:{table}", tmp_path / "out", *FLAGS)
-    return table
+def table(converted: Path) -> Iterator[Path]:
+    """A Delta table, of whose version 1 out/ beside it is."""
+    folder = shutil.copytree(converted, converted.with_name("each"))
+    yield folder / "t"
+    shutil.rmtree(folder)
 
 
-def test_a_dry_run_states_what_is_read(table: Path, tmp_path: Path) -> None:
+def test_a_dry_run_states_what_is_read(table: Path) -> None:
     write(table, 8, 11)
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0", "--dry_run")
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0", "--dry_run")
     assert ended.code == 0, ended.err
     assert f"delta:{table}: read as Delta table, version 2: rows added since version 1" in ended.out
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0", "--dry_run", "--json")
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0", "--dry_run", "--json")
     assert json.loads(ended.out)["rows"] == 3
 
 
-def test_the_base_version_is_opened_once(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_base_version_is_opened_once(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(table, 8, 9)
     opened, open_dataset = list[str](), Dataset.open
     monkeypatch.setattr(
         Dataset, "open", lambda directory: opened.append(directory) or open_dataset(directory)
     )
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     assert ended.code == 0, ended.err
-    assert [path for path in opened if path.endswith("1.0.0")] == [f"{tmp_path}/out/birds/1.0.0"]
+    assert [path for path in opened if path.endswith("1.0.0")] == [
+        f"{table.parent}/out/birds/1.0.0"
+    ]
 
 
-def test_a_table_that_gained_no_rows_gives_the_same_records(table: Path, tmp_path: Path) -> None:
+def test_a_table_that_gained_no_rows_gives_the_same_records(table: Path) -> None:
     DeltaTable(str(table)).optimize.compact()
     for flags in (("--dry_run",), ()):
-        ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0", *flags)
+        ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0", *flags)
         assert ended.code == 0, ended.err
         assert "note: the input has no rows, so the records are those of 1.0.0\n" in ended.out
-    dataset = tmp_path / "out/birds/1.1.0"
+    dataset = table.parent / "out/birds/1.1.0"
     assert counts(dataset) == (8, 0, 0)
     assert [entry["id"] for entry in manifest(dataset)["source"]["snapshots"]] == [2]
     write(table, 8, 11)
-    dataset = appended(f"delta:{table}", tmp_path / "out", "1.2.0", "1.1.0")
+    dataset = appended(f"delta:{table}", table.parent / "out", "1.2.0", "1.1.0")
     assert counts(dataset) == (11, 3, 0)
 
 
-def test_one_of_two_tables_gained_no_rows(table: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
+def test_one_of_two_tables_gained_no_rows(table: Path) -> None:
+    other = table.with_name("other")
     write(other, 20, 23)
     both = ("--input", f"delta:{other}")
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0", *both)
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0", *both)
     assert ended.code == 0, ended.err
-    assert counts(tmp_path / "out/birds/1.1.0") == (11, 3, 0)
+    assert counts(table.parent / "out/birds/1.1.0") == (11, 3, 0)
 
 
 @pytest.mark.parametrize("change", ["DELETE", "UPDATE", "MERGE", "WRITE", "vector"])
-def test_changed_and_deleted_rows_are_rejected(table: Path, tmp_path: Path, change: str) -> None:
+def test_changed_and_deleted_rows_are_rejected(table: Path, change: str) -> None:
     write(table, 8, 9)
     delta = DeltaTable(str(table))
     if change == "DELETE":
@@ -170,7 +179,7 @@ def test_changed_and_deleted_rows_are_rejected(table: Path, tmp_path: Path, chan
     if change == "vector":
         delete_rows(table, {1: [2]})
     write(table, 9, 10)
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     assert ended.code == 2
     operation = "" if change == "vector" else f" ({change})"
     assert ended.err == (
@@ -180,37 +189,35 @@ def test_changed_and_deleted_rows_are_rejected(table: Path, tmp_path: Path, chan
     )
 
 
-def test_a_conversion_of_the_whole_table_removes_deleted_rows(table: Path, tmp_path: Path) -> None:
+def test_a_conversion_of_the_whole_table_removes_deleted_rows(table: Path) -> None:
     """And the next increment begins at its version."""
     delete_rows(table, {1: [2]})
-    asked = ("--base", tmp_path / "out/birds/1.0.0", *FLAGS, "--version", "1.1.0")
-    ended = convert(f"delta:{table}", tmp_path / "out", *asked)
+    asked = ("--base", table.parent / "out/birds/1.0.0", *FLAGS, "--version", "1.1.0")
+    ended = convert(f"delta:{table}", table.parent / "out", *asked)
     assert ended.code == 0, ended.err
     write(table, 8, 9)
-    dataset = appended(f"delta:{table}", tmp_path / "out", "1.2.0", "1.1.0")
+    dataset = appended(f"delta:{table}", table.parent / "out", "1.2.0", "1.1.0")
     assert set(readers.keys(dataset, "train")) == {f"k{i}" for i in range(9) if i != 6}
     assert counts(dataset) == (8, 1, 0)
 
 
-def test_rows_that_were_added_and_changed_since_the_base_version_are_new(
-    table: Path, tmp_path: Path
-) -> None:
+def test_rows_that_were_added_and_changed_since_the_base_version_are_new(table: Path) -> None:
     write(table, 8, 12)
     delta = DeltaTable(str(table))
     delta.update({"label": "'c'"}, predicate="id = 'k9'")
     delta.delete("id = 'k10'")
-    dataset = appended(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    dataset = appended(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     found = {row["key"]: row["class"] for row in readers.index_rows(dataset, "train")}
     assert found == {f"k{i}": "ab"[i % 2] for i in range(12) if i != 10} | {"k9": "c"}
     assert counts(dataset) == (11, 3, 0)
 
 
-def test_files_that_vacuum_deleted_are_named(table: Path, tmp_path: Path) -> None:
+def test_files_that_vacuum_deleted_are_named(table: Path) -> None:
     write(table, 8, 9)
     DeltaTable(str(table)).optimize.compact()
     # Deletes the files that were compacted, as at the end of their retention.
     DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     assert ended.code == 2
     assert (
         ".parquet is missing: its rows were added after version 1, which --base has, and "
@@ -218,34 +225,35 @@ def test_files_that_vacuum_deleted_are_named(table: Path, tmp_path: Path) -> Non
     ) in ended.err
 
 
-def test_a_version_before_that_of_the_base_version_is_rejected(table: Path, tmp_path: Path) -> None:
-    ended = append(f"delta:{table}@0", tmp_path / "out", "1.1.0", "1.0.0")
+def test_a_version_before_that_of_the_base_version_is_rejected(table: Path) -> None:
+    ended = append(f"delta:{table}@0", table.parent / "out", "1.1.0", "1.0.0")
     assert ended.code == 2
     assert f"delta:{table}@0: is older than version 1, which --base has. Convert" in ended.err
 
 
-def test_a_log_that_begins_after_the_base_version_is_stated(table: Path, tmp_path: Path) -> None:
+def test_a_log_that_begins_after_the_base_version_is_stated(table: Path) -> None:
     write(table, 8, 9)
     DeltaTable(str(table)).create_checkpoint()
     for version in (0, 1):
         (table / f"_delta_log/{version:020}.json").unlink()
-    ended = append(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     assert ended.code == 2
     assert f"delta:{table}: its log does not reach back to version 1. Convert the w" in ended.err
 
 
-def test_all_rows_of_another_table_are_new(table: Path, tmp_path: Path) -> None:
+def test_all_rows_of_another_table_are_new(table: Path) -> None:
     """Rows with known keys are compared with their records, as for any other table."""
     shutil.rmtree(table)
     write(table, 0, 10)
-    dataset = appended(f"delta:{table}", tmp_path / "out", "1.1.0", "1.0.0")
+    dataset = appended(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     assert counts(dataset) == (18, 2, 8)
     source = manifest(dataset)["source"]
     assert source["recognized"] == [f"delta:{table}: read as Delta table, version 0"]
 
 
-def test_versions_without_the_table_keep_its_snapshot(table: Path, tmp_path: Path) -> None:
-    out, keys = tmp_path / "out", tmp_path / "keys.txt"
+def test_versions_without_the_table_keep_its_snapshot(table: Path) -> None:
+    tmp_path, out = table.parent, table.parent / "out"
+    keys = tmp_path / "keys.txt"
     keys.write_text("k3\n")
     forgotten = recordmill("forget", out / "birds", "--keys", keys)
     assert forgotten.code == 0, forgotten.err

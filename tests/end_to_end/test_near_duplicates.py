@@ -54,11 +54,12 @@ def splits_of(dataset: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     "flags",
     [
-        (),
         ("--group_column", "place"),
-        ("--split_method", "exact"),
         ("--split_method", "exact", "--sample", "100%", "--seed", "1"),
-        ("--direct_num_workers", "2", "--direct_running_mode", "multi_processing"),
+        (
+            *("--split_method", "exact"),
+            *("--direct_num_workers", "2", "--direct_running_mode", "multi_processing"),
+        ),
     ],
 )
 def test_similar_images_are_kept_together(

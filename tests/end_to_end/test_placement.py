@@ -108,18 +108,6 @@ def test_more_shards_do_not_change_splits_and_order(
         assert readers.records(dataset, split) == readers.records(weighted, split)
 
 
-def test_one_number_of_shards_is_for_each_split(table: Path, tmp_path: Path) -> None:
-    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--num_shards", "3")
-    assert {s: len(readers.shards(dataset, s)) for s in readers.splits(dataset)} == {
-        "train": 3,
-        "validation": 3,
-        "test": 3,
-    }
-    for split in ("train", "validation", "test"):
-        sizes = [path.stat().st_size for path in readers.shards(dataset, split)]
-        assert all(sizes)
-
-
 def test_auto_gives_shards_of_about_the_requested_size(
     table: Path, weighted: Path, tmp_path: Path
 ) -> None:
@@ -208,9 +196,16 @@ def test_a_split_column_alone_makes_the_splits_that_it_names_and_groups_that_lea
     assert recordmill("verify", dataset).code == 0
 
 
-def test_a_group_is_never_divided(table: Path, tmp_path: Path) -> None:
-    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, "--group_column", "patient")
+def test_a_group_is_never_divided_and_one_number_of_shards_is_for_each_split(
+    table: Path, tmp_path: Path
+) -> None:
+    flags = ("--group_column", "patient", "--num_shards", "3")
+    dataset = published(table, tmp_path, *TABULAR, *WEIGHTS, *flags)
     splits = readers.splits(dataset)
+    assert set(splits) == {"train", "validation", "test"}
+    for split in splits:
+        sizes = [path.stat().st_size for path in readers.shards(dataset, split)]
+        assert (len(sizes), all(sizes)) == (3, True)
     assert set.union(*splits.values()) == IDS
     patients = {
         name: {r["patient"] for r in ROWS if r["id"] in ids} for name, ids in splits.items()

@@ -318,6 +318,7 @@ def test_tensorflow_datasets_counts_what_tf_data_reads(made: Made) -> None:
 SUFFIXES = ("tsv", "jsonl.gz", "parquet")
 
 
+@pytest.mark.parametrize("made", ["multi_label"], indirect=True)
 def test_all_other_table_formats_together_give_the_same_bytes(
     made: Made, folder: Path, images: list[Photo], tmp_path: Path
 ) -> None:

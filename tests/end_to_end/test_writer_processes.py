@@ -85,8 +85,7 @@ def table_of_images(folder: Path) -> Path:
 
 TABLES = {
     "numbers": (table_of_numbers, ("--schema", "tabular", "--key_column", "id")),
-    "images": (table_of_images, ("--splits", "train=0.7,test=0.3")),
-    "gzip": (table_of_images, ("--compression", "gzip", "--near_duplicates", "none")),
+    "images": (table_of_images, ("--splits", "train=0.7,test=0.3", "--compression", "gzip")),
 }
 
 
