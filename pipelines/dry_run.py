@@ -39,7 +39,6 @@ from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
-from recordmill.transforms.reconcile_counts import SumRejects
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.shards.encoded_refs import spilling_to
 from recordmill.transforms.storage.local_files import ImageRootGuard
@@ -127,7 +126,11 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             _keep,
             AsSingleton(plan),
             AsIter(shards.good),
-            AsDict(rejects | "SumRejects" >> SumRejects()),
+            AsDict(
+                rejects
+                | "ReasonOfReject" >> beam.Map(_with_reason)
+                | "SumRejects" >> beam.CombinePerKey(RejectSum.sum_of)
+            ),
             AsDict(
                 list(assigned.skipped)
                 | "AllSkippedInputs" >> beam.Flatten()
@@ -137,6 +140,10 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
             job.stages_images,
         )
     )
+
+
+def _with_reason(reject: Reject) -> tuple[str, RejectSum]:
+    return reject.reason.value, RejectSum(1, [reject])
 
 
 def _keep(

@@ -144,24 +144,25 @@ def publish_rows(
     if job.analyzer.schema.has_image:
         contents.append(shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan))
         findings += shards | "FindImageIssues" >> FindImageIssues(work, plan)
+    may_leak = [rows.rows] if _groups_may_span_splits(config) else []
     rejects = (*assigned.unread, *assigned.unassigned, written.rejects)
     duplicates = [found.duplicates for found in rows.dropped]
     dropped = {layout.DROPPED: duplicates} if duplicates else {}
     files = _written({layout.REJECTS: rejects, **rows.lists, **dropped}, work, plan)
     info = shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
-        rows=assigned.read,
-        unread=assigned.unread,
-        skipped=assigned.skipped,
-        assigned=assigned.counts,
-        rejects=rejects,
-        tallies=verified.tallies,
-        duplicates=duplicates,
-        contents=contents,
-        group_leaks=[rows.rows | "CompareGroups" >> FindGroupLeaks()]
-        if _groups_may_span_splits(config)
-        else [],
-        findings=findings,
+        counts={
+            "rows": assigned.read,
+            "unread": assigned.unread,
+            "skipped": assigned.skipped,
+            "assigned": assigned.counts,
+            "rejects": rejects,
+            "tallies": [verified.tallies],
+            "dropped": duplicates,
+            "content": contents,
+            "group_leaks": [groups | "CompareGroups" >> FindGroupLeaks() for groups in may_leak],
+            "findings": findings,
+        },
         base=base,
     )
     # publish() gets all written files as side inputs, so that it runs after them.

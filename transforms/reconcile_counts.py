@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol, TypeAlias
@@ -16,14 +16,12 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, RejectSum
-from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import (
     Duplicate,
     DuplicateStats,
     GroupLeakage,
     ImageFindings,
-    SplitTally,
 )
 from recordmill.transforms.elements import VerificationBatch
 from recordmill.transforms.functional.reconcile import reconcile
@@ -40,39 +38,53 @@ _BATCH_SHARDS = 256
 _Count: TypeAlias = tuple[tuple[str, str, str], Any]
 
 
+def _whole(value: Any, name: str) -> _Count:
+    return (name, "", ""), value
+
+
+def _of_part(counted: tuple[str, Any], name: str) -> _Count:
+    part, value = counted
+    return (name, part, ""), value
+
+
+def _one(row: Reject | Duplicate, name: str) -> _Count:
+    return (name, row.split, ""), 1
+
+
+def _one_reject(reject: Reject, name: str) -> _Count:
+    counter(f"rejected_{reject.reason.value}").inc()
+    return (name, reject.split, reject.reason.value), RejectSum(1, [reject])
+
+
+# What is counted, and how an element becomes a count.
+_COUNTS: Mapping[str, Callable[[Any, str], _Count]] = {
+    "rows": _whole,  # numbers of rows
+    "unread": _one,  # rejects of rows that could not be read
+    "skipped": _of_part,  # (kind, SkippedInput)
+    "assigned": _of_part,  # (split, number of rows assigned to it)
+    "rejects": _one_reject,  # all rejects, including those of unread rows
+    "tallies": _of_part,  # (split, SplitTally)
+    "dropped": _one,  # duplicates
+    "content": _whole,  # DuplicateStats
+    "group_leaks": _whole,  # GroupLeakage: groups in more than one split
+    "findings": _whole,  # ImageFindings: similar images, and images of low quality
+}
+
+
 @dataclass(eq=False)
 class ReconcileCounts(beam.PTransform):
     """Reconciles counts: PCollection[ShardVerification] → PCollection[DatasetInfo], one element."""
 
     plan: PCollection[Plan]  # one element
-    rows: Sequence[PCollection[int]]
-    unread: Sequence[PCollection[Reject]]  # rejects of rows that could not be read
-    skipped: Sequence[PCollection[tuple[str, SkippedInput]]]
-    # (split, number of rows assigned to it); a split can occur several times.
-    assigned: Sequence[PCollection[tuple[str, int]]]
-    rejects: Sequence[PCollection[Reject]]  # all rejects, including those of unread rows
-    tallies: PCollection[tuple[str, SplitTally]]
-    duplicates: Sequence[PCollection[Duplicate]] = ()
-    # Duplicate statistics, groups in more than one split, similar images and images of low quality;
-    # each in any number of parts.
-    contents: Sequence[PCollection[DuplicateStats]] = ()
-    group_leaks: Sequence[PCollection[GroupLeakage]] = ()
-    findings: Sequence[PCollection[ImageFindings]] = ()
+    counts: Mapping[str, Sequence[PCollection[Any]]]  # the elements of each of `_COUNTS`, in parts
     base: Base | None = None  # the base version; None if there is none
 
     def expand(self, verifications: PCollection[ShardVerification]) -> PCollection[DatasetInfo]:
         """Adds the counting and the comparison; only sums leave the workers, in one shuffle."""
-        counts = (
-            *_counted("Rows", self.rows, _whole, "rows"),
-            *_counted("Unread", self.unread, _one_unread),
-            *_counted("RowsBySplit", self.assigned, _of_part, "assigned"),
-            *_counted("Rejects", self.rejects, _one_reject),
-            *_counted("Tallies", [self.tallies], _of_part, "tallies"),
-            *_counted("Skipped", self.skipped, _of_part, "skipped"),
-            *_counted("Duplicates", self.duplicates, _one_duplicate),
-            *_counted("Contents", self.contents, _whole, "content"),
-            *_counted("GroupLeaks", self.group_leaks, _whole, "group_leaks"),
-            *_counted("Findings", self.findings, _whole, "findings"),
+        counts = tuple(
+            part | f"{name}{number}" >> beam.Map(_COUNTS[name], name).with_output_types(_Count)
+            for name, parts in self.counts.items()
+            for number, part in enumerate(parts, 1)
         )
         sums = counts | "AllCounts" >> beam.Flatten() | "SumCounts" >> beam.CombinePerKey(_sum_of)
         verified = (
@@ -84,35 +96,6 @@ class ReconcileCounts(beam.PTransform):
         return self.plan | "Reconcile" >> beam.Map(
             _reconcile, AsDict(sums), AsIter(verified), self.base
         )
-
-
-def _counted(
-    step: str, parts: Sequence[PCollection[Any]], count: Callable[..., _Count], *name: str
-) -> Iterator[PCollection[_Count]]:
-    for number, part in enumerate(parts, 1):
-        yield part | f"{step}{number}" >> beam.Map(count, *name).with_output_types(_Count)
-
-
-def _whole(value: Any, name: str) -> _Count:
-    return (name, "", ""), value
-
-
-def _of_part(counted: tuple[str, Any], name: str) -> _Count:
-    part, value = counted
-    return (name, part, ""), value
-
-
-def _one_unread(_: Reject) -> _Count:
-    return ("unread", "", ""), 1
-
-
-def _one_duplicate(duplicate: Duplicate) -> _Count:
-    return ("dropped", duplicate.split, ""), 1
-
-
-def _one_reject(reject: Reject) -> _Count:
-    counter(f"rejected_{reject.reason.value}").inc()
-    return ("rejects", reject.split, reject.reason.value), RejectSum(1, [reject])
 
 
 def _sum_of(values: Iterable[Any]) -> Any:
@@ -133,7 +116,7 @@ def _reconcile(
     info = reconcile(
         plan,
         by_name["rows"].get("", 0),
-        by_name["unread"].get("", 0),
+        sum(by_name["unread"].values()),
         *(by_name[name] for name in ("assigned", "rejects", "tallies", "dropped", "skipped")),
         verified=chain.from_iterable(verified),
         base=base,
@@ -144,24 +127,6 @@ def _reconcile(
         group_leaks=by_name["group_leaks"].get("", GroupLeakage()),
         findings=by_name["findings"].get("", ImageFindings()),
     )
-
-
-@dataclass(eq=False)
-class SumRejects(beam.PTransform):
-    """Counts rejects by reason: PCollection[Reject] → PCollection[(reason, RejectSum)]."""
-
-    def expand(self, rejects: PCollection[Reject]) -> PCollection[tuple[str, RejectSum]]:
-        """Adds the counting, with a few examples of each reason."""
-        by_reason = rejects | "ByReason" >> beam.Map(_with_reason).with_output_types(
-            tuple[str, RejectSum]
-        )
-        return by_reason | "SumByReason" >> beam.CombinePerKey(
-            RejectSum.sum_of
-        )  # (reason, RejectSum)
-
-
-def _with_reason(reject: Reject) -> tuple[str, RejectSum]:
-    return reject.reason.value, RejectSum(1, [reject])
 
 
 # Bytes of a SHA-256 digest.

@@ -76,8 +76,8 @@ def case(**changes: Any) -> dict[str, Any]:
         ],
         "tallies": [("train", tally("train", 2, 3)), ("test", tally("test", 1, 1))],
         "verifications": [VERIFIED[0], VERIFIED[2], VERIFIED[1]],
-        "contents": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
-        "duplicates": [],
+        "content": [DuplicateStats(images=3), DuplicateStats(images=1, duplicates={"train": 1})],
+        "dropped": [],
         "group_leaks": [GroupLeakage()],
         "findings": [ImageFindings()],
         **changes,
@@ -103,10 +103,8 @@ def reconciled(
         for name, elements in given.items()
     }
     verifications = made.pop("verifications") | beam.Flatten()
-    tallies = made.pop("tallies") | "Tallies" >> beam.Flatten()
-    return verifications | ReconcileCounts(
-        plan=resolved_plan or p | "plan" >> beam.Create([PLAN]), tallies=tallies, **made
-    )
+    plans = resolved_plan or p | "plan" >> beam.Create([PLAN])
+    return verifications | ReconcileCounts(plans, made)
 
 
 def test_matching_counts_give_no_problem() -> None:
@@ -135,7 +133,7 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
         changed = case(
             rows=[7],
             assigned=[("train", 5), ("test", 1)],
-            duplicates=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
+            dropped=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
         found = reconciled(p, changed, resolved_plan)
         counted = found | beam.Map(lambda info: (info.problems, info.counts))
