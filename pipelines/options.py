@@ -25,6 +25,7 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.feature_values import is_class_name
+from recordmill.transforms.functional.values.class_files import names_in
 from recordmill.transforms.inputs.box_tables import (
     columns_of_detection,
     is_open_images,
@@ -43,6 +44,9 @@ from recordmill.transforms.storage.stores.beam import WebOptions
 # The columns of the default schema, by which a table of boxes is one of labels.
 _DEFAULT_COLUMNS = {"image", "label"}
 _DETECTION = "object_detection"
+
+# Files of class names with their ids.
+_WITH_IDS = (".pbtxt", ".json")
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
@@ -74,7 +78,9 @@ def with_files(options: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(schema := values.get("schema"), (str, os.PathLike)):
         values["schema"] = load_schema(os.fspath(schema))
     if isinstance(classes := values.get("classes"), (str, os.PathLike)):
-        values["classes"] = _class_names(os.fspath(classes))
+        values["classes"], first = _class_names(os.fspath(classes))
+        if first and values.get("label_offset") is None:
+            values["label_offset"] = first  # the ids of the file
     if isinstance(properties := values.get("croissant"), (str, os.PathLike)):
         values["croissant"] = _croissant_properties(os.fspath(properties))
     return values
@@ -124,6 +130,10 @@ def with_implied_options(
         notes.append(
             "image paths: files with the same name in another Unicode form (NFC, NFD) are read"
         )
+    has_ids = str(options.get("classes")).lower().endswith(_WITH_IDS)
+    is_offset = any(f.label_offset for f in config.dataset_schema.features.values())
+    if has_ids and is_offset and options.get("label_offset") is None:
+        notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
     findings = (*tables.findings, *_unused_splits(options, tables))
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
 
@@ -200,7 +210,7 @@ def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig
 Model = TypeVar("Model", bound=BaseModel)
 
 _MAX_CLASSES_BYTES = 64 * 2**20
-_CLASSES = "expected a file of class names, one per line"
+_CLASSES = "expected a file of class names, one per line, in JSON (.json) or a label map (.pbtxt)"
 
 _BLOCKS: dict[str, type[BaseModel]] = {
     "image": ImageSettings,
@@ -313,17 +323,15 @@ def _read_at_most(path: str, size: int) -> bytes | None:
         raise ValueError(error.strerror or error) from error
 
 
-def _class_names(path: str) -> tuple[str, ...]:
+def _class_names(path: str) -> tuple[tuple[str, ...], int]:
+    """Returns the names of a file, and the id of the first one."""
     try:
         data = _read_at_most(path, _MAX_CLASSES_BYTES)
         if data is None:
             raise ValueError("no such file")
         if len(data) > _MAX_CLASSES_BYTES:
             raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes")
-        lines = data.decode("utf-8-sig").splitlines()
-        # Empty lines at the end of a file are no class; elsewhere they are an error.
-        while lines and not lines[-1]:
-            lines.pop()
+        lines, first = names_in(data.decode("utf-8-sig"), path)
         if not lines:
             raise ValueError("the file is empty")
         for number, line in enumerate(lines, start=1):
@@ -335,7 +343,7 @@ def _class_names(path: str) -> tuple[str, ...]:
         raise UsageError(f"--classes {path}: {what}; {_CLASSES}") from error
     except ValueError as error:
         raise UsageError(f"--classes {path}: {error}; {_CLASSES}") from error
-    return tuple(lines)
+    return tuple(lines), first
 
 
 def _croissant_properties(path: str) -> Properties:

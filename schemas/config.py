@@ -223,7 +223,11 @@ class ConvertConfig(BaseModel):
         None, DATASET | BASE, "N", "records per shard, instead of a number or size of shards"
     )
     classes: tuple[str, ...] | None = _input(
-        None, DATASET, "FILE", "class names, one per line", "as the source declares, or sorted"
+        None,
+        DATASET,
+        "FILE",
+        "class names: one per line, a JSON list, or a label map (.pbtxt)",
+        "as the source declares, or sorted",
     )
     num_classes: Annotated[Integer, Field(ge=1, le=MAX_CLASSES)] | None = _input(
         None, DATASET, "N", "number of classes of integer labels, which must be below it"

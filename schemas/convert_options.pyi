@@ -46,7 +46,7 @@ class DatasetOptions(RowOptions, total=False):
     """Options of a conversion of rows from a pipeline."""
 
     classes: StrPath | Sequence[str] | None
-    """class names, one per line; default: as the source declares, or sorted"""
+    """class names: one per line, a JSON list, or a label map (.pbtxt); default: as the source declares, or sorted"""
     num_classes: int | None
     """number of classes of integer labels, which must be below it"""
     version: str

@@ -150,7 +150,9 @@ def test_a_file_of_classes_that_is_none_is_a_usage_error(special: tuple[Path, st
     what = "is a folder" if said == "Is a directory" else said.partition(";")[0]
     with pytest.raises(UsageError) as caught:
         config(classes=str(path))
-    expected = "expected a file of class names, one per line"
+    expected = (
+        "expected a file of class names, one per line, in JSON (.json) or a label map (.pbtxt)"
+    )
     assert str(caught.value) == f"--classes {path}: {what}; {expected}"
 
 

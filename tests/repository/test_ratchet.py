@@ -15,9 +15,9 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 215,
-    "lines of code": 34_200,
-    "lines of docstrings": 7_800,
+    "product files": 216,
+    "lines of code": 33_774,
+    "lines of docstrings": 7_672,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,

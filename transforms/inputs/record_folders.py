@@ -30,6 +30,7 @@ from recordmill.transforms.functional.sources.record_columns import (
     conventional_columns,
 )
 from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
+from recordmill.transforms.functional.values.class_files import label_map
 from recordmill.transforms.storage.dataset import Dataset, read_index
 from recordmill.transforms.storage.files import entries
 from recordmill.transforms.storage.published import newest_version, read_file, version_numbers
@@ -43,9 +44,6 @@ _MAX_BYTES = 64 * 2**20
 
 # The features of class ids whose names a file without the name of a feature has.
 _UNNAMED = ("image/object/class/label", "image/class/label", "label")
-_ITEM = re.compile(r"item\s*\{(.*?)\}", re.DOTALL)
-_ID = re.compile(r"\bid\s*:\s*(\d+)")
-_NAME = re.compile(r"""\b(?:name|display_name)\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)")""")
 _VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 _RECORDS = re.compile(rf"\.(tfrecords?|tfrec|records?)(-\d+-of-\d+)?{SUFFIX_PATTERN}$")
 _NUMBERED = re.compile(r"(\d+):(.+)")
@@ -249,19 +247,9 @@ def _by_files(files: Mapping[str, bytes], folder: str) -> RecordColumns:
             stem = name.removesuffix(_LABELS)
             names = dict(enumerate(line.strip() for line in text.splitlines()))
             classes |= dict.fromkeys({stem, stem.replace(".", "/"), stem.replace("-", "/")}, names)
-        elif names := _label_map(text) if name.endswith(".pbtxt") else _numbered(text):
+        elif names := label_map(text) if name.endswith(".pbtxt") else _numbered(text):
             classes |= {feature: names for feature in _UNNAMED if feature not in classes}
     return replace(columns, classes=classes)
-
-
-def _label_map(text: str) -> dict[int, str]:
-    """Returns the names in a label map of the Object Detection API by id."""
-    names = dict[int, str]()
-    for item in _ITEM.findall(text):
-        id_, name = _ID.search(item), _NAME.search(item)
-        if id_ and name:
-            names[int(id_[1])] = name[1] or name[2] or ""
-    return names
 
 
 def _numbered(text: str) -> dict[int, str]:

@@ -341,6 +341,10 @@ def missing_column(column: str, present: Collection[str], where: str) -> str:
 
 def _hint_at_header(present: Collection[str]) -> str:
     """Returns a hint if columns look like a row of data, or like several columns."""
+    first = next(iter(present), "")
+    if first.lower().startswith("sep="):
+        mark = first[4:5] or ","
+        return f" (the line {first!r} is of Excel: remove it, and set --delimiter {mark!r})"
     delimiters = [mark for mark in ";\t|" if len(present) == 1 and mark in next(iter(present))]
     if delimiters:
         return f" (if {delimiters[0]!r} separates its fields, set --delimiter)"

@@ -29,6 +29,7 @@ _NUMBER = re.compile(
     r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
     re.ASCII | re.IGNORECASE,
 )
+_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
 _SHOWN = 80
 _NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
@@ -74,11 +75,16 @@ def to_number(value: Any, is_text: bool) -> float:
         value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
     # bool is a subclass of int, but not a float feature.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong_type(value, "a float within float32's range")
+        raise _wrong_type(value, f"a float within float32's range{_hint_at_comma(value)}")
     try:
         return float(value)
     except OverflowError as error:  # integers beyond the range of floats
         raise _wrong_type(value, "a float within float32's range") from error
+
+
+def _hint_at_comma(value: Any) -> str:
+    is_decimal = isinstance(value, str) and _COMMA.fullmatch(value.strip())
+    return " with a decimal point, not a comma" if is_decimal else ""
 
 
 def to_bytes(value: Any, is_text: bool) -> bytes:

@@ -1,0 +1,68 @@
+"""Names of classes in files: the order of their ids, and the first id."""
+
+from __future__ import annotations
+
+import pytest
+
+from recordmill.pipelines.options import config_of
+from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.rows.columns import missing_column
+from recordmill.transforms.functional.values.class_files import names_in
+from recordmill.transforms.functional.values.typed import to_number
+
+MAP = 'item {\n  name: "dog"\n  id: 2\n  display_name: "Dog"\n}\nitem { id: 1 name: \'cat\' }\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("a.txt", "cat\ndog\n\n", (["cat", "dog"], 0)),
+        ("a", '["cat"]', (['["cat"]'], 0)),
+        ("label_map.pbtxt", MAP, (["cat", "dog"], 1)),
+        ("a.PBTXT", "item { id: 0 name: 'x' }", (["x"], 0)),
+        ("https://host/a.json?key=1.txt", '["cat", "dog"]', (["cat", "dog"], 0)),
+        ("a.json", '{"cat": 1, "dog": 0}', (["dog", "cat"], 0)),
+        ("a.json", '{"1": "cat", "2": "dog"}', (["cat", "dog"], 1)),
+        ("a.pbtxt", "", ([], 0)),
+    ],
+)
+def test_names_are_in_the_order_of_their_ids(path, text, expected):
+    assert names_in(text, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("a.pbtxt", "item { id: 1 name: 'a' } item { id: 3 name: 'b' }", r"gaps, got \[1, 3"),
+        ("a.pbtxt", "item { id: 2 name: 'a' }", "ids from 0 or 1"),
+        ("a.json", '{"a": "cat"}', "expected a list of names"),
+        ("a.json", '[1]', "expected a list of names"),
+        ("a.json", '[]', "expected a list of names"),
+        ("a.json", '["cat"', "end|delimiter|Expecting|parse"),
+        ("a.json", '7', "expected a list of names"),
+        ("a.json", '{"cat": 1, "dog": 1}', "expected a list of names"),
+    ],
+)  # fmt: skip
+def test_files_without_an_id_per_name_are_an_error(path, text, message):
+    with pytest.raises(ValueError, match=message):
+        names_in(text, path)
+
+
+@pytest.mark.parametrize(("first", "offset"), [(1, 1), (0, 0)])
+def test_ids_from_1_are_an_offset(first, offset, tmp_path):
+    path = tmp_path / "map.pbtxt"
+    path.write_text(f"item {{ id: {first} name: 'cat' }}")
+    options = {"input": ["x"], "output": "out", "name": "d", "classes": str(path)}
+    config = config_of(options)
+    assert config.classes == ("cat",)
+    assert config.dataset_schema.features["label"].label_offset == offset
+    stated = config_of({**options, "label_offset": "0"})
+    assert stated.dataset_schema.features["label"].label_offset == 0
+
+
+def test_a_line_of_excel_and_decimal_commas_are_named():
+    assert "(the line 'sep=;' is of Excel: remove it, and set --delimiter ';')" in missing_column(
+        "label", ["sep=;"], "t.csv"
+    )
+    with pytest.raises(RecordError, match=r"range with a decimal point, not a comma, got '0,5'$"):
+        to_number("0,5", is_text=True)
