@@ -37,15 +37,15 @@ from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.images.sniffing import FOREIGN
-from recordmill.transforms.functional.sources import annotated
-from recordmill.transforms.functional.sources.box_rows import MORE_BOXES
+from recordmill.transforms.functional.sources import annotated, box_rows, yolo
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
 SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys((NO_SPLIT, annotated.UNANNOTATED, SEVERAL_SPLITS), "warning"),
-    **{annotated.OTHER_SHAPES: "warning", annotated.OTHER_NAMES: "note", MORE_BOXES: "note"},
+    **{annotated.OTHER_SHAPES: "warning", annotated.OTHER_NAMES: "note"},
+    **dict.fromkeys((box_rows.MORE_BOXES, yolo.KEYPOINTS, yolo.ORIENTED), "note"),
 }
 
 # Skipped images in formats that are not read, with what to do.

@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 216,
-    "lines of code": 33_774,
+    "lines of code": 33_790,
     "lines of docstrings": 7_672,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
-    "modules with one importer": 38,
+    "modules with one importer": 37,
     "names with two meanings": 3,
     "import cycles between folders": 0,
 }

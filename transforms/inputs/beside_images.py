@@ -53,7 +53,8 @@ _NAMED = {
 _KINDS = {".xml": "XML files", ".json": "JSON files", ".txt": "text files, such as captions,"}
 _BESIDE = "beside the images"
 _VOC = re.compile(rb"<(\w+:)?annotation[\s>]")
-_ONE_OBJECT = re.compile(r"\d+(\s+[-+.\deE]+){4,}\s*")
+# Commas are named when it is read, as are ids that are no classes.
+_ONE_OBJECT = re.compile(r"""["']?\d+(\.0*)?["']?([\s,]+[-+.\deE]+){4,}[\s,]*""")
 _CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder."
 
 # The names that ImageFolder reads; each is in the folder to which its paths are relative.

@@ -55,6 +55,8 @@ from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
 UNLABELED = "images without a label file, read as images without objects"
+KEYPOINTS = "label files with keypoints, of which only the boxes are read"
+ORIENTED = "label files of four corners per object, as of oriented boxes, read as upright boxes"
 
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
@@ -65,6 +67,7 @@ CLASS_FILES = (*_YAML, *_DARKNET, "classes.txt", "obj.names", "classes.names", "
 _NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
 _SPLITS = ("train", "val", "test")  # the keys of data.yaml with the images of a split
 _MAX_BYTES = 16 * 2**20
+_CLASS_ID = re.compile(r"""(["']?)([0-9]{1,9})(?:\.0*)?\1""")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 
 
@@ -74,6 +77,10 @@ class YoloOptions:
 
     yaml: str = ""  # the file with the classes, such as data.yaml, relative to the folder, or ""
     has_split_folders: bool = False  # whether folders named like splits are the splits
+
+
+# A class and four numbers, or four points.
+_BOX_FIELDS, _ORIENTED_FIELDS = 5, 9
 
 
 class Classes(NamedTuple):
@@ -307,6 +314,11 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         fields = line.split()
         if not fields:
             continue
+        if "," in line:
+            detail = (
+                f"line {number}: expected numbers with a point, separated by spaces, got a comma"
+            )
+            raise RecordError(Reason.MALFORMED_ROW, f"{detail}: {short_repr(line)}")
         numbers = [number_of(value, f"line {number}") for value in fields[1:]]
         labels.append(_class_name(fields[0], number, classes))
         # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
@@ -428,8 +440,18 @@ def _row(
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
+    if label is not None and (kind := _left_out(text, classes)):
+        yield SkippedInput.named(kind, [label])
     values = {"image": name, "id": stem_of(name), SPLIT: split, **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
+
+
+def _left_out(text: str, classes: Classes) -> str:
+    """Returns what the boxes of a label file lack of its lines; "" for plain boxes and outlines."""
+    counts = {len(line.split()) for line in text.splitlines()} - {0}
+    if classes.has_points:
+        return KEYPOINTS if any(count > _BOX_FIELDS for count in counts) else ""
+    return ORIENTED if counts == {_ORIENTED_FIELDS} else ""
 
 
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
@@ -471,7 +493,9 @@ def _content(tree: Tree, name: str) -> bytes:
 
 
 def _class_name(field: str, line: int, classes: Classes) -> str:
-    id_ = int(field) if field.isascii() and field.isdigit() and len(field) < 10 else -1
+    # Some tools write ids as floats, or in quotes.
+    match = _CLASS_ID.fullmatch(field)
+    id_ = int(match[2]) if match else -1
     if id_ not in classes.names:
         count = len(classes.names)
         detail = f"line {line}: class id {field[:40]!r} is not one of the {count} declared classes"

@@ -119,6 +119,26 @@ def test_a_label_file_gives_boxes_by_their_corners():
     }
 
 
+@pytest.mark.parametrize("id_", ["3", "3.0", "3.", "'3'", '"3"', "03"])
+def test_ids_of_other_tools_are_read(id_):
+    assert yolo._parse(f"{id_} .5 .5 1 1", CLASSES)["labels"] == ["dog"]
+
+
+@pytest.mark.parametrize(
+    ("text", "has_points", "expected"),
+    [
+        ("0 .5 .5 1 1\n", False, ""),
+        ("0 .5 .5 1 1 .1 .1 2\n\n0 .5 .5 1 1", True, yolo.KEYPOINTS),
+        ("0 .5 .5 1 1", True, ""),
+        ("0 0 0 1 0 1 1 0 1\n", False, yolo.ORIENTED),
+        ("0 0 0 1 0 1 1 0 1\n0 0 0 1 0 1 1", False, ""),
+        ("", False, ""),
+    ],
+)
+def test_what_boxes_lack_is_counted(text, has_points, expected):
+    assert yolo._left_out(text, CLASSES._replace(has_points=has_points)) == expected
+
+
 def test_an_outline_gives_the_box_around_it():
     found = yolo._parse("3 0.5 0.1 0.9 0.3 0.25 0.75", CLASSES)
     assert [found[c] for c in ("xmin", "ymin", "xmax", "ymax")] == [[0.25], [0.1], [0.9], [0.75]]
@@ -145,6 +165,14 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
         ("0 0.5 0.5 0.5", Reason.MALFORMED_ROW, "line 1: expected a class and 4 numbers"),
         ("0", Reason.MALFORMED_ROW, "got 1 fields"),
         ("0 1 1 1 1\n0 1 1 1 1 1", Reason.MALFORMED_ROW, "line 2"),
+        (
+            "0 0,5 0,5 1 1",
+            Reason.MALFORMED_ROW,
+            "line 1: expected numbers with a point, separated by",
+        ),
+        ("0,.5,.5,1,1", Reason.MALFORMED_ROW, "spaces, got a comma: '0,.5,.5,1,1'"),
+        ("1.5 1 1 1 1", Reason.UNKNOWN_LABEL, "class id '1.5' is not one"),
+        ("'0 1 1 1 1", Reason.UNKNOWN_LABEL, 'class id "\'0" is not one'),
         ("0 x 1 1 1", Reason.BAD_BOX, "line 1: expected a number, got 'x'"),
         ("0 nan 1 1 1", Reason.BAD_BOX, "got 'nan'"),
         ("1 1 1 1 1", Reason.UNKNOWN_LABEL, "class id '1' is not one of the 2 declared classes"),
