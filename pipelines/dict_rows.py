@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
@@ -20,9 +20,10 @@ from recordmill.pipelines.graph import Conversion, Reading, projection_of, write
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, read_record
+from recordmill.pipelines.verification import verify
 from recordmill.pipelines.versions.base import open_base
-from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.config import ConvertConfig, Verify
+from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.option import Affects, options_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
@@ -56,6 +57,9 @@ _locks: dict[str, Lock] = {}
 class Examples(NamedTuple):
     """The outputs of `BuildExamples`.
 
+    `outputs | transform` applies a transform to the examples, and fails the pipeline at the first
+    reject, which would be lost otherwise.
+
     Attributes:
         examples: serialized `tf.train.Example` messages.
         rejects: one dict per rejected row, as in rejects/: `key`, `uri`, `source`, `reason`,
@@ -65,11 +69,25 @@ class Examples(NamedTuple):
     examples: PCollection[bytes]
     rejects: PCollection[dict[str, Any]]
 
+    def __or__(self, transform: beam.PTransform) -> Any:
+        """Applies a transform to the examples of rows of which none is rejected."""
+        # Named after the transform, because there may be several.
+        _ = self.rejects | f"FailAtReject[{transform.label}]" >> beam.Map(_fail)
+        return self.examples | transform
+
+
+def _fail(reject: Mapping[str, Any]) -> None:
+    raise RejectBudgetExceeded(
+        f"{reject['source']}: {reject['reason']}: {reject['detail']}. Use `rejects` of the outputs "
+        "of BuildExamples, or its with_error_handler, to go on without such rows."
+    )
+
 
 class BuildExamples(beam.PTransform):
     """Builds a serialized `tf.train.Example` from each row, for a plain `beam.io.WriteToTFRecord`.
 
-    Takes a PCollection of dicts and returns `Examples`. Each example has the same bytes as the
+    Takes a PCollection of dicts and returns `Examples`; with an error handler, the examples. Each
+    example has the same bytes as the
     record that `convert` writes for the same row.
 
     The key of a row is the value of `key_column`, or the path of its image. The image is a path (of
@@ -114,9 +132,28 @@ class BuildExamples(beam.PTransform):
             for name in schema.named_features
         }
         self._binding = _binding(self._config, ResolvedSchema(schema, ids))
+        self._handler: Any = None
 
-    def expand(self, rows: PCollection[Any]) -> Examples:
-        """Adds steps that build examples in batches, on a pool of threads."""
+    def with_error_handler(self, handler: Any) -> BuildExamples:
+        """Sends rejects to an `ErrorHandler` of Beam, so that the output is only the examples.
+
+        Args:
+            handler: an `apache_beam.transforms.error_handling.ErrorHandler`, which gets the dicts
+                of `Examples.rejects`; None for none.
+
+        Returns:
+            This transform.
+        """
+        self._handler = handler
+        return self
+
+    def expand(self, rows: PCollection[Any]) -> Examples | PCollection[bytes]:
+        """Adds steps that build examples in batches, on a pool of threads.
+
+        Raises:
+            UsageError: if the elements are known not to be dicts.
+        """
+        _check_elements(rows)
         built = (
             rows
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_ROWS)
@@ -125,7 +162,52 @@ class BuildExamples(beam.PTransform):
             .with_outputs(REJECTS, main="examples")
             .with_output_types(bytes)
         )
-        return Examples(built.examples, built[REJECTS] | "ToDict" >> beam.Map(Reject.to_dict))
+        rejects = built[REJECTS] | "ToDict" >> beam.Map(Reject.to_dict)
+        if self._handler is None:
+            return Examples(built.examples, rejects)
+        self._handler.add_error_pcollection(rejects)
+        return built.examples
+
+
+def _check_elements(rows: PCollection[Any]) -> None:
+    """Raises UsageError if elements are known not to be dicts: each would be rejected."""
+    found = rows.element_type
+    if found in (str, bytes, int, float):
+        raise UsageError(f"expected dicts with a value for each column, got {found.__name__}")
+
+
+class VerifyRecords(beam.PTransform):
+    """Verifies TFRecord files by their paths, which `WriteToTFRecord` returns.
+
+    Takes a PCollection of paths, and returns one of (path, number of records). The pipeline fails
+    at a damaged file. Each file is verified by itself, as by `recordmill.verify`.
+    """
+
+    def __init__(self, level: Verify = "parse") -> None:
+        """Sets how much is verified.
+
+        Args:
+            level: "parse" to parse every record, "decode" to decode every image as well.
+
+        Raises:
+            UsageError: for another level.
+        """
+        super().__init__()
+        if level not in get_args(Verify):
+            raise UsageError(f"level={level!r}: expected one of {', '.join(get_args(Verify))}")
+        self._level = level
+
+    def expand(self, paths: PCollection[str]) -> PCollection[tuple[str, int]]:
+        """Adds a step that reads the files."""
+        return (
+            paths
+            | "Reshuffle" >> beam.Reshuffle()  # a bundle of a writer may have many
+            | "Verify" >> beam.Map(_verified, self._level).with_output_types(tuple[str, int])
+        )
+
+
+def _verified(path: str, level: Verify) -> tuple[str, int]:
+    return path, verify(path, level).records
 
 
 class _BuildBatch(beam.DoFn):
@@ -228,8 +310,12 @@ class WriteDataset(beam.PTransform):
 
         Raises:
             DatasetExists: if the dataset is already published, or another run is writing it.
-            UsageError: if the folder contains files that were not written by a run.
+            UsageError: if the folder contains files that were not written by a run, or the rows
+                are unbounded, or known not to be dicts.
         """
+        _check_elements(rows)
+        if not rows.is_bounded:
+            raise UsageError("WriteDataset needs all rows, but the PCollection is unbounded")
         config, pipeline = self._config, rows.pipeline
         binding = _binding(config, ResolvedSchema(self._schema))
         context = RunContext.begin(type(pipeline.runner).__name__)

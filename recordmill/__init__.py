@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
     from recordmill.pipelines.dataset.records import Records
-    from recordmill.pipelines.dict_rows import BuildExamples, WriteDataset
+    from recordmill.pipelines.dict_rows import BuildExamples, VerifyRecords, WriteDataset
     from recordmill.pipelines.verification import verify
     from recordmill.schemas.errors import (
         DatasetExists,
@@ -39,6 +39,7 @@ __all__ = [
     "SchemaError",
     "UsageError",
     "VerificationFailed",
+    "VerifyRecords",
     "WriteDataset",
     "__version__",
     "convert",
@@ -60,6 +61,7 @@ _ORIGINS = {
     "SchemaError": "schemas.errors.SchemaError",
     "UsageError": "schemas.errors.UsageError",
     "VerificationFailed": "schemas.errors.VerificationFailed",
+    "VerifyRecords": "pipelines.dict_rows.VerifyRecords",
     "WriteDataset": "pipelines.dict_rows.WriteDataset",
     "convert": "pipelines.api.convert",
     "dry_run": "pipelines.api.dry_run",

@@ -12,9 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.error_handling import ErrorHandler
 
 from recordmill.pipelines.convert import prepare
-from recordmill.pipelines.dict_rows import BuildExamples, WriteDataset, WrittenDataset
+from recordmill.pipelines.dict_rows import (
+    BuildExamples,
+    VerifyRecords,
+    WriteDataset,
+    WrittenDataset,
+)
 from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import DatasetExists, RejectBudgetExceeded, UsageError
@@ -251,3 +257,47 @@ def test_invalid_options_are_usage_errors_at_construction(
 def test_schemas_that_need_all_rows_are_rejected(schema: str) -> None:
     with pytest.raises(UsageError, match=r"needs all rows, but .* Use WriteDataset\."):
         BuildExamples(schema, key_column="id")
+
+
+def test_examples_chain_with_sinks_and_error_handlers(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    broken = {"image": "gone.jpg", "label": "cat"}
+    with direct_pipeline() as p:
+        handler = ErrorHandler(beam.Map(lambda reject: reject["reason"]))
+        with handler:
+            verified = (
+                p
+                | beam.Create([*rows, broken])
+                | BuildExamples(classes=["cat", "dog"]).with_error_handler(handler)
+                | beam.io.WriteToTFRecord(str(tmp_path / "out" / "x"), num_shards=2)
+                | VerifyRecords()
+            )
+        assert_that(handler.output(), equal_to(["missing_file"]), label="Rejects")
+        names = verified | beam.Map(lambda pair: Path(pair[0]).name)
+        shards = [f"x-0000{shard}-of-00002" for shard in range(2)]
+        assert_that(names, equal_to(shards), label="Files")
+        total = verified | beam.Values() | beam.CombineGlobally(sum)
+        assert_that(total, equal_to([len(rows)]), label="Records")
+
+
+def test_a_chain_without_a_handler_fails_at_a_reject(rows: list[dict[str, Any]]) -> None:
+    broken = {"image": "gone.jpg", "label": "cat"}
+    transform = BuildExamples(classes=["cat", "dog"])
+    with pytest.raises(Exception, match=r"row gone\.jpg: missing_file"), direct_pipeline() as p:
+        _ = p | beam.Create([*rows, broken]) | transform | beam.Map(len)
+
+
+def test_verify_records_fails_at_damage(tmp_path: Path) -> None:
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(b"no record of anything")
+    with pytest.raises(Exception, match=r"x\.tfrecord: record 0 at byte 0"), direct_pipeline() as p:
+        _ = p | beam.Create([str(path)]) | VerifyRecords()
+
+
+def test_elements_that_are_no_dicts_are_usage_errors_at_construction(tmp_path: Path) -> None:
+    for transform in (BuildExamples("tf_tutorial"), WriteDataset(str(tmp_path), "a")):
+        with pytest.raises(UsageError, match=r"expected dicts .*, got str"):
+            _ = beam.Pipeline() | beam.Create(["a", "b"]) | transform
+    with pytest.raises(UsageError, match="level='all': expected one of parse, decode"):
+        VerifyRecords("all")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import recordmill
 from tests.docs.pages import DOCS, blocks
 from tests.images import jpeg
 
-BUILD_EXAMPLES, WRITE_DATASET = blocks(DOCS / "how-to" / "beam.md", "python")
+BUILD_EXAMPLES, CHAIN, WRITE_DATASET = blocks(DOCS / "how-to" / "beam.md", "python")
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +33,16 @@ def test_build_examples_writes_examples_that_tensorflow_reads(tmp_path: Path) ->
     numbers = {n: f.int64_list.value[0] for n, f in features.items() if n != "image_raw"}
     assert numbers == {"height": 30, "width": 40, "depth": 3, "label": 7}
     assert features["image_raw"].bytes_list.value[0] == jpeg(40, 30, seed=ord("a"))
+
+
+def test_the_chain_prints_each_file_with_its_records(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run(CHAIN)
+    printed = capfd.readouterr().out.splitlines()
+    assert len(printed) == 4
+    assert sum(line.endswith(", 1)") for line in printed) == 1
+    assert [path.read_text() for path in tmp_path.glob("rejects*")] == [""]
 
 
 def test_write_dataset_publishes() -> None:

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 216,
-    "lines of code": 33_790,
-    "lines of docstrings": 7_672,
+    "lines of code": 33_831,
+    "lines of docstrings": 7_705,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
