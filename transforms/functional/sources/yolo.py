@@ -447,7 +447,7 @@ def _row(
 
 
 def _left_out(text: str, classes: Classes) -> str:
-    """Returns the kind of a label file of which boxes lack a part; "" for plain boxes and others."""
+    """Returns the kind of a label file of which boxes lack a part; "" for others."""
     counts = {len(line.split()) for line in text.splitlines()} - {0}
     if classes.has_points:
         return KEYPOINTS if any(count > _BOX_FIELDS for count in counts) else ""
