@@ -26,7 +26,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
     schema_yaml,
 )
 from recordmill.transforms.functional.sources.arrays import BYTES, PATH
-from recordmill.transforms.functional.values.typed import single_value
+from recordmill.transforms.functional.values.typed import single_value, size_of_values
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
 from recordmill.transforms.storage.files import read_bytes
@@ -104,10 +104,10 @@ def _with_images(row: Row, columns: Iterable[str]) -> Row:
 
 
 def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
-    """Yields rows until the bytes in them, such as embedded images, exceed a size."""
+    """Yields rows until their values, such as embedded images and long texts, exceed a size."""
     for row in rows:
         yield row
-        size -= sum(len(value) for value in row.values.values() if isinstance(value, bytes))
+        size -= size_of_values(row.values.values())
         if size < 0:
             return
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from recordmill.pipelines.infer_schema import _up_to_bytes
+from recordmill.schemas.records import Row
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
@@ -122,3 +124,9 @@ def test_a_stated_column_that_does_not_exist_is_an_error(folder: Path) -> None:
     ended = recordmill("schema", "--infer", table, "--columns", "label=kin")
     assert ended.code == 2
     assert ended.err.endswith("has no column 'kin' (did you mean 'kind'?); it has: image, kind\n")
+
+
+@pytest.mark.parametrize("value", ["x" * 40, b"x" * 40, ["x" * 20, "y" * 20], [1] * 5])
+def test_as_many_rows_are_read_as_their_values_allow(value: object) -> None:
+    rows = [Row({"a": value}, "t", i) for i in range(9)]
+    assert len([*_up_to_bytes(iter(rows), 100)]) == 3
