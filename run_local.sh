@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv/ beside this file if necessary, and runs recordmill there.
 #
-#   ./run_local.sh                     draw sample images, convert them, verify the dataset
+#   ./run_local.sh                     draw sample images, convert them, and a table with faults
 #   ./run_local.sh test [ARGS…]        run the tests; ARGS go to pytest
 #   ./run_local.sh stores [ARGS…]      run the tests on real object stores, installed into a cache
 #   ./run_local.sh browser [ARGS…]     test reports in a real Chromium, installed with apt if missing
@@ -109,28 +109,22 @@ set_up() ( # EXTRA
     state "$1" >.venv/state_file
 )
 
-show_rejects() { # DATASET
-    cat "$1"/rejects/rejects-*.jsonl | "$bin/python" -c '
-import json, sys
-for reject in sorted(map(json.loads, sys.stdin), key=lambda reject: reject["source"]):
-    print("  {source}  {reason:13}  {detail}".format(**reject))'
-}
-
 run_sample() {
     cd "$here"
-    local dataset=out/shapes/1.0.0
+    local options=(--output out --splits train=0.7,validation=0.15,test=0.15 --split_method exact
+        --if_exists replace) dataset=out/shapes/1.0.0
     "$bin/python" examples/draw_sample.py sample
-    "$bin/recordmill" convert --input sample/labels.csv --output out --name shapes \
-        --splits train=0.7,validation=0.15,test=0.15 --max_rejects 10 --if_exists replace
-    "$bin/recordmill" verify "$dataset" --decode
-    printf '\nThe rejected rows, all of them on purpose:\n'
-    show_rejects "$dataset"
+    printf '\n1. Convert a table of images:\n'
+    "$bin/recordmill" convert --input sample/clean.csv --name shapes "${options[@]}"
+    "$bin/recordmill" inspect "$dataset" -n 24 --sheet out/shapes.png >/dev/null
+    printf '\n2. Convert a table with a fault of each kind, on purpose; up to 10 rejects are allowed:\n'
+    "$bin/recordmill" convert --input sample/labels.csv --name faulty --max_rejects 10 "${options[@]}"
     cat <<EOF
 
-the images    $here/sample/labels.csv
 the dataset   $here/$dataset
-the rejects   $here/$dataset/rejects
 the report    $here/$dataset/report.html
+some images   $here/out/shapes.png
+the rejects   $here/out/faulty/1.0.0/rejects
 the program   $bin/recordmill convert --help
 EOF
 }

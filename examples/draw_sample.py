@@ -2,7 +2,8 @@
 
     python examples/draw_sample.py FOLDER
 
-writes FOLDER/labels.csv (columns image, label) and FOLDER/images/, the same in every run.
+writes FOLDER/images/, FOLDER/clean.csv (columns image, label), and FOLDER/labels.csv, which also has
+a row with each kind of fault; the same in every run.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import argparse
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 from PIL import Image, ImageDraw
 
 SHAPES = ("circle", "square", "triangle")
 COLORS = ("crimson", "darkorange", "gold", "seagreen", "royalblue", "purple", "sienna")
-GROUNDS = ("white", "lightgray", "lightyellow", "lavender", "black")
 SIZES = ((64, 64), (96, 72), (120, 160), (200, 150))
 IMAGES = 60
 
@@ -25,13 +26,14 @@ Row = tuple[str, str]
 
 
 def draw_sample(folder: Path) -> list[Row]:
-    """Draws all images, valid and faulty, and writes the table; returns its rows."""
+    """Draws all images, valid and faulty, and writes both tables; returns labels.csv's rows."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    rows = [draw_image(folder, number) for number in range(IMAGES)]
-    rows += add_faults(folder)
-    with (folder / "labels.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerows([("image", "label"), *rows])
+    clean = [draw_image(folder, number) for number in range(IMAGES)]
+    rows = [*clean, *add_faults(folder)]
+    for name, written in (("clean.csv", clean), ("labels.csv", rows)):
+        with (folder / name).open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerows([("image", "label"), *written])
     return rows
 
 
@@ -53,11 +55,13 @@ def draw_image(folder: Path, number: int) -> Row:
 
 
 def shape_on_ground(number: int) -> Image.Image:
-    """Returns an image of a shape whose color, size and position depend on its number."""
-    size = SIZES[number // len(SHAPES) % len(SIZES)]
-    image = Image.new("RGB", size, GROUNDS[number % len(GROUNDS)])
-    radius = min(size) // 4 + number % 4 * min(size) // 20
-    x, y = size[0] // 2 + number % 5 - 2, size[1] // 2 + number % 7 - 3
+    """Returns a shape on clouds, of a color, size and position that depend on its number."""
+    random = Random(number)  # noqa: S311 - the same in every run
+    width, height = size = SIZES[number // len(SHAPES) % len(SIZES)]
+    clouds = Image.frombytes("RGB", (8, 8), bytes(random.choices(range(96, 256), k=3 * 8 * 8)))
+    image = clouds.resize(size, Image.Resampling.BICUBIC)
+    radius = random.uniform(0.2, 0.35) * min(size)
+    x, y = random.uniform(radius, width - radius), random.uniform(radius, height - radius)
     box = (x - radius, y - radius, x + radius, y + radius)
     color = COLORS[number % len(COLORS)]
     canvas = ImageDraw.Draw(image)
@@ -95,7 +99,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     rows = draw_sample(folder)
-    print(f"drew {folder}/labels.csv: {len(rows)} rows, {len(rows) - IMAGES} with a fault")
+    print(f"drew {folder}/clean.csv: {IMAGES} rows")
+    print(f"drew {folder}/labels.csv: the same rows, and {len(rows) - IMAGES} with a fault")
 
 
 if __name__ == "__main__":
