@@ -2,7 +2,7 @@
 
     python examples/draw_sample.py FOLDER
 
-writes FOLDER/images/, FOLDER/clean.csv (columns image, label), and FOLDER/labels.csv, which also has
+writes FOLDER/images/, FOLDER/clean.csv (columns image, label) and FOLDER/labels.csv, which also has
 a row with each kind of fault; the same in every run.
 """
 
