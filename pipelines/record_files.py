@@ -399,10 +399,13 @@ def _missing_shards(folder: str, pattern: str, names: Iterable[str]) -> Iterator
         shard for name in names if (shard := _SHARD.match(name)) and _pattern(name) == pattern
     ]
     count, present = int(shards[0][3]), {int(shard[2]) for shard in shards}
-    if surplus := sorted(number for number in present if number >= count):
-        yield Problem(folder + pattern, f"has shard {surplus[0]}; the last one is {count - 1}")
+    # Some tools count from 1.
+    start = int(0 not in present and count in present)
+    required = range(start, start + count)
+    if surplus := sorted(number for number in present if number not in required):
+        yield Problem(folder + pattern, f"has shard {surplus[0]}; its name states {count:,} shards")
     if missing := count - len(present) + len(surplus):
-        first = islice((n for n in range(count) if n not in present), _SHOWN)
+        first = islice((n for n in required if n not in present), _SHOWN)
         listed = ", ".join(map(str, first)) + (", …" if missing > _SHOWN else "")
         verb = "shard is" if missing == 1 else "shards are"
         yield Problem(folder + pattern, f"{missing:,} of {count:,} {verb} missing: {listed}")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 216,
-    "lines of code": 33_831,
+    "lines of code": 33_833,
     "lines of docstrings": 7_705,
     "lines of the longest function": 50,
     "lines of the longest file": 625,

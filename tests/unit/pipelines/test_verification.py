@@ -228,6 +228,29 @@ def test_a_missing_or_renamed_shard_is_found(kind: str, said: str, tmp_path: Pat
     assert texts(verified(others[0])) == []  # by itself
 
 
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((1, 3), ["1 of 3 shard is missing: 2"]),
+        ((0, 1, 2, 3), ["has shard 3; its name states 3 shards"]),
+        ((0,), ["2 of 3 shards are missing: 1, 2"]),
+    ],
+)
+def test_shards_are_numbered_from_0_or_1(
+    numbers: tuple[int, ...], said: list[str], tmp_path: Path
+) -> None:
+    write(tmp_path, {f"x-{n}-of-3.tfrecord": joined(records(1)) for n in numbers})
+    assert [problem.message for problem in verified(tmp_path).problems] == said
+
+
+def test_a_set_of_zero_or_countless_shards_is_a_problem(tmp_path: Path) -> None:
+    for name in ("x-0-of-0.tfrecord", "y-0-of-99999999999999999999.tfrecord"):
+        write(tmp_path, {name: joined(records(1))})
+    said = [problem.message for problem in verified(tmp_path).problems]
+    assert len(said) == 2
+    assert said[1].endswith("shards are missing: 1, 2, 3, 4, 5, …")
+
+
 def test_a_split_without_any_file_is_found(tmp_path: Path) -> None:
     write(tmp_path, tfds([records(3)]))
     info = tmp_path / "dataset_info.json"
@@ -336,6 +359,7 @@ def test_sequences_are_verified(tmp_path: Path) -> None:
         {"val.record": joined(records(3))},
         {"train-00000-of-00001": joined(records(3))},
         {"a/train/data.bin": joined(records(3))},
+        {f"x-{n}-of-3.tfrecord": joined(records(1)) for n in (1, 2, 3)},
         {"train.tfrecord-00000-of-00001.gz": zipped(records(3))},
         {"train.tfrecord.zlib": zlib.compress(joined(records(3)))},
         {"part-r-00000": joined(records(3)), "_SUCCESS": b""},
