@@ -41,8 +41,6 @@ from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.stores.beam import WebOptions
 
-# The columns of the default schema, by which a table of boxes is one of labels.
-_DEFAULT_COLUMNS = {"image", "label"}
 _DETECTION = "object_detection"
 
 # Files of class names with their ids.
@@ -143,7 +141,7 @@ def _with_boxes(
 ) -> ConvertConfig:
     """Returns the config; for tables with a row per box, that of object detection."""
     boxes = {} if tables.preset or tables.schemas else columns_of_detection(tables)
-    if boxes and options.get("schema") is None and not {*tables.columns} >= _DEFAULT_COLUMNS:
+    if boxes and options.get("schema") is None:
         implied["schema"] = _DETECTION
         notes.append(f"schema: {_DETECTION}, because of a row per box; --schema sets another")
     config = config_of({**options, **implied})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -18,7 +18,8 @@ from recordmill.transforms.functional.sources.delimited import DelimitedOptions
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables
 
-_ROWS = 20
+_ROWS = 1000
+_ID = "id"
 
 
 def columns_of_detection(tables: InputTables) -> dict[str, str]:
@@ -26,7 +27,11 @@ def columns_of_detection(tables: InputTables) -> dict[str, str]:
     found = columns_of_boxes(tables.columns) if _are_tables(tables) else None
     if found is None or not _has_row_per_box(tables, [*found.values()][2:]):
         return {}
-    return found
+    # A table of labels has them in these columns, and no image twice.
+    if not {"image", "label"} <= {*tables.columns}:
+        return found
+    images = _values(tables, found["image"])
+    return found if len(images) > len(set(images)) else {}
 
 
 def is_open_images(columns: Mapping[str, str]) -> bool:
@@ -48,6 +53,11 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
     has = "has no header, and" if options.header and config.header is None else "has"
     what = f"{has} a row per box; the rows with the same {image!r} are one record"
     text = f"{masked_url(first.path)}: {what}"
+    # An image has its key in place of the ids of boxes.
+    has_ids = _ID in tables.columns and _ID not in config.columns
+    if has_ids and _has_several(_values(tables, image), _values(tables, _ID)):
+        text += f"; {_ID!r} has ids of boxes, and is not read"
+        tables = replace(tables, columns=tuple(n for n in tables.columns if n != _ID))
     note = Finding(kind="row_per_box", severity="note", text=text)
     # Byte ranges would divide the rows of an image.
     files = tuple(replace(file, grouped=image, size=None) for file in tables.files)
@@ -61,13 +71,24 @@ def _are_tables(tables: InputTables) -> bool:
 def _has_row_per_box(tables: InputTables, sides: list[str]) -> bool:
     if not _are_tables(tables):
         return False
-    first = (list(islice(_values(file, sides), _ROWS)) for file in tables.files)
+    first = (_first(file, sides) for file in tables.files)
     return all(has_row_per_box(rows, sides) for rows in first if rows)
 
 
-def _values(file: TableFile, columns: list[str]) -> Iterator[Mapping[str, Any]]:
+def _values(tables: InputTables, column: str) -> list[str]:
+    """Returns the values in a column of the first rows of all tables, as text."""
+    return [str(row.get(column)) for file in tables.files for row in _first(file, [column])]
+
+
+def _has_several(images: list[str], values: list[str]) -> bool:
+    return len(set(zip(images, values, strict=True))) > len(set(images))
+
+
+def _first(file: TableFile, columns: list[str]) -> list[Mapping[str, Any]]:
+    """Returns the first rows of a table; none if it cannot be read, which is reported later."""
+    projection = Projection(tuple(columns))
     try:
-        rows = FORMATS[file.format].rows(file, Projection(tuple(columns)))
-        yield from (row.values for row in rows if isinstance(row, Row))
-    except (OSError, ValueError):  # reported when the rows are read
-        return
+        rows = FORMATS[file.format].ungrouped_rows(file, projection)
+        return [row.values for row in islice(rows, _ROWS) if isinstance(row, Row)]
+    except (OSError, ValueError):
+        return []

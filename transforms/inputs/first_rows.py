@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
+from typing import Any
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
@@ -23,7 +24,7 @@ from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.records import MAX_CHARACTERS, Row
 from recordmill.schemas.rejects import RecordError, Reject, reject_line
 from recordmill.schemas.tables import Projection, TableFile
-from recordmill.transforms.functional.images.encoded_text import is_encoded
+from recordmill.transforms.functional.images.encoded_text import is_encoded, text_of
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import (
     Binding,
@@ -170,7 +171,7 @@ def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
     if not INPUT_FORMATS[file.format].is_table:
         return False
     try:
-        found = [text for text in _texts(file, column) if is_encoded(text)]
+        found = [text for value in _values(file, column) if is_encoded(text := text_of(value))]
         short = (text for text in found if len(text) <= MAX_CHARACTERS)
         paths = (resolve_path(text, file.path, config.image_root) for text in short)
         return bool(found) and not any(is_local(path) and exists(path) for path in paths)
@@ -178,12 +179,10 @@ def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
         return False
 
 
-def _texts(file: TableFile, column: str) -> Iterator[str]:
-    """Yields the texts in a column of a table."""
+def _values(file: TableFile, column: str) -> Iterator[Any]:
+    """Yields the first values in a column of a table."""
     for row in islice(FORMATS[file.format].ungrouped_rows(file, Projection((column,))), _ROWS):
-        value = row.values.get(column) if isinstance(row, Row) else None
-        if isinstance(value, str | int) and str(value):
-            yield str(value)
+        yield row.values.get(column) if isinstance(row, Row) else None
 
 
 def _suffixes_of(address: str) -> list[str]:
@@ -203,7 +202,8 @@ def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
     if not (schema.has_image and has_paths and of_tables):
         return
     file, guard = tables.files[0], ImageRootGuard(config.guard)
-    for value in _texts(file, column):
-        address = resolve_path(value, file.path, config.image_root)
-        guard.check(address)
-        yield address
+    for value in _values(file, column):
+        if isinstance(value, str | int) and str(value):
+            address = resolve_path(str(value), file.path, config.image_root)
+            guard.check(address)
+            yield address

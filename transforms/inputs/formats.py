@@ -21,7 +21,7 @@ from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Partition, Probe, Projection, Sources, TableFile
 from recordmill.transforms.functional import sources
-from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
+from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded, text_of
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.box_rows import grouped
@@ -145,12 +145,17 @@ def _with_decoded(rows: Iterable[Read], projection: Projection) -> Iterator[Read
     """Yields rows with the images that are text in the image column; other texts are paths."""
     column = projection.image
     for row in one_by_one(rows):
-        text = row.values.get(column) if isinstance(row, Row) else None
-        if not (isinstance(row, Row) and isinstance(text, str) and is_encoded(text)):
+        if not isinstance(row, Row):
             yield row
             continue
-        others = {name: value for name, value in row.values.items() if name != column}
-        row = row._replace(values=others)
+        value = row.values.get(column)
+        if not is_encoded(text := text_of(value)):
+            yield row
+            continue
+        values = {name: other for name, other in row.values.items() if name != column}
+        if isinstance(value, dict) and (path := value.get("path")):
+            values[column] = path
+        row = row._replace(values=values)
         if not projection.pixels:  # the analyze pass needs an estimate of the size
             yield row._replace(image=Location(row.file, 0, 3 * len(text) // 4))
             continue

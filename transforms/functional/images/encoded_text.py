@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from recordmill.schemas.rejects import Reason, RecordError
@@ -20,6 +21,13 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]+=*")
 # Paths are shorter, and no image is.
 _MIN_CHARACTERS = 48
 _HEAD_CHARACTERS = 4 * HEAD_BYTES // 3
+
+
+def text_of(value: Any) -> str:
+    """Returns the text of an image in a column, or in the `bytes` of an object; "" if none is."""
+    if isinstance(value, dict):
+        value = value.get("bytes")
+    return value if isinstance(value, str) else ""
 
 
 def is_encoded(text: str) -> bool:

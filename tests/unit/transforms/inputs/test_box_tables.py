@@ -84,6 +84,20 @@ def test_the_rows_of_an_image_are_one_record(suffix, options, tmp_path):
     )
 
 
+def test_a_table_of_labels_has_no_image_twice(tmp_path):
+    text = RACCOON.replace("filename", "image").replace("class", "label")
+    config, _ = opened(write(tmp_path, text, "csv"))
+    assert (config.dataset_schema.name, config.column("labels")) == ("object_detection", "label")
+
+
+@pytest.mark.parametrize(("ids", "is_kept"), [("123", False), ("121", True)])
+def test_ids_of_boxes_are_none_of_the_image(ids, is_kept, tmp_path):
+    header, *lines = RACCOON.splitlines()
+    lines = [f"{header},id", *(f"{line},{id_}" for line, id_ in zip(lines, ids, strict=True))]
+    _, tables = opened(write(tmp_path, "\n".join(lines), "csv"))
+    assert ("id" in tables.columns) is is_kept
+
+
 def test_a_table_of_retinanet_has_no_header(tmp_path):
     config, tables = opened(write(tmp_path, RETINANET, "csv"))
     assert tables.columns == ("image", "xmin", "ymin", "xmax", "ymax", "labels")
@@ -113,7 +127,7 @@ def test_boxes_of_open_images_are_fractions(tmp_path):
         (RACCOON, {"key_column": "width", **STATED}),
         (RACCOON, {"schema": "tabular"}),
         (OPEN_IMAGES, {"schema": "tabular"}),
-        (RACCOON.replace("filename", "image").replace("class", "label"), {}),
+        ("image,label,xmin,ymin,xmax,ymax\n1.jpg,cat,1,2,3,4\n2.jpg,dog,1,2,3,4\n", {}),
         ("image,labels,xmin,ymin,xmax,ymax\n1.jpg,[],[],[],[],[]\n", STATED),
     ],
 )

@@ -76,3 +76,11 @@ def test_a_path_that_exists_is_a_path(tmp_path):
     assert opened(tables).embedded == {"image"}
     (tmp_path / name).touch()
     assert opened(tables).embedded == frozenset()
+
+
+def test_objects_of_json_have_images_as_text(tmp_path):
+    images = [{"bytes": TEXTS[1], "path": "a.png"}, {"bytes": TEXTS[0], "path": None}]
+    path = write(tmp_path / "t.jsonl", images)
+    found = rows_of(opened(path), pixels=True)
+    assert [one.data for one in found] == IMAGES[::-1]
+    assert [one.row.values.get("image") for one in found] == ["a.png", None]
