@@ -171,9 +171,25 @@ def _declared(path: str, categories: Iterator[tuple[str, Any]]) -> DeclaredClass
 
 
 def _first_image(stream: BinaryIO) -> str | None:
-    """Returns the `file_name` of the first image; None if there is none."""
-    names = values_at(stream, "images.item.file_name")
-    return next((name for name in names if isinstance(name, str) and name), None)
+    """Returns the path of the first image that has one; None if there is none."""
+    for field_ in ("file_name", "coco_url"):
+        stream.seek(0)
+        paths = (_path_of({field_: name}) for name in values_at(stream, f"images.item.{field_}"))
+        if found := next((path for path in paths if isinstance(path, str) and path), None):
+            return found
+    return None
+
+
+def _path_of(entry: dict[str, Any]) -> Any:
+    """Returns `file_name`, or what it is instead; in LVIS, the path in `coco_url`.
+
+    >>> _path_of({"coco_url": "http://images.cocodataset.org/val2017/000000397133.jpg"})
+    'val2017/000000397133.jpg'
+    """
+    url = entry.get("coco_url")
+    if "file_name" in entry or not isinstance(url, str) or not is_url(url):
+        return entry.get("file_name")
+    return url.partition("://")[2].partition("/")[2]
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
@@ -467,7 +483,7 @@ def _location(name: str, file: TableFile, projection: Projection) -> Location | 
 
 def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:
     """Returns the reject of an image, with its name if that is known."""
-    name = entry.values.get("file_name")
+    name = _path_of(entry.values)
     key = name if isinstance(name, str) and not has_surrogates(name) else ""
     location = _location(key, file, projection) if key else None
     base = projection.image_root or posixpath.dirname(file.path)
@@ -503,7 +519,7 @@ def _values(
     projection: Projection,
 ) -> dict[str, Any]:
     """Returns the values of an image by column; raises a RecordError for an invalid one."""
-    name = entry.get("file_name")
+    name = _path_of(entry)
     if not isinstance(name, str) or not name or has_surrogates(name):
         raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {short_repr(name)}")
     numbered = [(a.number, a.values) for a in annotations]

@@ -417,3 +417,17 @@ def test_a_compressed_file_is_read():
     stream = io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(data)))
     (row,) = coco.read(stream, Part(FILE), Projection(("xmin",)))
     assert row.values == {"xmin": [1.5]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"coco_url": "http://images.cocodataset.org/val2017/5.jpg"}, "val2017/5.jpg"),
+        ({"coco_url": "http://host/5.jpg", "file_name": "6.jpg"}, "6.jpg"),
+    ],
+)
+def test_images_of_lvis_have_their_path_in_an_address(fields, path):
+    image = {"id": 5, "height": 30, "width": 40, **fields}
+    (row,) = read(document([image], [annotation(1, 5)]))
+    assert row.values["image"] == path
+    assert coco._first_image(io.BytesIO(json.dumps(document([image], [])).encode())) == path
