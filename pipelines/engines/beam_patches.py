@@ -1,8 +1,8 @@
 """Patches of Beam, which are applied by functions; importing this module changes nothing.
 
 `apply()` is called by the command and by recordmill's worker processes, `applied()` by functions of
-the library. With Beam 2.77, a run of one row takes 0.6 s of CPU more without these patches: 0.4 for
-the views of options, 0.2 for the specifications of DoFns. Smaller gains are not worth a patch.
+the library. With Beam 2.77, a run of one row takes 0.6 s of CPU more without these patches: 0.3 for
+the views of options, 0.3 for the specifications of DoFns. Smaller gains are not worth a patch.
 
 Each patch names the change in Beam that would make it unnecessary.
 """
