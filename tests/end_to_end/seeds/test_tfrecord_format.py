@@ -115,7 +115,7 @@ def test_files_of_tensorflow_are_read_here(
     file = tmp_path / "theirs.tfrecord"
     write(str(file), [serialized(*row) for row in ROWS])
     ended = recordmill("verify", file, "--schema", schema)
-    assert (ended.code, ended.out) == (0, f"verified: 3 records in {file}\n")
+    assert (ended.code, ended.out) == (0, f"verified: 3 records in {file}, 1 file\n")
     damaged = bytearray(file.read_bytes())
     damaged[len(framed(serialized(*ROWS[0]))) + 20] ^= 1
     file.write_bytes(damaged)
