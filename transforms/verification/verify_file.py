@@ -205,24 +205,23 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Fr
         if kind := _other_kind(head):
             found.add(kind)
             return
-        stop = 0
+        record = offset = 0  # of the next record
         try:
             buffered = io.BufferedReader(cast("io.RawIOBase", stored), _BUFFER_BYTES)
             content = decompressed(cast("BinaryIO", buffered), buffer_bytes=0)
             for run in read_runs(content, resync=True):
                 if isinstance(run, FrameError):
                     found.add(_described(run), run.record, run.offset)
+                    record, offset = run.record + 1, run.offset + (run.size or 0)
                     continue
                 for frame in run.frames():
-                    stop = frame.stop
+                    record, offset = frame.record + 1, frame.stop
                     if decode and (damage := _decode_error(frame.data)):
                         found.add(damage, frame.record, frame.offset)
                     else:
                         yield frame
         except DAMAGED_STREAM as error:
-            found.add(
-                f"the compressed stream is damaged, after byte {stop} of its content: {error}"
-            )
+            found.add(f"the compressed stream is damaged: {error}", record, offset)
 
 
 def _other_kind(head: bytes) -> str | None:

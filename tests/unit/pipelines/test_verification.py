@@ -189,6 +189,22 @@ def test_every_change_of_gzipped_bytes_is_found_with_its_file(
         assert is_same or {p.file for p in found.problems} == {str(tmp_path / name)}
 
 
+@pytest.mark.parametrize("pack", [zipped, lambda found: zlib.compress(joined(found))])
+def test_a_compressed_file_that_was_cut_is_damaged_after_the_records_that_are_left(
+    pack: Callable[[list[bytes]], bytes], tmp_path: Path
+) -> None:
+    whole = records(40)
+    data = pack(whole)
+    found = verified(write(tmp_path, {"a": data[: len(data) // 2]}) / "a")
+    place = f"a {found.records} {len(joined(whole[: found.records]))}: "
+    assert texts(found)[0].startswith(f"{place}the compressed stream is damaged: ")
+    assert 10 < found.records < 30
+    changed = bytearray(zipped(whole))
+    changed[-6] ^= 1  # the checksum of the content
+    (problem,) = texts(verified(write(tmp_path, {"b": bytes(changed)}) / "b"))
+    assert problem.startswith(f"b 40 {len(joined(whole))}: the compressed stream is damaged: CRC")
+
+
 def test_records_that_were_removed_or_doubled_in_a_tfds_folder_are_counted(tmp_path: Path) -> None:
     write(tmp_path, TFDS)
     name = "birds-train.tfrecord-00001-of-00003"
