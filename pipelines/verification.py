@@ -17,7 +17,12 @@ from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.storage.files import file_size
-from recordmill.transforms.storage.published import current_folder, newest_version, read_file
+from recordmill.transforms.storage.published import (
+    content,
+    current_folder,
+    newest_version,
+    read_file,
+)
 from recordmill.transforms.verification.verify_file import (
     FeaturesSeen,
     Seen,
@@ -156,19 +161,18 @@ def _verified(paths: Sequence[str], level: Verify) -> Verification:
 def _published_folder(path: str) -> str | None:
     """Returns the folder of a dataset of recordmill, also of one that is not published; or None.
 
-    Raises VerificationFailed if a folder cannot be read.
+    Raises VerificationFailed if a folder cannot be read: its dataset would be taken for files.
     """
-    if layout.is_web(path) and not path.endswith("/"):
-        path += "/"
-    folder = newest_version(current_folder(path))
-    names = (layout.MANIFEST, layout.RUN, layout.SUCCESS)
+    names = (layout.SUCCESS, layout.MANIFEST, layout.RUN)
     try:
-        contents = {name: read_file(layout.join(folder, name)) for name in names}
-    except OSError:
-        return None
-    # Spark writes an empty marker.
-    is_ours = contents[layout.SUCCESS] or contents[layout.MANIFEST] is not None
-    return folder if is_ours or contents[layout.RUN] is not None else None
+        folder = newest_version(current_folder(path))
+        # Spark writes an empty marker.
+        found = any(content(layout.join(folder, name), read_file) for name in names)
+    except VerificationFailed:
+        if not layout.is_web(path):
+            raise
+        return None  # hosts answer requests of files that they do not have in their own ways
+    return folder if found else None
 
 
 def _add_dataset(found: Verification, folder: str, level: Verify) -> None:

@@ -50,8 +50,8 @@ def run(flags: argparse.Namespace) -> int:
         del named["dataset"]
         say_json({**head, **named})
     else:
-        files = "1 file" if found.files == 1 else f"{found.files:,} files"
+        files = ", 1 file" if found.files == 1 else f", {found.files:,} files"
         number = "1 record" if found.records == 1 else f"{found.records:,} records"
-        say(f"verified: {number} in {' '.join(found.paths)}, {files}")
+        say(f"verified: {number} in {' '.join(found.paths)}{'' if found.dataset else files}")
     code: int = head["exit_code"]
     return code

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import recordmill
+from recordmill.pipelines import verification
 from recordmill.pipelines.verification import Verification
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example, SequenceExample
@@ -491,3 +492,16 @@ def test_a_record_of_a_small_gzipped_file_that_would_fill_the_memory_is_a_proble
     found = verified(write(tmp_path, {"a.tfrecord.gz": zipped([huge, example(label=1)])}))
     (said,) = texts(found)
     assert "expected records of at most 67,108,864 bytes in a compressed file of this size" in said
+
+
+def test_a_dataset_whose_marker_cannot_be_read_is_not_taken_for_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"a.tfrecord": joined(records(1)), "_SUCCESS": b"00\n"})
+
+    def denied(path: str) -> bytes:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(verification, "read_file", denied)
+    with pytest.raises(VerificationFailed, match="_SUCCESS: cannot be read: Permission denied"):
+        recordmill.verify(tmp_path)
