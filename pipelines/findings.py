@@ -36,7 +36,7 @@ from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
-from recordmill.transforms.functional.images.sniffing import FOREIGN
+from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
 from recordmill.transforms.functional.sources import annotated, box_rows, yolo
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 
@@ -48,9 +48,8 @@ SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys((box_rows.MORE_BOXES, yolo.KEYPOINTS, yolo.ORIENTED), "note"),
 }
 
-# Skipped images in formats that are not read, with what to do.
+# Skipped images in formats that are not read, with what to do
 _UNREAD = {kind.files: kind.remedy.rstrip(".") for kind in FOREIGN.values() if kind.is_image}
-
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 
@@ -176,6 +175,7 @@ def _changed_values(outcome: Outcome) -> Iterator[Finding]:
         "window": ("mapped by the window {:g}:{:g}", "info"),
         "rescaled per image": ("rescaled per image, so that equal values differ", "note"),
         "8 bits": ("reduced to 8 bits per sample", "info"),
+        FIRST_FRAME: ("the first of several frames or pages", "note"),
     }
     for change, (text, severity) in texts.items():
         number = sum(n for how, n in manifest.images.items() if change in how.split(", "))

@@ -200,6 +200,7 @@ def test_the_manifest_counts_treatments(case: Case, dataset: Path) -> None:
         "pnm to png": 1,
         "ico to png": 1,
         "16 bits per sample": 3,
+        "first of several frames": 5,  # MPO and PNG, GIF, WebP and TIFF
     }
     assert images == expected
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 216,
-    "lines of code": 33_867,
+    "lines of code": 33_895,
     "lines of docstrings": 7_713,
     "lines of the longest function": 50,
     "lines of the longest file": 625,

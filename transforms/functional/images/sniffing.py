@@ -19,8 +19,8 @@ from recordmill.schemas.settings import MAX_PIXELS
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
-# The remark by which the manifest counts stored images of 16 bits.
-SIXTEEN_BITS = "16 bits per sample"
+# The remarks by which the manifest counts stored images of 16 bits, and those of files with others.
+SIXTEEN_BITS, FIRST_FRAME = "16 bits per sample", "first of several frames"
 
 
 class Foreign(NamedTuple):

@@ -38,7 +38,11 @@ from recordmill.transforms.functional.images.geometry import (
     geometry_of,
     transform_boxes,
 )
-from recordmill.transforms.functional.images.sniffing import SIXTEEN_BITS, is_16_bit
+from recordmill.transforms.functional.images.sniffing import (
+    FIRST_FRAME,
+    SIXTEEN_BITS,
+    is_16_bit,
+)
 from recordmill.transforms.functional.records.wire_format import (
     CONTEXT,
     FEATURE_LISTS,
@@ -90,7 +94,7 @@ def _complete_values(
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
     """Completes a reference with the values that depend on its image.
 
-    Returns the reference with its boxes relative to the stored image, remarks on its depth and on
+    Returns the reference with its boxes relative to the stored image, remarks on it and on
     boxes that were changed, and the value of each feature. `ref` is the reference, with the values
     of all features that do not depend on the image. `image` is the image; None for schemas without
     images. `mask` is the mask as a PNG of class ids; None for schemas without masks. Raises
@@ -105,6 +109,8 @@ def _complete_values(
     if image is not None:
         if is_16_bit(image.data):
             remarks = (*remarks, SIXTEEN_BITS)
+        if image.frames > 1 or image.source_format == "mpo":
+            remarks = (*remarks, FIRST_FRAME)
         for name, attribute in schema.image_attributes.items():
             features[name] = _attribute(image, attribute)
     if schema.mask_feature is not None:

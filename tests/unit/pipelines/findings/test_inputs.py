@@ -47,6 +47,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
         "tiff to png, window, 8 bits": 1,
         "tiff to png, rescaled per image": 1,
         "16 bits per sample": 9,
+        "first of several frames": 2,
         "jpeg kept": 7,
     }
     manifest = Manifest.model_construct(dataset_schema=schema, images=images)
@@ -54,6 +55,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
         "3 images are mapped by the window -1000:3000",
         "note: 1 image is rescaled per image, so that equal values differ",
         "1 image is reduced to 8 bits per sample",
+        "note: 2 images are the first of several frames or pages",
     ]
 
 

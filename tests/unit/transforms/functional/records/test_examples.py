@@ -158,7 +158,8 @@ def test_build_example_combines_attributes_of_the_image_with_values_of_the_refer
     }
     data = tensorflow_example(kinds, values)
     shape = ImageShape("jpeg", 640, 480, 3, len(IMAGE.data))
-    expected = SerializedExample(ref, data, IMAGE.sha256, "jpeg kept", shape=shape)
+    remarks = ("first of several frames",)
+    expected = SerializedExample(ref, data, IMAGE.sha256, "jpeg kept", remarks, shape)
     assert build_example(schema, ref, IMAGE) == expected
 
 
