@@ -22,6 +22,7 @@ from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
+    NO_BOX,
     Box,
     box_columns,
     box_of,
@@ -29,7 +30,7 @@ from recordmill.transforms.functional.values.boxes import (
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
-COLUMNS = ("image", "id", "height", "width", *BOX_COLUMNS, "labels", SPLIT)
+COLUMNS = ("image", "id", "height", "width", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
 _MIN_POINTS = {"rectangle": 2, "polygon": 3}
 # Files that are searched for an annotation, as of class folders with a million images.
@@ -68,7 +69,7 @@ def _parse(
         raise _malformed(f"is not a valid JSON file: {error}") from error
     if not isinstance(found, dict) or not isinstance(shapes := found.get("shapes"), list):
         raise _malformed("expected an object with a list 'shapes', as LabelMe writes it")
-    boxes, labels = list[Box](), list[str]()
+    boxes, labels, outlines = list[Box](), list[str](), list[Any]()
     for number, shape in enumerate(shapes, start=1):
         if not isinstance(shape, dict):
             raise _malformed(f"shape {number}: expected an object, got {short_repr(shape)}")
@@ -80,12 +81,14 @@ def _parse(
             continue
         boxes.append(box_of(partial(_box, number, kind, shape.get("points")), drops_boxes))
         labels.append(_text(shape, "label", f"shape {number}: "))
+        outlines.append(_polygons(kind, boxes[-1], shape.get("points")))
     return {
         "image": _text(found, "imagePath"),
         "height": _side(found.get("imageHeight")),
         "width": _side(found.get("imageWidth")),
         **box_columns(boxes),
         "labels": labels,
+        "segmentation": outlines,
     }
 
 
@@ -104,6 +107,19 @@ def _box(number: int, kind: str, points: Any) -> Box:
         for axis in (0, 1)
     )
     return min(xs), min(ys), max(xs), max(ys)
+
+
+def _polygons(kind: str, box: Box, points: Any) -> list[list[float]]:
+    """Returns an outline as COCO has it: a list of polygons, [x1, y1, x2, y2, …].
+
+    That of a rectangle has its corners, as LabelMe exports it to COCO.
+    """
+    if box is NO_BOX:
+        return []
+    if kind == "polygon":
+        return [[float(side) for point in points for side in point]]
+    left, top, right, bottom = box
+    return [[left, top, right, top, right, bottom, left, bottom]]
 
 
 def _text(values: dict[str, Any], name: str, where: str = "") -> str:

@@ -42,6 +42,10 @@ def test_a_json_file_gives_its_columns():
         "ymax": [12.5, 9.0],
         "box_units": None,
         "labels": ["cat", "dog"],
+        "segmentation": [
+            [[1.0, 2.0, 10.0, 2.0, 10.0, 12.5, 1.0, 12.5]],
+            [[3.0, 9.0, 5.0, 1.0, 4.0, 4.0]],
+        ],
     }
 
 
@@ -67,6 +71,7 @@ def test_a_shape_without_a_valid_box_may_lose_its_box():
     assert found["xmin"][0] == 3.0
     assert math.isnan(found["xmin"][1])
     assert found["labels"] == ["dog", "cat"]
+    assert found["segmentation"][1] == []
 
 
 @pytest.mark.parametrize(
