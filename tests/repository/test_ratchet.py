@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 216,
-    "lines of code": 33_895,
-    "lines of docstrings": 7_717,
+    "lines of code": 33_905,
+    "lines of docstrings": 7_718,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,

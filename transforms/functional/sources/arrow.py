@@ -95,6 +95,7 @@ def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
     is_file = stream.peek(6)[:6] == SIGNATURE  # type: ignore[attr-defined]
     # Only uncompressed local files can be memory-mapped.
     is_local = isinstance(getattr(stream, "raw", None), io.FileIO)
+    _check_expansion(stream)
     source = pa.memory_map(file.path) if is_local else pa.PythonFile(stream, "r")
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
     with source:
@@ -103,6 +104,16 @@ def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
         reader = open_reader(source)
         too_large = first_too_large(stream, reader.schema) if stream.seekable() else None
         yield _Table(reader, source, mapped, too_large)
+
+
+def _check_expansion(stream: BinaryIO) -> None:
+    """Raises ArrowInvalid if a compressed file is far larger when it is decompressed."""
+    if (most := getattr(stream, "largest_record", 0)) and stream.seekable():
+        stream.seek(most)
+        if stream.read(1):
+            what = f"expected at most {most:,} bytes when a file of this size is decompressed, got"
+            raise pa.ArrowInvalid(f"{what} more. Decompress the file first, if that is intended")
+        stream.seek(0)
 
 
 def _check_values(batch: pa.RecordBatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
+from recordmill.transforms.functional.records import compression
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources import arrow
 
@@ -117,3 +120,22 @@ def test_valid_tables_are_read_in_full(
     batches = [batch.slice(start, size) for start in range(0, batch.num_rows, size)]
     path = tmp_path_factory.mktemp("valid") / "t.arrow"
     assert read(write(path, batches, codec, is_file)) == (batch.to_pylist(), [])
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_gzipped_table_far_larger_than_its_file_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_file: bool
+) -> None:
+    batch = pa.record_batch({"a": np.zeros(2**15, np.int64)})
+    stored = write(tmp_path / "a", [batch], None, is_file).read_bytes()
+
+    def found(most: int) -> list[Any]:
+        monkeypatch.setattr(compression, "_RECORD_BYTES", most)
+        part = Part(TableFile("a.gz", "arrow", gzipped=True))
+        stream = compression.decompressed(io.BytesIO(gzip.compress(stored)))
+        return [*arrow.read(stream, part, Projection())]
+
+    assert sum(map(len, found(2**20))) == 2**15
+    (reject,) = found(2**16)
+    assert reject.reason is Reason.LOST_ROWS
+    assert "expected at most 65,536 bytes when a file of this size is decompressed" in reject.detail
