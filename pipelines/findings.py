@@ -33,11 +33,11 @@ from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import ClassDrift, Manifest
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
-from recordmill.schemas.records import OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
+from recordmill.schemas.records import NOTED, OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
-from recordmill.transforms.functional.sources import annotated, box_rows, yolo
+from recordmill.transforms.functional.sources import annotated
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
@@ -45,7 +45,7 @@ from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLI
 SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys((NO_SPLIT, annotated.UNANNOTATED, SEVERAL_SPLITS), "warning"),
     **{annotated.OTHER_SHAPES: "warning", annotated.OTHER_NAMES: "note"},
-    **dict.fromkeys((box_rows.MORE_BOXES, yolo.KEYPOINTS, yolo.ORIENTED), "note"),
+    **dict.fromkeys(NOTED, "note"),
 }
 
 # Skipped images in formats that are not read, with what to do

@@ -19,7 +19,11 @@ Thumbnail: TypeAlias = bytes
 # Kinds of skipped inputs that findings and lists of the dataset name.
 UNMATCHED_LABELS = "label rows without an image"
 UNUSED_IMAGES = "images that no row names"
+MORE_BOXES = "rows with another box of an image, which are in its record"
+KEYPOINTS = "label files with keypoints, of which only the boxes are read"
+ORIENTED = "label files of four corners per object, as of oriented boxes, read as upright boxes"
 OUTSIDE_SAMPLE = "rows outside of --sample"
+NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED)  # what was read, if not as it is
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A
 # small table may have a text of millions of characters in every row.

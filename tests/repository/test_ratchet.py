@@ -21,7 +21,7 @@ BUDGETS = {
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
-    "modules with one importer": 37,
+    "modules with one importer": 38,
     "names with two meanings": 3,
     "import cycles between folders": 0,
 }

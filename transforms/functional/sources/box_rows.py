@@ -15,13 +15,11 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 from recordmill.schemas.features import BOX_SIDES
-from recordmill.schemas.records import Embedded, Items, Row, SkippedInput
+from recordmill.schemas.records import MORE_BOXES, Embedded, Items, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.values.typed import looks_number
-
-MORE_BOXES = "rows with another box of an image, which are in its record"
 
 _SPOOLS, _SPOOL_BYTES = 128, 2**18
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, ORIENTED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
@@ -55,9 +55,6 @@ from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
 UNLABELED = "images without a label file, read as images without objects"
-KEYPOINTS = "label files with keypoints, of which only the boxes are read"
-ORIENTED = "label files of four corners per object, as of oriented boxes, read as upright boxes"
-
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")

@@ -10,8 +10,7 @@ import pytest
 
 from recordmill.pipelines.graph import projection_of
 from recordmill.pipelines.options import config_of, with_implied_options
-from recordmill.schemas.records import Row, SkippedInput
-from recordmill.transforms.functional.sources.box_rows import MORE_BOXES
+from recordmill.schemas.records import MORE_BOXES, Row, SkippedInput
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import probe_tables
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import MORE_BOXES, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.sources.box_rows import (
-    MORE_BOXES,
     columns_of_boxes,
     grouped,
     has_row_per_box,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, ORIENTED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
@@ -128,9 +128,9 @@ def test_ids_of_other_tools_are_read(id_):
     ("text", "has_points", "expected"),
     [
         ("0 .5 .5 1 1\n", False, ""),
-        ("0 .5 .5 1 1 .1 .1 2\n\n0 .5 .5 1 1", True, yolo.KEYPOINTS),
+        ("0 .5 .5 1 1 .1 .1 2\n\n0 .5 .5 1 1", True, KEYPOINTS),
         ("0 .5 .5 1 1", True, ""),
-        ("0 0 0 1 0 1 1 0 1\n", False, yolo.ORIENTED),
+        ("0 0 0 1 0 1 1 0 1\n", False, ORIENTED),
         ("0 0 0 1 0 1 1 0 1\n0 0 0 1 0 1 1", False, ""),
         ("", False, ""),
     ],
