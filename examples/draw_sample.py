@@ -56,12 +56,12 @@ def draw_image(folder: Path, number: int) -> Row:
 
 def shape_on_ground(number: int) -> Image.Image:
     """Returns a shape on clouds, of a color, size and position that depend on its number."""
-    random = Random(number)  # noqa: S311 - the same in every run
+    random = Random(1000 + number)  # noqa: S311 - no two of the sample are alike
     width, height = size = SIZES[number // len(SHAPES) % len(SIZES)]
-    clouds = Image.frombytes("RGB", (8, 8), bytes(random.choices(range(96, 256), k=3 * 8 * 8)))
+    clouds = Image.frombytes("RGB", (4, 4), bytes(random.choices(range(190, 256), k=3 * 4 * 4)))
     image = clouds.resize(size, Image.Resampling.BICUBIC)
-    radius = random.uniform(0.2, 0.35) * min(size)
-    x, y = random.uniform(radius, width - radius), random.uniform(radius, height - radius)
+    radius = random.uniform(0.25, 0.38) * min(size)
+    x, y = width * random.uniform(0.4, 0.6), height * random.uniform(0.4, 0.6)
     box = (x - radius, y - radius, x + radius, y + radius)
     color = COLORS[number % len(COLORS)]
     canvas = ImageDraw.Draw(image)
