@@ -87,8 +87,7 @@ class BuildExamples(beam.PTransform):
     """Builds a serialized `tf.train.Example` from each row, for a plain `beam.io.WriteToTFRecord`.
 
     Takes a PCollection of dicts and returns `Examples`; with an error handler, the examples. Each
-    example has the same bytes as the
-    record that `convert` writes for the same row.
+    example has the same bytes as the record that `convert` writes for the same row.
 
     The key of a row is the value of `key_column`, or the path of its image. The image is a path (of
     a file that every worker can read, or in an object store), bytes, or a dict with `bytes` and

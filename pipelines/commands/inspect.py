@@ -20,7 +20,7 @@ from recordmill.pipelines.record_files import FoundRecord, RecordSource
 from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Feature, Kind, Schema
-from recordmill.schemas.findings import some
+from recordmill.schemas.findings import counted, some
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
@@ -153,7 +153,7 @@ def _show(
 
 def _headline(source: RecordSource, records: Sequence[FoundRecord]) -> str:
     number = len(source.files)
-    files = "1 file" if number == 1 else f"{number:,} files"
+    files = counted(number, "file")
     if source.dataset is None:
         return f"{files}, the first {len(records):,} records" if records else f"{files}, no records"
     manifest = source.dataset.manifest

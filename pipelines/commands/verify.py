@@ -9,6 +9,7 @@ from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
 from recordmill.pipelines.verification import Verification, verify
 from recordmill.schemas.config import Verify
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.findings import counted
 
 # Problems and warnings that are printed; --json has all.
 _SHOWN = 100
@@ -36,7 +37,8 @@ def run(flags: argparse.Namespace) -> int:
         warn(f"warning: {warning}")
     if found.salvaged and not flags.json:
         kept = sum(found.salvaged.values())
-        say(f"salvaged: {kept:,} records of {len(found.salvaged):,} files in {flags.salvage}")
+        files = counted(len(found.salvaged), "file")
+        say(f"salvaged: {counted(kept, 'record')} of {files} in {flags.salvage}")
     try:
         found.check()
     except VerificationFailed as error:
@@ -50,8 +52,7 @@ def run(flags: argparse.Namespace) -> int:
         del named["dataset"]
         say_json({**head, **named})
     else:
-        files = ", 1 file" if found.files == 1 else f", {found.files:,} files"
-        number = "1 record" if found.records == 1 else f"{found.records:,} records"
-        say(f"verified: {number} in {' '.join(found.paths)}{'' if found.dataset else files}")
+        files = "" if found.dataset else f", {counted(found.files, 'file')}"
+        say(f"verified: {counted(found.records, 'record')} in {' '.join(found.paths)}{files}")
     code: int = head["exit_code"]
     return code
