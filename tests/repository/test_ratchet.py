@@ -15,13 +15,13 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 216,
-    "lines of code": 33_905,
-    "lines of docstrings": 7_718,
+    "product files": 225,
+    "lines of code": 35_300,
+    "lines of docstrings": 8_000,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 11,
-    "modules with one importer": 38,
+    "modules with one importer": 40,
     "names with two meanings": 3,
     "import cycles between folders": 0,
 }
