@@ -108,7 +108,7 @@ class DatasetOptions(RowOptions, total=False):
 class ConvertOptions(DatasetOptions, total=False):
     """Options of a conversion except for its input."""
 
-    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "voc", "yolo", "coco", "labelme"]
+    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "cvat", "voc", "yolo", "coco", "labelme"]
     """format of the input; auto detects it by name and content; default: auto"""
     delimiter: str | None
     """character between fields of CSV tables: ';', tab; default: by format"""

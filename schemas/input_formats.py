@@ -35,6 +35,7 @@ INPUT_FORMATS = {
     "folder": InputFormat("class_folder"),
     "tar": InputFormat("webdataset", ("tar", "tgz")),
     "tfrecord": InputFormat("tfrecord", ("tfrecord", "tfrecords", "tfrec", "record", "records")),
+    "cvat": InputFormat("cvat", described_by=("xml",)),
     "voc": InputFormat("voc"),
     "yolo": InputFormat("yolo", described_by=("yaml", "yml")),
     "coco": InputFormat("coco", ("json",)),

@@ -274,8 +274,29 @@ def _labelme(root: Path, given: Sequence[Shot]) -> Path:
     return root / "labelme"
 
 
+def _cvat(root: Path, given: Sequence[Shot]) -> Path:
+    _images(root / "cvat" / "images", given)
+    labels = "".join(f"<label><name>{label}</name></label>" for label in LABELS)
+    images = [
+        f'<image id="{i}" name="{shot.name}" width="{shot.width}" height="{shot.height}">'
+        + "".join(
+            f'<box label="{label}" xtl="{x1}" ytl="{y1}" xbr="{x2}" ybr="{y2}"/>'
+            if k % 2
+            else f'<polygon label="{label}" points="{x1},{y1};{x2},{y1};{x1},{y2}"/>'
+            for k, (label, x1, y1, x2, y2) in enumerate(shot.boxes)
+        )
+        + "</image>"
+        for i, shot in enumerate(given)
+    ]
+    meta = f"<meta><task><labels>{labels}</labels></task></meta>"
+    text = f"<annotations><version>1.1</version>{meta}{''.join(images)}</annotations>"
+    (root / "cvat" / "annotations.xml").write_text(text, encoding="utf-8")
+    return root / "cvat"
+
+
 ANNOTATED = {
     "coco": Form(_coco),
+    "cvat": Form(_cvat),
     "coco.gz": Form(lambda root, given: _zipped(_coco(root, given)), ("--input_format", "coco")),
     "voc": Form(_voc, ("--input_format", "voc")),
     "yolo": Form(_yolo, ("--input_format", "yolo")),

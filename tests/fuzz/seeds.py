@@ -79,6 +79,15 @@ _VOC = (
     b"<ymax>3</ymax></bndbox></object></annotation>"
 )
 
+_CVAT = (
+    b"<annotations><version>1.1</version><meta><task><labels><label><name>cat</name></label>"
+    b'</labels></task></meta><image id="0" name="1.jpg" subset="Train" width="6" height="4">'
+    b'<box label="cat" xtl="1" ytl="1" xbr="3.5" ybr="3" rotation="30"/>'
+    b'<polygon label="dog" points="0,0;1,1;0,1"/>'
+    b'<mask label="cat" rle="1, 2, 1" left="1" top="1" width="2" height="2"/><tag label="a"/>'
+    b'<points label="cat" points="1,1"/></image></annotations>'
+)
+
 
 def _labelme() -> bytes:
     points = [[1, 2], [3.5, 4], [0, 1]]
@@ -119,6 +128,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "coco", "instances", _coco()
     yield "folder", "text", b"notes"
     yield "voc", "one", _VOC
+    yield "cvat", "shapes", _CVAT
     yield "labelme", "shapes", _labelme()
     yield "yolo", "boxes", b"0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2 0.3 0.1\n"
     yield "yolo_yaml", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"

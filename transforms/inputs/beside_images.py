@@ -33,7 +33,7 @@ _HEAD_BYTES = 2**16
 
 # Files of annotations, with the tool that writes them, and what to do.
 _COCO = ("COCO annotations", "Name their folder: --input {folder}")
-_CVAT = ("CVAT's annotations", "Export them from CVAT as COCO, Pascal VOC or YOLO")
+_CVAT = ("annotations of CVAT", "Name their folder: --input {folder}")
 _CREATE_ML = ("Create ML's annotations", "Export them as COCO, Pascal VOC or YOLO")
 _VIA = ("annotations of the VGG Image Annotator", "Export them as COCO")
 _YOLO = ("a dataset of YOLO", "Name its file: --input {path}")

@@ -166,8 +166,6 @@ def _describe(path: str, head: bytes) -> str:
         return found
     if sniff(head) is not None:
         return "an image. Name its folder, or a table with the paths of images."
-    if name.endswith(".xml"):
-        return "an XML file. For Pascal VOC, name the folder with Annotations/ and JPEGImages/."
     if name.endswith(_TEXT_SUFFIXES):
         return (
             "a text file. Set --input_format csv, with --delimiter and --header if it has another "

@@ -168,7 +168,7 @@ class Annotated:
             if projection.image_root is not None:
                 values["image"] = _below(folder, stated or own, has_folders)
             else:
-                found = _image_named(tree, folder, stated, own)
+                found = image_named(tree, folder, stated, own)
                 values["image"] = _below(folder, found, has_folders)
                 image = Location(tree.path(posixpath.join(folder, found)))
                 if stated and stem_of(_base(found)) not in (_base(stated), stem_of(_base(stated))):
@@ -188,7 +188,7 @@ def _below(folder: str, image: str, has_folders: bool) -> str:
     return posixpath.normpath(posixpath.join(folder, image)) if has_folders else image
 
 
-def _image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
+def image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
     """Returns the path of an image below the folder of images.
 
     If none exists, it is the stated path. Raises RecordError if it states nothing, or

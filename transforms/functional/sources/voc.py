@@ -10,12 +10,10 @@ are in pixels, counted from 1, and are kept as written.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from xml.etree.ElementTree import Element
 
 from recordmill.schemas.features import BOX_SIDES
 from recordmill.schemas.layout import split_rank
@@ -32,6 +30,7 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.sources.annotated import Annotated
 from recordmill.transforms.functional.sources.tree import Tree, has_file, stem_of
+from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, parse_xml
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     Box,
@@ -62,18 +61,6 @@ _LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
 _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
 _MAX_BYTES = 16 * 2**20
-# The maximum nesting of elements, as of JSON.
-_MAX_DEPTH = 64
-# The most elements: an object has about 10, and an element takes 200 bytes of memory.
-_MAX_ELEMENTS = 2**20
-_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.-]+)["']""")
-_MULTIBYTE = frozenset(
-    (
-        *("big5", "big5_hkscs", "gb2312", "gbk", "gb18030", "cp936", "cp950"),
-        *("euc_kr", "cp949", "ks_c_5601_1987", "shift_jis", "sjis", "cp932"),
-        *("euc_jp", "iso_2022_jp", "iso_2022_kr", "johab", "hz_gb_2312"),
-    )
-)
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
@@ -142,8 +129,8 @@ def _parse(
     boxes is not, and invalid boxes are not dropped.
     """
     try:
-        root = _parsed(data)
-    except (expat.ExpatError, ValueError, LookupError) as error:
+        root = parse_xml(data)
+    except DAMAGED_XML as error:
         raise RecordError(Reason.MALFORMED_ROW, f"is not a valid XML file: {error}") from error
     # Direct children only: person layouts nest <part> elements with boxes in an <object>.
     objects = [child for child in root if child.tag == "object"]
@@ -158,47 +145,6 @@ def _parse(
     for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0
         values[flag] = [int((e.findtext(flag) or "0").strip() == "1") for e in objects]
     return values
-
-
-def _parsed(data: bytes) -> Element:
-    """Returns the root of an XML document that has no document type, and thus no entities."""
-    data, encoding = _transcoded(data)
-    parser, builder, depth, total = expat.ParserCreate(encoding), TreeBuilder(), 0, 0
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, total
-        depth, total = depth + 1, total + 1
-        if total > _MAX_ELEMENTS:
-            raise ValueError(f"expected at most {_MAX_ELEMENTS:,} elements, got more")
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"nested too deeply: more than {_MAX_DEPTH} levels of elements")
-        builder.start(name.rpartition(":")[2], attributes)  # without the prefix of a namespace
-
-    def end(name: str) -> None:
-        nonlocal depth
-        depth -= 1
-        builder.end(name.rpartition(":")[2])
-
-    def stop(*_: object) -> None:
-        # Entities can expand without end, or name files: nothing of VOC needs them.
-        raise ValueError("it has a document type (DOCTYPE). Remove it")
-
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = stop
-    parser.Parse(data, True)
-    return builder.close()
-
-
-def _transcoded(data: bytes) -> tuple[bytes, str | None]:
-    """Returns XML, and its encoding if that is another one than it declares.
-
-    Expat reads no declared encoding with characters of several bytes, except for those of Unicode.
-    """
-    declared = _DECLARED.match(data)
-    name = declared[1].decode("ascii").lower().replace("-", "_") if declared else ""
-    return (data.decode(name).encode(), "utf-8") if name in _MULTIBYTE else (data, None)
 
 
 def _text(element: Element, tag: str, what: str) -> str:

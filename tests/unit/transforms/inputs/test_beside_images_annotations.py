@@ -114,7 +114,7 @@ def test_text_beside_images_is_yolo_with_its_class_names(tmp_path, files, splits
         ({"a/1.jpg": "", "a/1.json": '{"shapes": []}'}, r"JSON .*\(a/1.json, …\).*Supervisely"),
         ({"a/1.jpg": "", "a/1.json": "{}"}, r"JSON files beside the images .*samples.tar"),
         ({"img/1.jpg": "", "ann/1.jpg.json": "{}"}, r"JSON files with .*\(ann/1.jpg.json"),
-        ({"a/1.jpg": "", "annotations.xml": "<annotations/>"}, r"CVAT's annotations .*Export"),
+        ({"a/b/c/1.jpg": "", "a/b/annotations.xml": ""}, r"of CVAT .*--input /.*/a/b\. "),
         ({"a/b/1.jpg": "", "a/b/_annotations.coco.json": "[]"}, r"COCO .*--input /.*/a/b\. "),
         ({"ds/images/1.jpg": "", "ds/labels/1.txt": BOX, "ds/data.yaml": "x"}, r"--input .*/data"),
         ({"ds/1.jpg": "", "ds/obj.names": "cat"}, r"--input .*/ds --input_format yolo\."),

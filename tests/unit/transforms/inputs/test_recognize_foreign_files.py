@@ -54,7 +54,6 @@ def database(path) -> bytes:
         ("labels.npy", array(), "a NumPy array."),
         ("labels.pkl", pickle.dumps({"a": 1}), "a Python pickle."),
         ("labels.txt", b"a.jpg 1\n", "a text file. Set --input_format csv, with --delimiter"),
-        ("1.xml", b"<annotation>", "an XML file. For Pascal VOC"),
         ("labels", b"a,b\n", ""),
         ("labels.foo", b"\x00\x01", ""),
         ("labels.foo", b"", ""),
