@@ -46,22 +46,25 @@ def publish(
     config: ConvertConfig,
     target: Target,
     context: RunContext,
-    _: Iterable[str],
+    lists: Sequence[str],
+    written_lists: Iterable[str],
     indexes: Mapping[str, str],
     base: Base | None = None,
     removed: RemovedRecords | None = None,
 ) -> str:
     """Publishes a dataset if it passes all checks, and writes run.json in either case.
 
-    Returns the state in run.json: "published" or "failed". `_` is the files of rejects and dropped
-    rows; a side input, so that they are written first. `indexes`: sha256 of each file in idx/, by
-    name. `base` is the base version; None if there is none. `removed` is the records that were
-    removed from it; None for a conversion. Raises RecordmillError if the files of the run were
+    Returns the state in run.json: "published" or "failed". `lists` is the folders of rejects,
+    dropped rows and the like; `written_lists` the files of those with a line; a side input, so that
+    they are written first. `indexes`: sha256 of each file in idx/, by name. `base` is the base
+    version; None if there is none. `removed` is the records that were removed from it; None for a
+    conversion. Raises RecordmillError if the files of the run were
     deleted, or taken over by another run.
     """
     if state := _state_of_earlier_attempt(target, context):
         return state
     target.check_active(context)
+    _write_empty_lists(target.work, lists, written_lists)
     try:
         _check_publishable(info, config, target)
     except RecordmillError as reason:
@@ -78,6 +81,13 @@ def publish(
     except FileNotFoundError:
         target.check_active(context)
         raise
+
+
+def _write_empty_lists(directory: str, lists: Sequence[str], written: Iterable[str]) -> None:
+    """Writes an empty file for each list without a line, also over one of an earlier run."""
+    files = {layout.join(directory, layout.lines_name(folder)) for folder in lists}
+    for path in sorted(files.difference(written)):
+        write_checked(path, b"")
 
 
 def _state_of_earlier_attempt(target: Target, context: RunContext) -> str | None:

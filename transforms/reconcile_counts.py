@@ -142,29 +142,22 @@ class JsonLine(Protocol):
 
 @dataclass(eq=False)
 class WriteLines(beam.PTransform):
-    """Writes JSON Lines: PCollections of JsonLine → PCollection[str], the path of the file."""
+    """Writes JSON Lines: PCollection[JsonLine] → PCollection[str], the path of the file.
+
+    Without a line, there is no file.
+    """
 
     directory: str
     folder: str  # the folder of the file, one of `layout.LINES`
-    plan: PCollection[Plan]  # one element, whatever the number of lines
 
-    def expand(self, parts: tuple[PCollection[JsonLine], ...]) -> PCollection[str]:
-        """Adds the writing, in any order; without elements, the file is empty."""
-        lines = [
-            part | f"ToJson{number}" >> beam.Map(_to_json).with_output_types(tuple[int, bytes])
-            for number, part in enumerate(parts, 1)
-        ]
-        nothing = self.plan | "NoLine" >> beam.Map(_no_line).with_output_types(tuple[int, bytes])
+    def expand(self, elements: PCollection[JsonLine]) -> PCollection[str]:
+        """Adds the writing, in any order."""
         return (
-            (*lines, nothing)
-            | "WithNoLine" >> beam.Flatten()
+            elements
+            | "ToJson" >> beam.Map(_to_json).with_output_types(tuple[int, bytes])
             | "GroupLines" >> beam.GroupByKey()  # (0, [line])
             | "WriteFile" >> beam.Map(_write_lines, self.directory, self.folder)
         )
-
-
-def _no_line(_: Plan) -> tuple[int, bytes]:
-    return 0, b""
 
 
 def _to_json(element: JsonLine) -> tuple[int, bytes]:

@@ -17,6 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.pipelines.publish import publish
 from recordmill.pipelines.run.run_record import RunContext
 from recordmill.pipelines.run.target import Target
+from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification
 from recordmill.schemas.errors import RecordmillError
@@ -72,7 +73,7 @@ def run_publish(
         found = (
             p
             | "Info" >> beam.Create([info])
-            | beam.Map(publish, settings, target, CONTEXT, AsIter(rejects), INDEXES)
+            | beam.Map(publish, settings, target, CONTEXT, (), AsIter(rejects), INDEXES)
         )
         assert_that(found, equal_to([state]))
 
@@ -214,7 +215,20 @@ OTHER = RunContext("other", 0.0, "DirectRunner")
 
 def publish_here(target: Target) -> str:
     settings = config(max_rejects=RejectBudget.parse("1"), report=False)
-    return publish(INFO, settings, target, CONTEXT, (), INDEXES)
+    return publish(INFO, settings, target, CONTEXT, (), (), INDEXES)
+
+
+def test_lists_without_a_line_are_empty_files_also_after_an_earlier_run(tmp_path: Path) -> None:
+    target = Target(str(tmp_path), str(tmp_path), f"{tmp_path}.run")
+    target.begin(CONTEXT)
+    paths = {name: tmp_path / layout.lines_name(name) for name in ("rejects", "dropped")}
+    for path in paths.values():
+        path.parent.mkdir()
+        path.write_text("{}\n")
+    written = [str(paths["rejects"])]
+    assert publish(INFO, config(), target, CONTEXT, tuple(paths), written, {}) == "failed"
+    texts = {name: path.read_text() for name, path in paths.items()}
+    assert texts == {"rejects": "{}\n", "dropped": ""}
 
 
 def test_a_run_whose_files_are_gone_or_taken_publishes_nothing(tmp_path: Path) -> None:
