@@ -58,7 +58,6 @@ from recordmill.transforms.inputs.input_tables import (
     probe_tables,
     with_labels,
 )
-from recordmill.transforms.shards.encoded_refs import spilling_to
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
@@ -114,7 +113,11 @@ def prepare(
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
-    return Conversion(config, tables, labels, analyzer, context, *locked) if locked else None
+    if locked is None:
+        return None
+    target, lock = locked
+    scratch = target.work if runs_directly(options) and is_local(target.work) else ""
+    return Conversion(config, tables, labels, analyzer, context, target, lock, scratch)
 
 
 def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:
@@ -220,20 +223,13 @@ def run(
 
 @contextmanager
 def _helpers(job: Conversion, options: PipelineOptions) -> Iterator[None]:
-    """Allows the processes and files that help a run on this machine, and removes them after it."""
+    """Allows the processes that help a run on this machine, and ends them after it."""
     # Stores are opened with the pipeline options, by the verifier as well.
     used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
-    is_here = runs_directly(options) and is_local(job.target.work)
-    tables = () if job.analyzer.schema.has_image else job.tables.files
     with (
         # On this machine, the verifier loads TensorFlow while the graph is built.
         verifier_process_started(used) if is_in_process(options) else nullcontext(),
-        writer_processes_allowed(
-            # Only threads can request `--verify decode` of the verifier process.
-            is_here and job.config.verify != "decode",
-            table_bytes=sum(file.size or 0 for file in tables),
-        ),
-        spilling_to(job.target.work if is_here else ""),
+        writer_processes_allowed(job.scratch),
     ):
         yield
 

@@ -40,7 +40,6 @@ from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.shards.build_examples import Pools, build_all
-from recordmill.transforms.shards.encoded_refs import spilling_to
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.write_shards import ForecastShards, ShardForecast
@@ -68,9 +67,9 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     """
     run = uuid.uuid4().hex
     try:
-        with TemporaryDirectory(prefix="recordmill-") as folder, spilling_to(folder):
+        with TemporaryDirectory(prefix="recordmill-") as folder:
             pipeline = make_pipeline(in_process(options))
-            _build(pipeline, job, run)
+            _build(pipeline, replace(job, scratch=folder), run)
             pipeline.run().wait_until_finish()
     except RecordmillError as error:
         raise without_step(error) from error
@@ -115,7 +114,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a step that keeps the forecast."""
     reading = read_rows(root, job, staging="")
     plan, assigned = assign_rows(reading, job)
-    shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS)
+    shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS, job.scratch)
     parts = (*assigned.unread, *assigned.unassigned, shards.rejects)
     rejects = parts | "AllRejects" >> beam.Flatten()
     _ = (

@@ -18,15 +18,12 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import Unmatched
+from recordmill.schemas.records import SkippedInput, Unmatched
+from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
-from recordmill.transforms.analyze_rows import AnalyzeRows, AnalyzeSplits
-from recordmill.transforms.assign_shards import (
-    AssignShards,
-    RejectDuplicateKeys,
-    keys_may_span_shards,
-)
+from recordmill.transforms.analyze_rows import AnalyzeRows
+from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
 from recordmill.transforms.duplicates import (
     Deduplicated,
     DropDuplicates,
@@ -34,14 +31,13 @@ from recordmill.transforms.duplicates import (
     FindGroupLeaks,
 )
 from recordmill.transforms.elements import AssignedRows
-from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
+from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.columns import needed_columns, required_columns
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.image_findings import FindImageIssues
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
-from recordmill.transforms.read_assigned import AssignedInput, ReadAssigned
 from recordmill.transforms.read_rows import (
     BindRows,
     ListedParts,
@@ -70,6 +66,7 @@ class Conversion:
     context: RunContext
     target: Target
     lock: Lock
+    scratch: str = ""  # a folder on the one machine that runs all steps; "" if there are several
 
     @property
     def stages_images(self) -> bool:
@@ -91,17 +88,27 @@ def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
 class Reading(NamedTuple):
     """The rows of a conversion."""
 
-    # The rows, the rejects and the skipped inputs; or the parts of the tables, to be read where
-    # rows are assigned.
-    read: ReadOutcome | ListedParts
-    # The same rows for the analyze pass, which may come from a separate read; or their analyses, if
-    # they were analyzed there.
-    analyzed: PCollection[RowBatch] | PCollection[Analysis]
+    read: ReadOutcome
+    analyzed: PCollection[RowBatch]  # the same rows for the analyze pass, maybe of a separate read
     # Labels and images that lack each other, by the folder of their list.
     unmatched: Mapping[str, Sequence[PCollection[Unmatched]]]
     # The rows with those outside of the sample; None if there is no sample.
     all_rows: PCollection[RowBatch] | None = None
-    staging: str = ""  # the folder for embedded images of tables that are still to be read
+
+
+class AssignedInput(NamedTuple):
+    """The assigned rows of all sources, and the others."""
+
+    rows: PCollection[AssignedRows]  # ((split, shard), [(order, ImageRef)])
+    # (split, number of rows assigned to it); a split can occur several times.
+    counts: Sequence[PCollection[tuple[str, int]]]
+    read: Sequence[PCollection[int]]  # the number of rows that were read, in parts
+    # Rows that cannot be read, and files and folders that cannot be listed.
+    unread: Sequence[PCollection[Reject]]
+    # Rows that were read, and rejected before their assignment.
+    unassigned: Sequence[PCollection[Reject]]
+    # (kind, skipped inputs); a kind can occur several times.
+    skipped: Sequence[PCollection[tuple[str, SkippedInput]]]
 
 
 def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
@@ -133,7 +140,7 @@ def publish_rows(
     """
     config, work, base = job.config, job.target.work, job.analyzer.base
     plan, assigned = rows.plan, rows.assigned
-    writing = WriteShards(config, job.target.checkpoints, plan, base)
+    writing = WriteShards(config, job.target.checkpoints, plan, base, job.scratch)
     written = rows.rows | "WriteShards" >> writing
     verified = written.good | "VerifyShards" >> VerifyShards(config, work)
     shards = verified.shards
@@ -193,17 +200,12 @@ def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], A
     """
     read, analyzer, config = reading.read, job.analyzer, job.config
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
-    settings = (plan, analyzer.ranges, config.seed, analyzer.base)
-    if isinstance(read, ListedParts):
-        projection = projection_of(analyzer.schema, config)
-        reader = ReadAssigned(projection, reading.staging, analyzer.binding, *settings)
-        return plan, read | "ReadTables" >> reader
     bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
     keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
         config, sequences=analyzer.schema.sequence is not None
     )  # RefBatch
-    # ((split, shard), [(order, ImageRef)])
-    assigned = keyed.good | "AssignShards" >> AssignShards(*settings)
+    assigning = AssignShards(plan, analyzer.ranges, config.seed, analyzer.base)
+    assigned = keyed.good | "AssignShards" >> assigning
     return plan, AssignedInput(
         rows=assigned.rows,
         counts=[assigned.counts],
@@ -234,7 +236,7 @@ def _drop_duplicates(
 def _keep_together(reading: Reading, job: Conversion) -> Reading:
     """Adds the comparison of all images; returns the rows with their clusters, if asked for."""
     read, analyzed, all_rows = reading.read, reading.analyzed, reading.all_rows
-    if job.config.near_duplicates != "keep_together" or isinstance(read, ListedParts):
+    if job.config.near_duplicates != "keep_together":
         return reading
     # Only the rows of the first read have embedded images, in staging files.
     compared = read.good if job.stages_images else analyzed
@@ -283,14 +285,8 @@ def _read_tables(listed: ListedParts, job: Conversion, staging: str) -> Reading:
         again = listed | "AnalyzeSample" >> ReadRows(projection, counted=False, sample=sample)
         read = listed | "ReadTables" >> ReadRows(projection, staging, sample=sample)
         return Reading(read, again.good, {}, found.good)
-    analyzed: PCollection[Any]
-    if _only_analyzes(config):
-        analyzed = listed | "AnalyzeTables" >> AnalyzeSplits(job.analyzer, projection)
-    else:
-        analyzed = (listed | "AnalyzeTables" >> ReadRows(projection, counted=False)).good
-    if _assigns_where_read(config):
-        return Reading(listed, analyzed, {}, staging=staging)
-    return Reading(listed | "ReadTables" >> ReadRows(projection, staging), analyzed, {})
+    analyzed = listed | "AnalyzeTables" >> ReadRows(projection, counted=False)
+    return Reading(listed | "ReadTables" >> ReadRows(projection, staging), analyzed.good, {})
 
 
 def _read_joined(
@@ -334,19 +330,6 @@ def _with_unused_images(reading: Reading, job: Conversion) -> Reading:
         read=reading.read._replace(skipped=skipped | "WithUnusedImages" >> beam.Flatten()),
         unmatched={**reading.unmatched, folder: images},
     )
-
-
-def _only_analyzes(config: ConvertConfig) -> bool:
-    """Returns whether the first read of the tables is for their analysis, and nothing else."""
-    others = config.records_per_shard or config.list_unused_images
-    return (
-        config.split_method == "hash" and config.near_duplicates != "keep_together" and not others
-    )
-
-
-def _assigns_where_read(config: ConvertConfig) -> bool:
-    """Returns whether rows are assigned to shards without a comparison to others."""
-    return config.near_duplicates != "keep_together" and not keys_may_span_shards(config)
 
 
 def _groups_may_span_splits(config: ConvertConfig) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,6 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from recordmill.schemas.plan import Plan, SplitRanges
-from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.elements import displayed
 from recordmill.transforms.find_splits import FindSplits
 from recordmill.transforms.functional.rows.analysis import (
@@ -31,85 +30,18 @@ from recordmill.transforms.functional.rows.planning import (
     needs_sizes,
 )
 from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
-from recordmill.transforms.read_rows import ListedParts, read_part, with_limits
 from recordmill.transforms.select_ranks import End, Hashes, SelectRanks
 from recordmill.transforms.shards.base_shards import base_shard_lookup
-from recordmill.transforms.shards.build_examples import Pools
-from recordmill.transforms.shards.writer_processes import prepare as prepare_writers
 from recordmill.transforms.storage.files import file_size
-from recordmill.transforms.task_dofn import TaskDoFn
 from recordmill.transforms.workers.progress import advance, set_total
 
 # Concurrent requests for file sizes: they wait for the file system or store, not for a core.
 _STAT_THREADS = 16
 
-# Images whose sizes decide whether writer processes pay off.
-_WRITER_SAMPLE = 16
-
-
-@dataclass(eq=False)
-class AnalyzeSplits(beam.PTransform):
-    """Reads and analyzes rows, where only their analysis is needed: ListedParts → Analyses.
-
-    In the in-process runner, writer processes do it if there are some.
-    """
-
-    analyzer: Analyzer  # the schema, column mapping and options
-    projection: Projection
-
-    def expand(self, listed: ListedParts) -> PCollection[Analysis]:
-        """Adds the analysis; one part is one unit of work, and gives one analysis."""
-        analyze = beam.ParDo(_AnalyzeSplit(self.analyzer, self.projection))
-        return (
-            listed.parts
-            | "SpreadParts" >> beam.Reshuffle()  # Part
-            | "ReadAndAnalyze" >> analyze.with_output_types(Analysis)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class AnalysisTask:
-    """What all parts of a source have in common."""
-
-    analyzer: Analyzer  # the schema, column mapping and options
-    projection: Projection  # the columns that a conversion needs, and the limits
-
-    def run(self, part: Part, _: Pools) -> Iterator[Analysis]:
-        """Yields the analysis of a part, without rows that cannot be read."""
-        analysis = Analysis()
-        for rows in read_part(part, self.projection, "", counted=False):
-            if isinstance(rows, RowBatch):
-                _add_rows(analysis, rows, self.analyzer)
-        yield analysis
-
-
-def _add_rows(analysis: Analysis, rows: RowBatch, analyzer: Analyzer) -> None:
-    analysis.add(rows, analyzer, base_shard_lookup(analyzer.base))
-    analysis.check_strata(analyzer)
-    advance("analyzed", len(rows))
-
-
-class _AnalyzeSplit(TaskDoFn):
-    """Analyzes one part per element, in this process or a writer process."""
-
-    def __init__(self, analyzer: Analyzer, projection: Projection) -> None:
-        super().__init__()
-        self._analyzer, self._projection = analyzer, projection
-
-    def setup(self) -> None:
-        super().setup()
-        self._task = AnalysisTask(self._analyzer, with_limits(self._projection, staging=""))
-
-    def process(self, part: Part) -> Iterator[Analysis]:
-        return self.run_on_part(self._task, part, self._analyzer.base)
-
 
 @dataclass(eq=False)
 class AnalyzeRows(beam.PTransform):
-    """Analyzes every row before any is assigned: PCollection[RowBatch] → PCollection[Plan].
-
-    The rows may have been analyzed where they were read: PCollection[Analysis] → PCollection[Plan].
-    """
+    """Analyzes every row before any is assigned: PCollection[RowBatch] → PCollection[Plan]."""
 
     analyzer: Analyzer  # the schema, column mapping and options
     # The rows with those outside of the sample, which determine columns, classes and splits; None
@@ -186,14 +118,11 @@ class AnalyzeFn(beam.CombineFn):
         """Returns an empty analysis."""
         return Analysis()
 
-    def add_input(self, analysis: Analysis, rows: RowBatch | Analysis) -> Analysis:
+    def add_input(self, analysis: Analysis, rows: RowBatch) -> Analysis:
         """Returns an analysis, which may be changed in place, with more rows."""
-        if isinstance(rows, Analysis):
-            analysis = Analysis.sum_of([analysis, rows])
-            analysis.check_strata(self.analyzer)
-        else:
-            _add_rows(analysis, rows, self.analyzer)
-        _prepare_writers(analysis, self.analyzer)
+        analysis.add(rows, self.analyzer, base_shard_lookup(self.analyzer.base))
+        analysis.check_strata(self.analyzer)
+        advance("analyzed", len(rows))
         return analysis
 
     def merge_accumulators(self, analyses: Iterable[Analysis]) -> Analysis:
@@ -221,7 +150,6 @@ def _make_plan(
     `whole` is the analysis with the rows outside of the sample.
     """
     set_total(analysis.rows)
-    _prepare_writers(analysis, analyzer)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
     with ThreadPoolExecutor(_STAT_THREADS) as executor:
@@ -235,12 +163,6 @@ def _make_plan(
     }
     plan = build_plan(analysis, analyzer, known, of_splits, next(iter(ranges), None))
     return with_class_ids(plan)
-
-
-def _prepare_writers(analysis: Analysis, analyzer: Analyzer) -> None:
-    """Starts writer processes once there are enough rows: while the others are still read."""
-    sample = analysis.sample[:_WRITER_SAMPLE] if analyzer.schema.has_image else ()
-    prepare_writers(analysis.rows, [(uri, size) for _, uri, size in sample])
 
 
 class RowOrder(NamedTuple):

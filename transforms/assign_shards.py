@@ -73,7 +73,7 @@ class RejectDuplicateKeys(beam.PTransform):
 
         Otherwise, writing a shard detects its duplicate keys without a shuffle.
         """
-        if not keys_may_span_shards(self.config):
+        if not _keys_may_span_shards(self.config):
             return CheckedRows(refs, refs.pipeline | "NoDuplicateKeys" >> beam.Create([]))
         found = (
             refs
@@ -87,7 +87,7 @@ class RejectDuplicateKeys(beam.PTransform):
         return CheckedRows(found.refs, found[REJECTS])
 
 
-def keys_may_span_shards(config: ConvertConfig) -> bool:
+def _keys_may_span_shards(config: ConvertConfig) -> bool:
     """Returns whether rows with the same key may be in different shards, or be dropped before.
 
     A split or group column can separate them, and so can labels, in stratified splits.
@@ -144,7 +144,7 @@ class AssignShards(beam.PTransform):
 
     def expand(self, refs: PCollection[RefBatch]) -> Assignment:
         """Adds the assignment, and the count of rows by split."""
-        assigning = beam.FlatMap(assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
+        assigning = beam.FlatMap(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
         # Typed, so that the shuffle uses the coder of references.
         rows = refs | "Assign" >> assigning.with_output_types(AssignedRows)
         counting = beam.Map(_rows_of_batch).with_output_types(tuple[str, int])
@@ -156,7 +156,7 @@ def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
     return split, len(refs)
 
 
-def assign(
+def _assign(
     refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
 ) -> Iterator[AssignedRows]:
     """Yields references by shard, each with its order hash.

@@ -152,7 +152,7 @@ class ReadRows(beam.PTransform):
             # one in memory.
             | "SpreadParts" >> beam.Reshuffle()  # Part
             | "ReadParts"
-            >> beam.FlatMap(_read_tagged, self.projection, self.staging, self.counted, sampler)
+            >> beam.FlatMap(_read, self.projection, self.staging, self.counted, sampler)
             .with_output_types(RowBatch)
             .with_outputs(REJECTS, SKIPPED, main="rows")
         )
@@ -189,38 +189,20 @@ def _parts_tagged(file: TableFile) -> Iterator[Part | TaggedOutput]:
         yield part if isinstance(part, Part) else _tagged(part)
 
 
-def _read_tagged(
+def _read(
     part: Part,
     projection: Projection,
     staging: str,
     counted: bool,
     sampler: Sampler | None,
 ) -> Iterator[RowBatch | TaggedOutput]:
-    return read_part(part, with_limits(projection, staging), staging, counted, sampler)
-
-
-def with_limits(projection: Projection, staging: str) -> Projection:
-    """Returns a projection with the limits of this run.
-
-    `staging` is the folder for embedded images; "" to read none.
-    """
-    limit = current_options().max_image_bytes
-    return replace(projection, pixels=bool(staging), max_image_bytes=limit)
-
-
-def read_part(
-    part: Part,
-    projection: Projection,
-    staging: str,
-    counted: bool = True,
-    sampler: Sampler | None = None,
-) -> Iterator[RowBatch | TaggedOutput]:
     """Yields the rows of one part of a source, and rejects for rows that cannot be read.
 
-    `projection` is the columns to keep, the image column and the limits. `staging` is the folder
-    for embedded images; "" to read none. `counted`: whether the progress counters include these
-    rows. `sampler`: selects rows; None to read all.
+    `projection` is the columns to keep, and the image column. `sampler`: selects rows; None to read
+    all.
     """
+    limit = current_options().max_image_bytes
+    projection = replace(projection, pixels=bool(staging), max_image_bytes=limit)
     rows = FORMATS[part.file.format].read(part, projection)
     # Sampled before they are staged: images of other rows are not copied.
     sampled = sampler.select(one_by_one(rows)) if sampler else rows
@@ -399,23 +381,15 @@ class _Bind(beam.DoFn):
     def process(self, rows: RowBatch, plan: Plan) -> Iterator[RefBatch | TaggedOutput]:
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
-        return bound(rows, self._binding)
-
-
-def bound(rows: RowBatch, binding: Binding) -> Iterator[RefBatch | TaggedOutput]:
-    """Yields the rejects of rows, and then the references.
-
-    A frame that cannot be bound is passed on as a marked reference, because its whole sequence has
-    to be rejected, and frames are only grouped when their shard is written. `binding` is the column
-    mapping, with the resolved schema.
-    """
-    refs = list[RefBatch]()
-    for part, found in by_halves(bind_rows, rows, binding):
-        if not isinstance(found, RecordError):
-            refs.append(found)
-        elif frame := broken_frame(part[0], binding, found):
-            refs.append(RefBatch.of([frame]))
-        else:
-            yield rejected(reject_row(part[0], binding, found))
-    if refs:
-        yield RefBatch.joined(refs)
+        refs = list[RefBatch]()
+        for part, found in by_halves(bind_rows, rows, self._binding):
+            if not isinstance(found, RecordError):
+                refs.append(found)
+            # Its whole sequence has to be rejected, and frames are only grouped when their shard is
+            # written: so it is passed on as a marked reference.
+            elif frame := broken_frame(part[0], self._binding, found):
+                refs.append(RefBatch.of([frame]))
+            else:
+                yield rejected(reject_row(part[0], self._binding, found))
+        if refs:
+            yield RefBatch.joined(refs)

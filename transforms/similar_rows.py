@@ -40,9 +40,8 @@ from recordmill.transforms.functional.rows.analysis import Analyzer, rows_with_i
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RowBatch
 from recordmill.transforms.functional.rows.placement import POSITION_BYTES, order_of
 from recordmill.transforms.shards.base_shards import base_shard_lookup
-from recordmill.transforms.shards.build_examples import Pools, build_all
+from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
-from recordmill.transforms.write_shards import ImageCheck
 
 # Images per element, which are spread over workers.
 _CHUNK_ROWS = 64

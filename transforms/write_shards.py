@@ -9,8 +9,9 @@ and the worker that writes it gives it its final name.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -18,16 +19,16 @@ from typing import Any, TypeAlias
 import apache_beam as beam
 from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import WrittenShard
-from recordmill.schemas.features import Schema
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import ImageRef, StoredImage
+from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms.elements import (
@@ -39,38 +40,34 @@ from recordmill.transforms.elements import (
     rejected,
     windowed,
 )
-from recordmill.transforms.functional.records.examples import image_shape
-from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
+from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     settings_fingerprint,
     versions,
 )
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined, spilled
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
 from recordmill.transforms.shards.shard_task import ShardTask
-from recordmill.transforms.shards.writer_processes import writers_for
+from recordmill.transforms.shards.writer_processes import Answer, start_writers, writers_of
 from recordmill.transforms.storage.files import make_folders
-from recordmill.transforms.task_dofn import TaskDoFn
-from recordmill.transforms.verification.verifier_process import check_decodes
 
 _Encoded: TypeAlias = tuple[ShardId, EncodedRefs]
 
 
 @dataclass(eq=False)
 class GroupByShard(beam.PTransform):
-    """Groups references: PCollection[AssignedRows] → PCollection[(ShardId, [EncodedRefs])].
+    """Groups references: PCollection[AssignedRows] → PCollection[(ShardId, [EncodedRefs])]."""
 
-    The references may be encoded already.
-    """
-
+    scratch: str  # the folder of files in which they wait; "" to keep them in memory
     # Shards that are elements of the result even without a row; None if there are none.
     planned: PCollection[ShardId] | None = None
 
     def expand(self, rows: PCollection[AssignedRows]) -> PCollection[Any]:
         """Adds the shuffle of references."""
-        encoded = rows | "EncodeRefs" >> beam.ParDo(_EncodeRefs()).with_output_types(_Encoded)
+        encode = beam.ParDo(_EncodeRefs(self.scratch)).with_output_types(_Encoded)
+        encoded = rows | "EncodeRefs" >> encode
         if self.planned is not None:
             empty = self.planned | "NoRefs" >> beam.Map(_without_refs).with_output_types(_Encoded)
             encoded = (encoded, empty) | "WithPlanned" >> beam.Flatten()
@@ -84,17 +81,20 @@ def _without_refs(shard: ShardId) -> _Encoded:
 class _EncodeRefs(beam.DoFn):
     """Encodes references, and gathers those of a shard from several batches."""
 
+    def __init__(self, scratch: str) -> None:
+        self._scratch = scratch
+
     def start_bundle(self) -> None:
         self._gathered = GatheredRefs()
 
-    def process(self, assigned: AssignedRows | _Encoded) -> Iterator[_Encoded]:
+    def process(self, assigned: AssignedRows) -> Iterator[_Encoded]:
         self._gathered.add(*assigned)
         if self._gathered.are_many:
-            yield from spilled(self._gathered.take()).items()
+            yield from self._gathered.take(self._scratch)
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         # The rest stays in memory: it is small, and all of a small table.
-        return map(windowed, self._gathered.take().items())
+        return map(windowed, self._gathered.take())
 
 
 class WriteShards(beam.io.WriteToTFRecord):
@@ -110,13 +110,15 @@ class WriteShards(beam.io.WriteToTFRecord):
         checkpoints: Checkpoints,
         plan: PCollection[Plan],
         base: Base | None = None,
+        scratch: str = "",
     ) -> None:
         """Creates the transform.
 
         `config` is the name, compression, decoding and verification. `checkpoints` are the
         checkpoints of finished shards, and the dataset's folder. `plan` is the number of shards,
         and the resolved schema. `base` is the base version, whose unchanged shards are linked; None
-        if there is none.
+        if there is none. `scratch` is the folder of the run on the one machine that runs all steps;
+        "" if there are several machines.
         """
         super().__init__(
             file_path_prefix=layout.join(checkpoints.dataset, config.name),
@@ -127,6 +129,7 @@ class WriteShards(beam.io.WriteToTFRecord):
         self._checkpoints = checkpoints
         self._plan = plan
         self._base = base
+        self._scratch = scratch
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""
@@ -134,15 +137,18 @@ class WriteShards(beam.io.WriteToTFRecord):
 
     def expand(self, rows: PCollection[AssignedRows]) -> CheckedRows:
         """Adds a shuffle of references, and the writing of all shards, including empty ones."""
+        # For `--verify decode`, shards need the verifier process, which only this process has.
+        writers = "" if self._config.verify == "decode" else self._scratch
         settings = self._plan | "InitializeWrite" >> beam.Map(
-            _initialize, self._checkpoints, self._config
+            _initialize, self._checkpoints, self._config, writers
         )
         # A shard without rows would not be an element of the grouping, but readers expect its file.
         planned = self._plan | "PlannedShards" >> beam.FlatMap(_planned_shards)
-        write = _WriteShard(self._sink, self._checkpoints, self._config, self._base)
+        common = (self._sink, self._checkpoints, self._config, self._base)
+        write = _WriteShard(writers, *common)
         written = (
             rows
-            | "GroupByShard" >> GroupByShard(planned)
+            | "GroupByShard" >> GroupByShard(self._scratch, planned)
             | "WriteShard"
             >> beam.ParDo(write, AsSingleton(settings), AsSingleton(self._plan)).with_outputs(
                 REJECTS, main="shards"
@@ -158,8 +164,8 @@ def _planned_shards(plan: Plan) -> Iterator[ShardId]:
             yield split, index
 
 
-def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> str:
-    """Deletes finished shards that are not planned.
+def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig, scratch: str) -> str:
+    """Deletes finished shards that are not planned, and has writer processes started.
 
     Returns the settings fingerprint of all shards.
     """
@@ -173,28 +179,12 @@ def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig) -> 
     # Create the folders only now, because deleting files also deletes empty folders.
     make_folders(checkpoints.dataset, layout.STAGING, layout.RECORDS)
     make_folders(checkpoints.directory)
+    if not plan.resolved.schema.has_image:
+        start_writers(scratch, plan)
     return settings_fingerprint(config, plan.resolved, versions())
 
 
-@dataclass(frozen=True)
-class ImageCheck:
-    """The checks of images before they are stored that options ask for; it can be pickled."""
-
-    config: ConvertConfig
-
-    def __call__(self, image: StoredImage, mask: bytes | None, schema: Schema) -> None:
-        """Checks an image.
-
-        `mask` is its encoded mask; None if there is none. `schema`: states how images and masks are
-        encoded. Raises RecordError if it has to be rejected.
-        """
-        if self.config.reject_quality:
-            check_quality(image_shape(image), self.config.reject_quality)
-        if self.config.verify == "decode":
-            check_decodes(image, mask, schema)
-
-
-class _WriteShard(TaskDoFn):
+class _WriteShard(beam.DoFn):
     """Writes one shard per element, in this thread or in writer processes.
 
     Holds one shard in memory; for writer processes, the encoded references of three shards each.
@@ -202,15 +192,22 @@ class _WriteShard(TaskDoFn):
 
     def __init__(
         self,
+        scratch: str,
         sink: FileBasedSink,
         checkpoints: Checkpoints,
         config: ConvertConfig,
         base: Base | None,
     ) -> None:
-        super().__init__()
+        self._scratch = scratch
         self._common = (sink, checkpoints, config, base)
-        self._check = ImageCheck(config)
         self._task: ShardTask | None = None
+        self._shared = Shared()
+
+    def setup(self) -> None:
+        self._pools = self._shared.acquire(Pools)  # all instances share the threads
+
+    def start_bundle(self) -> None:
+        self._awaited = deque[Future[Answer]]()
 
     def process(
         self,
@@ -220,15 +217,26 @@ class _WriteShard(TaskDoFn):
     ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         shard, rows = element
         if self._task is None or self._task.plan is not plan:
-            self._task = ShardTask(*self._common, plan, settings, self._check)
+            self._task = ShardTask(*self._common, plan, settings)
             self._output = partial(_output, plan)
-        processes = writers_for(plan)
-        what = f"the process that writes shard {shard[1]} of split {shard[0]!r}"
-        held = list(rows) if processes else rows
-        return map(self._output, self.run(processes, what, self._task, shard, held))
+            first = next((found for found in rows if found.parts), None)
+            if plan.resolved.schema.has_image and first:
+                start_writers(self._scratch, plan, joined([first]).refs)
+        if processes := writers_of(self._scratch):
+            run = partial(processes.run, self._task, shard, list(rows))
+            self._awaited.append(self._pools.waiting.submit(run))
+            yield from self._answers(3 * processes.number)
+        else:
+            yield from map(self._output, self._task.run(shard, rows, self._pools))
+
+    def _answers(self, awaited: int) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
+        """Yields the results of the oldest requests, until so few are awaited."""
+        while len(self._awaited) > awaited:
+            # Reported by the step's own thread, to which metrics belong.
+            yield from map(self._output, self._awaited.popleft().result().reported())
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
-        return (windowed(self._output(found)) for found in self._answers.rest())
+        return map(windowed, self._answers(0))
 
 
 def _output(plan: Plan, found: WrittenShard | Reject) -> tuple[WrittenShard, Plan] | TaggedOutput:
@@ -245,6 +253,7 @@ class ForecastShards(beam.PTransform):
 
     plan: PCollection[Plan]
     sample: int  # the number of references to keep, over all shards, for building examples
+    scratch: str  # the folder of files in which references wait
 
     def expand(self, rows: PCollection[AssignedRows]) -> CheckedRows:
         """Adds the same grouping by shard as `WriteShards`, which brings duplicate keys together.
@@ -253,7 +262,7 @@ class ForecastShards(beam.PTransform):
         """
         found = (
             rows
-            | "GroupByShard" >> GroupByShard()
+            | "GroupByShard" >> GroupByShard(self.scratch)
             | "Forecast"
             >> beam.FlatMap(_forecast, AsSingleton(self.plan), self.sample).with_outputs(
                 REJECTS, main="shards"

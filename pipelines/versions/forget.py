@@ -18,7 +18,7 @@ from apache_beam.pvalue import PCollection
 from pydantic import ValidationError
 
 from recordmill.pipelines.engines.runners import runner_name
-from recordmill.pipelines.graph import Conversion, RowsOfShards, publish_rows
+from recordmill.pipelines.graph import AssignedInput, Conversion, RowsOfShards, publish_rows
 from recordmill.pipelines.run.lock import lock_target
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
@@ -47,7 +47,6 @@ from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.inputs.input_tables import InputTables
-from recordmill.transforms.read_assigned import AssignedInput
 from recordmill.transforms.storage.dataset import Dataset
 from recordmill.transforms.storage.files import exists
 

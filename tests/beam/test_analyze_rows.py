@@ -1,4 +1,4 @@
-"""AnalyzeRows, AnalyzeSplits: splits, classes, kinds and sizes become one plan."""
+"""AnalyzeRows: splits, classes, kinds and sizes become one plan."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Kind, Missing
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import Projection, TableFile
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.analyze_rows import AnalyzeRows, AnalyzeSplits
+from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import _hash_position, order_of
-from recordmill.transforms.read_rows import ListSources, ReadRows
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 
@@ -53,33 +51,6 @@ def test_the_plan_has_classes_shards_and_rows() -> None:
         plan = p | beam.Create([ROWS[:4], ROWS[4:]]) | AnalyzeRows(analyzer(settings))
         expected = ({"label": ("cat", "dog", "emu")}, {"test": 5, "train": 1}, 6)
         assert_that(plan | beam.Map(summary), equal_to([expected]))
-
-
-def test_splits_can_be_analyzed_where_they_are_read(tmp_path: Path) -> None:
-    tables = {"a.csv": "image,label\n1.jpg,dog\n2.jpg,cat\ntoo,many,fields\n", "b.csv": "x\n"}
-    files = []
-    for name, text in {**tables, "c.csv": "image,label\n3.jpg,emu\n,no image\n"}.items():
-        (tmp_path / name).write_text(text)
-        files.append(TableFile(str(tmp_path / name), "csv"))
-    splits = {"train": 3, "test": 1}
-    settings = analyzer(config(splits=splits, num_shards={"train": 2, "test": 1}))
-    projection = Projection(("image", "label"), "image")
-    with direct_pipeline() as p:
-        listed = p | ListSources(tuple(files))
-        rows = listed | "Read" >> ReadRows(projection, counted=False)
-        whole = rows.good | "AnalyzeRows" >> AnalyzeRows(settings)
-        analyses = listed | "AnalyzeSplits" >> AnalyzeSplits(settings, projection)
-        plan = analyses | "Merge" >> AnalyzeRows(settings)
-        numbers = analyses | beam.Map(lambda analysis: analysis.rows)
-        assert_that(numbers, equal_to([2, 0, 2]), label="Rows")
-        expected = ({"label": ("cat", "dog", "emu")}, {"train": 2, "test": 1}, 4)
-        assert_that(plan | beam.Map(summary), equal_to([expected]), label="Plan")
-        assert_that((plan, whole) | beam.Flatten(), _equal_plans, label="Same")
-
-
-def _equal_plans(found: list[Plan]) -> None:
-    (one, other) = found
-    assert one == other
 
 
 def test_given_classes_take_precedence_over_found_classes() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -16,7 +14,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.transforms.elements import AssignedRows, ShardId
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import encoded_refs
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined, spilling_to
+from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.write_shards import GroupByShard
 from tests.beam.direct import direct_pipeline, ref
 
@@ -52,17 +50,6 @@ EXPECTED = [
 ]
 
 
-def encoded() -> list[tuple[ShardId, EncodedRefs]]:
-    """Returns the same references, encoded."""
-    found = list[tuple[ShardId, EncodedRefs]]()
-    for shard, refs in assigned():
-        gathered = GatheredRefs()
-        gathered.add(shard, refs)
-        found += gathered.take().items()
-    return found
-
-
-@pytest.mark.parametrize("elements", [assigned, encoded])
 @pytest.mark.parametrize(
     ("gathered", "spills", "files"),
     [
@@ -73,7 +60,6 @@ def encoded() -> list[tuple[ShardId, EncodedRefs]]:
     ],
 )
 def test_each_shard_gets_its_references(
-    elements: Callable[[], list[Any]],
     gathered: int,
     spills: bool,
     files: int,
@@ -82,9 +68,10 @@ def test_each_shard_gets_its_references(
 ) -> None:
     monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", gathered)
     run = tmp_path / "run"
-    with spilling_to(str(run)) if spills else nullcontext(), direct_pipeline() as p:
+    with direct_pipeline() as p:
         planned = p | "Planned" >> beam.Create([*SHARDS, EMPTY])
-        rows = p | "Rows" >> beam.Create(elements()) | GroupByShard(planned)
+        group = GroupByShard(str(run) if spills else "", planned)
+        rows = p | "Rows" >> beam.Create(assigned()) | group
         assert_that(rows | beam.Map(rows_of_shard), equal_to(EXPECTED))
     found = list(run.rglob("*/*"))
     assert len(found) == files
@@ -93,5 +80,5 @@ def test_each_shard_gets_its_references(
 
 def test_shards_without_rows_are_absent_unless_they_are_planned() -> None:
     with direct_pipeline() as p:
-        rows = p | "Rows" >> beam.Create(assigned()) | GroupByShard()
+        rows = p | "Rows" >> beam.Create(assigned()) | GroupByShard(scratch="")
         assert_that(rows | beam.Map(rows_of_shard), equal_to(EXPECTED[1:]))

@@ -44,7 +44,10 @@ def distributions(result: PipelineResult) -> dict[str, tuple[int, int, int, int]
 def test_the_metrics_of_a_conversion_are_exact(
     in_processes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
+    if in_processes:
+        monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
+        ready = property(lambda self: self._are_ready.wait())
+        monkeypatch.setattr(writer_processes.WriterProcesses, "are_ready", ready)
     sizes = []
     lines = ["image,label"]
     for number in range(20):
@@ -62,7 +65,7 @@ def test_the_metrics_of_a_conversion_are_exact(
     assert job is not None
     p = direct_pipeline()
     build(p, job)
-    with writer_processes.writer_processes_allowed(in_processes):
+    with writer_processes.writer_processes_allowed(job.scratch):
         result = p.run()
     job.lock.release()
 

@@ -1,4 +1,4 @@
-"""Writer processes read and write what this process would read and write itself."""
+"""Writer processes write the shards that this process would write itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import psutil
 import pytest
 
+from recordmill.transforms.elements import ShardId
 from recordmill.transforms.shards import encoded_refs, writer_processes
+from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import WriterProcesses
 from tests.end_to_end.command import convert, published
 from tests.images import image_bytes, jpeg, png
@@ -19,23 +21,22 @@ OF_A_RUN = {"run.json", "report.html"}
 
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has processes started for few rows, which read them and pass them through spill files."""
+    """Has processes started for few rows, which pass through spill files."""
     monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", 1_000)
     monkeypatch.setattr(writer_processes, "MANY_ROWS", 10)
     monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
-    monkeypatch.setattr(writer_processes, "MANY_BYTES", 10)
     ready = property(lambda self: self._are_ready.wait())
     monkeypatch.setattr(WriterProcesses, "are_ready", ready)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What writer processes were asked for."""
-    run, found = WriterProcesses.run, list[str]()
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ShardId]:
+    """The shards that writer processes were asked for."""
+    run, found = WriterProcesses.run, list[ShardId]()
 
-    def recorded(self: WriterProcesses, what: str, *others: Any) -> Any:
-        found.append(what.split()[3])
-        return run(self, what, *others)
+    def recorded(self: WriterProcesses, task: ShardTask, shard: ShardId, rows: Any) -> Any:
+        found.append(shard)
+        return run(self, task, shard, rows)
 
     monkeypatch.setattr(WriterProcesses, "run", recorded)
     return found
@@ -94,7 +95,7 @@ def test_they_write_the_same_bytes_and_rejects(
     case: str,
     tmp_path: Path,
     started: list[list[int]],
-    asked: list[str],
+    asked: list[ShardId],
     request: pytest.FixtureRequest,
 ) -> None:
     make, flags = TABLES[case]
@@ -109,41 +110,24 @@ def test_they_write_the_same_bytes_and_rejects(
     assert len(pids) > 1
     assert not any(map(psutil.pid_exists, pids))
     assert files(shared) == files(alone)
-    shards = len(list(shared.glob("*.tfrecord*")))
-    # Whether images are small is known after the first read of their table.
-    assert asked == [*["reads"] * (2 if case == "numbers" else 1), *["writes"] * shards]
+    assert len(asked) == len(set(asked)) == len(list(shared.glob("*.tfrecord*")))
     rejects = (shared / "rejects/rejects-00000-of-00001.jsonl").read_text().splitlines()
     assert len(rejects) == (1 if case == "numbers" else 4)
 
 
 @pytest.mark.usefixtures("low_limits")
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    "flags",
     [
-        pytest.param(("--num_shards", "1"), ["reads"], id="one shard"),
-        pytest.param(("--num_shards", "3", "--verify", "decode"), [], id="verifier is needed"),
-        pytest.param(
-            ("--num_shards", "3", "--split_method", "stratified"),
-            ["writes"] * 3,
-            id="rows are compared",
-        ),
+        pytest.param(("--num_shards", "1"), id="one shard"),
+        pytest.param(("--num_shards", "3", "--verify", "decode"), id="verifier is needed"),
     ],
 )
-def test_others_are_read_or_written_by_this_process(
-    flags: tuple[str, ...], expected: list[str], tmp_path: Path, asked: list[str]
+def test_others_are_written_by_this_process(
+    flags: tuple[str, ...], tmp_path: Path, asked: list[ShardId]
 ) -> None:
     published(table_of_images(tmp_path), tmp_path / "out", "--max_rejects", "9", *flags)
-    assert asked == expected
-
-
-@pytest.mark.usefixtures("low_limits")
-def test_a_base_version_is_read_by_this_process(tmp_path: Path, asked: list[str]) -> None:
-    table, flags = table_of_numbers(tmp_path), (*TABLES["numbers"][1], "--max_rejects", "9")
-    published(table, tmp_path / "out", "--num_shards", "3", *flags)
-    asked.clear()
-    base = str(tmp_path / "out/birds/1.0.0")
-    published(table, tmp_path / "out", "--version", "1.1.0", "--base", base, *flags)
-    assert set(asked) == {"writes"}
+    assert asked == []
 
 
 @pytest.mark.usefixtures("low_limits")
@@ -153,13 +137,13 @@ def test_a_run_whose_writer_was_killed_fails_and_is_resumed(
     table = table_of_numbers(tmp_path)
     flags = ("--num_shards", "40", *TABLES["numbers"][1], "--max_rejects", "9")
     alone = published(table, tmp_path / "alone", *flags)
-    run, asked = WriterProcesses.run, list[str]()
+    run, asked = WriterProcesses.run, list[ShardId]()
 
-    def killed_later(self: WriterProcesses, what: str, *others: Any) -> Any:
-        asked.append(what)
+    def killed_later(self: WriterProcesses, task: ShardTask, shard: ShardId, rows: Any) -> Any:
+        asked.append(shard)
         if len(asked) == 20:
             psutil.Process(self._service.pid).children()[0].kill()
-        return run(self, what, *others)
+        return run(self, task, shard, rows)
 
     with monkeypatch.context() as patched:
         patched.setattr(WriterProcesses, "run", killed_later)

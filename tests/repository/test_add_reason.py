@@ -30,11 +30,7 @@ EDITS = {
             '_checks(None, SHARD, "MAX", "reject images longer than this")\n',
         ),
     ),
-    "transforms/write_shards.py": (
-        (
-            "from recordmill.schemas.rejects import ",
-            "from recordmill.schemas.rejects import Reason, RecordError\n",
-        ),
+    "transforms/shards/build_examples.py": (
         (
             "        if self.config.reject_quality:\n",
             "        longest = self.config.reject_aspect\n"

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from recordmill.schemas.config import Decode
+from recordmill.schemas.config import ConvertConfig, Decode
 from recordmill.schemas.features import Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
@@ -46,9 +46,12 @@ from recordmill.transforms.functional.records.examples import (
     build_example,
     build_examples,
     build_frame,
+    image_shape,
 )
+from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.workers.progress import Measurements
 from recordmill.transforms.workers.sandbox import reject_printed_errors, run_in_subprocess
@@ -93,8 +96,23 @@ ToRead: TypeAlias = "ImageRef | Fetched | Reject"
 # The result for one reference: an example, the frame of a sequence, or a reject.
 Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
 
-# Checks an image and its mask before they are stored; raises a RecordError to reject them.
-Check: TypeAlias = Callable[[StoredImage, "bytes | None", Schema], None]
+
+@dataclass(frozen=True)
+class ImageCheck:
+    """The checks of images before they are stored that options ask for."""
+
+    config: ConvertConfig
+
+    def __call__(self, image: StoredImage, mask: bytes | None, schema: Schema) -> None:
+        """Checks an image.
+
+        `mask` is its encoded mask; None if there is none. `schema`: states how images and masks are
+        encoded. Raises RecordError if it has to be rejected.
+        """
+        if self.config.reject_quality:
+            check_quality(image_shape(image), self.config.reject_quality)
+        if self.config.verify == "decode":
+            check_decodes(image, mask, schema)
 
 
 def build_all(
@@ -104,7 +122,7 @@ def build_all(
     pools: Pools,
     seen: VersionTags | None = None,
     guard: ImageRootGuard = UNRESTRICTED,
-    check: Check | None = None,
+    check: ImageCheck | None = None,
 ) -> Iterator[Built]:
     """Yields the example, frame or reject of each reference, in order; threads work ahead.
 
@@ -118,7 +136,7 @@ def build_all(
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = _ImageBuilder(plan, decode, seen, guard, check)
     are_local = all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs)
-    many_small = are_local and len(refs) >= _MANY_REFS and num_cores() > 1 and _are_small(refs)
+    many_small = are_local and len(refs) >= _MANY_REFS and num_cores() > 1 and are_small(refs)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
     first, waits = first_results(images.read, refs) if are_local else ([], True)
     files: Iterable[ToRead] = chain(first, refs[len(first) :])
@@ -139,7 +157,7 @@ class _ImageBuilder:
     decode: Decode  # "full" or "header"
     seen: VersionTags | None
     guard: ImageRootGuard
-    check: Check | None  # is called with every image before it is stored, and may reject it
+    check: ImageCheck | None  # is called with every image before it is stored, and may reject it
     measured: Measurements = field(default_factory=Measurements)
 
     def read(self, ref: ToRead) -> Fetched | Reject:
@@ -182,9 +200,11 @@ def _in_tasks(
     return chain.from_iterable(map_ahead(build, batched(items, size), pools.working, window))
 
 
-def _are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
-    """Returns whether a sample of local images is small."""
+def are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
+    """Returns whether images are local and small, of which it looks at a sample."""
     sample = refs[:: max(1, len(refs) // 16)]
+    if not all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in sample):
+        return False
     return sum(map(_size_of, sample)) <= _SMALL_BYTES * len(sample)
 
 
@@ -221,8 +241,15 @@ def _fetch(
     """
     ref, held = (ref.ref, ref.image) if isinstance(ref, Fetched) else (ref, None)
     try:
-        guard.check_ref(ref)
-        image = read_bytes(ref.uri, ref.start, ref.stop, seen) if held is None else held
+        is_regular = guard.check_ref(ref)
+    except RecordError as error:
+        if seen is not None:  # no tag shows where links lead, on which the reject depends
+            seen[ref.uri] = None
+        return Reject.of(ref, error.reason, error.detail)
+    try:
+        image = held
+        if image is None:
+            image = read_bytes(ref.uri, ref.start, ref.stop, seen, is_regular)
         if not ref.mask_uri or ref.outlines is not None:
             return Fetched(ref, image, is_complete=True)
         with _mask_errors(ref):
@@ -239,7 +266,7 @@ def _build_one(
     fetched: Fetched | Reject,
     plan: Plan,
     decode: Decode,
-    check: Check | None = None,
+    check: ImageCheck | None = None,
     kept: Kept = None,
 ) -> Built:
     """Returns the example or frame of a reference, or its reject.

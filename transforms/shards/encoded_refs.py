@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,40 +28,6 @@ class Spilled(NamedTuple):
         with open(self.path, "rb") as stream:
             stream.seek(self.start)
             return stream.read(self.stop - self.start)
-
-
-# The folder of the run, on this machine; "" if elements stay in memory.
-_folder = ""
-
-
-@contextmanager
-def spilling_to(folder: str) -> Iterator[None]:
-    """Has elements wait in staging files while the body runs.
-
-    `folder` is the folder of the run, on this machine; "" to keep elements in memory.
-    """
-    global _folder
-    _folder = folder
-    try:
-        yield
-    finally:
-        _folder = ""
-
-
-def spill(elements: Iterable[bytes]) -> list[Spilled]:
-    """Writes elements to a new file.
-
-    Returns the place of each; none, and no element is made, if they stay in memory.
-    """
-    if not _folder:
-        return []
-    make_folders(_folder, layout.STAGING)
-    path, stop, places = layout.join(_folder, layout.STAGING, uuid.uuid4().hex), 0, list[Spilled]()
-    with open(path, "wb") as stream:
-        for element in elements:
-            start, stop = stop, stop + stream.write(element)
-            places.append(Spilled(path, start, stop))
-    return places
 
 
 _REFS, _PARTS = OrderedRefsCoder(), coders.FastPrimitivesCoder()
@@ -102,24 +67,29 @@ class GatheredRefs:
         """Whether they should be passed on."""
         return self._size >= _GATHERED_BYTES
 
-    def add(self, shard: ShardId, refs: OrderedRefs | EncodedRefs) -> None:
-        """Adds references of a shard, which may be encoded."""
-        parts = refs.read() if isinstance(refs, EncodedRefs) else (_REFS.encode(refs),)
-        self._parts[shard] += parts
-        self._size += sum(map(len, parts))
+    def add(self, shard: ShardId, refs: OrderedRefs) -> None:
+        """Adds references of a shard."""
+        encoded = _REFS.encode(refs)
+        self._parts[shard].append(encoded)
+        self._size += len(encoded)
 
-    def take(self) -> dict[ShardId, EncodedRefs]:
-        """Returns the references by shard, and gathers others from now on."""
-        taken = {shard: EncodedRefs(tuple(parts)) for shard, parts in self._parts.items()}
-        self.__init__()  # type: ignore[misc]
-        return taken
+    def take(self, scratch: str = "") -> Iterator[tuple[ShardId, EncodedRefs]]:
+        """Yields the references by shard, and gathers others from now on.
 
-
-def spilled(found: Mapping[ShardId, EncodedRefs]) -> Mapping[ShardId, EncodedRefs]:
-    """Returns references that wait in a spill file, where they have to."""
-    places = spill(_PARTS.encode(refs.parts) for refs in found.values())
-    waiting = zip(found, map(EncodedRefs, places), strict=True)
-    return dict(waiting) if places else found
+        `scratch`: the folder of a file in which they wait; "" to keep them in memory.
+        """
+        taken, self._parts, self._size = self._parts, defaultdict(list), 0
+        if not scratch:
+            yield from ((shard, EncodedRefs(tuple(parts))) for shard, parts in taken.items())
+            return
+        make_folders(scratch, layout.STAGING)
+        path, stop = layout.join(scratch, layout.STAGING, uuid.uuid4().hex), 0
+        places = dict[ShardId, EncodedRefs]()
+        with open(path, "wb") as stream:
+            for shard, parts in taken.items():
+                start, stop = stop, stop + stream.write(_PARTS.encode(tuple(parts)))
+                places[shard] = EncodedRefs(Spilled(path, start, stop))
+        yield from places.items()
 
 
 class EncodedRefsCoder(coders.Coder):

@@ -24,11 +24,11 @@ from recordmill.transforms.functional.read_ahead import first_results
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import KeptShard, link_identical
-from recordmill.transforms.shards.build_examples import Check, Pools, build_all
+from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.shards.writer import ShardWriter
-from recordmill.transforms.storage.files import VersionTags, exists, is_local, store_of
+from recordmill.transforms.storage.files import ABSENT, VersionTags, exists, is_local, store_of
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.workers.progress import advance
@@ -36,23 +36,19 @@ from recordmill.transforms.workers.progress import advance
 # Concurrent requests for version tags: they wait for a store or a network, not for a core.
 _THREADS = 64
 
-# The version tag of a missing file.
-ABSENT = "absent"
-
 
 def _file_version_tags(
     refs: Sequence[ImageRef], guard: ImageRootGuard, remote: bool
 ) -> VersionTags:
     """Returns the version tags of the files of references.
 
-    Tags are taken before the files are read, so that a later change results in another tag. Files
-    on the web and in HDFS have no tags. Images staged by the run need none, because their
+    Files on the web and in HDFS have no tags. Images staged by the run need none, because their
     references have a hash of the bytes. `guard`: confines files to the image root; files outside
     have no tag. `remote`: whether to request the tags of objects in stores, with one request per
     file.
     """
     # Each file once, in a deterministic order: many references can share an archive.
-    files = dict.fromkeys(chain.from_iterable(_files_of(refs)))
+    files = dict.fromkeys(filter(None, chain.from_iterable(_files_of(refs))))
     tag = partial(_guarded_version_tag, guard=guard)
     local_files = [uri for uri in files if is_local(uri)]
     first, is_slow = first_results(tag, local_files)
@@ -76,7 +72,7 @@ def _ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] 
     """
     joined = []
     for files in _files_of(refs):
-        found = [tag for uri in files if (tag := tags.get(uri)) is not None]
+        found = [tag for uri in files if (tag := tags.get(uri) if uri else "") is not None]
         if len(found) < len(files):
             return None
         joined.append("\n".join(found))
@@ -94,8 +90,6 @@ def _files_of(refs: Sequence[ImageRef]) -> Iterator[tuple[str, ...]]:
 
 
 def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:
-    if not uri:
-        return ""  # the schema has no image
     try:
         guard.check(uri)
         return store_of(uri).version_tag(uri)
@@ -116,7 +110,6 @@ class ShardTask:
     base: Base | None  # the base version, whose unchanged shards are linked; None if there is none
     plan: Plan
     settings: str
-    check: Check | None  # is called with each image before it is stored, and may reject it; or None
 
     def run(
         self, shard: ShardId, rows: Iterable[EncodedRefs], pools: Pools
@@ -136,10 +129,10 @@ class ShardTask:
         for reject in duplicates:
             yield replace(reject, split=shard[0])
         checkpoint = self.checkpoints.read(files.file)
-        # Version tags of remote files cost one request each, so they are requested only if a
-        # checkpoint or base shard may match. Otherwise reading the images yields them for free.
-        may_match = bool(checkpoint or (self.base and not old))
-        tags = _file_version_tags(refs, guard, remote=may_match)
+        # Version tags cost one request each, so they are requested only if a checkpoint or base
+        # shard may match. Otherwise reading the images yields them for free.
+        remote = bool(checkpoint or (self.base and not old))
+        tags = _file_version_tags(refs, guard, remote) if checkpoint or self.base else {}
         fingerprint = self._fingerprint(settings, shard, refs, tags)
         if checkpoint and fingerprint and is_reusable(checkpoint, fingerprint.digest, files):
             yield from _reused(checkpoint, refs)
@@ -159,9 +152,12 @@ class ShardTask:
         hashed = self.config.near_duplicates != "none"
         writer = ShardWriter(self.sink, files, self.plan, old.entry if old else None, hashed)
         seen = dict(tags)
-        built = _build_records(refs, self.plan, self.config, pools, seen, guard, self.check)
+        built = _build_records(refs, self.plan, self.config, pools, seen, guard)
         yield from writer.write(old.merged(built) if old else built)
-        if seen != tags:  # reading has added version tags
+        if seen != tags:  # reading has added version tags, except of masks of unread images
+            if self.plan.resolved.schema.mask_feature:
+                unread = [ref for ref in refs if ref.mask_uri and ref.mask_uri not in seen]
+                seen = {**_file_version_tags(unread, guard, remote=True), **seen}
             fingerprint = self._fingerprint(settings, shard, refs, seen)
         yield self._finished(writer, writer.close(replaced), files, fingerprint)
 
@@ -221,13 +217,12 @@ def _build_records(
     pools: Pools,
     seen: VersionTags,
     guard: ImageRootGuard,
-    check: Check | None,
 ) -> Iterator[SerializedExample | Reject]:
     """Yields a shard's records and rejects in order; threads build a few of them ahead.
 
-    `refs` is the shard's references, in order. `check`: is called with each image before it is
-    stored; or None.
+    `refs` is the shard's references, in order.
     """
+    check = ImageCheck(config)
     built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble_sequences(built, refs, schema)

@@ -1,29 +1,32 @@
-"""Writer processes: they read large tables whose records are small, and write their shards.
+"""Writer processes: they write the shards of many small records, if one machine runs all steps.
 
-A small record is mostly Python, for which the threads of one process wait for each other. So the
-in-process runner has such tables read, and their shards written, by processes of their own, if
-there are enough rows to repay their start. All are forked from one process, which has imported what
-they need.
+A small record is mostly Python, for which the threads of one process wait for each other. So
+processes of their own write the shards, if there are enough rows to repay their start; until they
+have started, the process of the run writes shards itself. All are forked from one process, which
+has imported what they need.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
+from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.plan import Plan
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.rejects import Reject
+from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.read_ahead import Inline
-from recordmill.transforms.shards.build_examples import Pools
-from recordmill.transforms.storage.files import file_size, is_local
+from recordmill.transforms.shards.build_examples import Pools, are_small
+from recordmill.transforms.shards.encoded_refs import EncodedRefs
+from recordmill.transforms.shards.shard_task import ShardTask
+from recordmill.transforms.storage.stores.options import StoreOptions, current_options, use_options
 from recordmill.transforms.workers.process import collect_garbage, limit_cores, num_cores
 from recordmill.transforms.workers.progress import COUNTERS, advance, observe, take_observed
 from recordmill.transforms.workers.service_process import (
@@ -32,39 +35,18 @@ from recordmill.transforms.workers.service_process import (
     end_with_parent,
 )
 
-# Rows that take about two seconds of one core, which the start of the processes takes as well.
+# Rows, or small images, that take about two seconds of one core, as starting the processes does.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
-
-# Bytes of tables that have so many rows most likely, if they have no images.
-MANY_BYTES = 8 * 2**20
-
-# The modules of tasks, whose imports all processes share.
-_TASKS = tuple(
-    f"recordmill.transforms.{name}" for name in ("analyze_rows", "read_assigned", "write_shards")
-)
-
-# Mean bytes of an image up to which Python takes more time than the decoder, which needs no GIL.
-SMALL_BYTES = 2**14
-
-
-class Task(Protocol):
-    """What all elements of a step have in common; it can be pickled."""
-
-    def run(self, *arguments: Any) -> Iterator[Any]:
-        """Yields the results of an element.
-
-        `arguments` is the element, and then the threads that read and decode.
-        """
 
 
 class Answer(NamedTuple):
     """What a writer process has done."""
 
-    found: list[Any]
+    found: list[Reject | WrittenShard]
     counts: dict[str, int]
     observed: dict[str, list[int]]  # the values of Beam's distributions
 
-    def reported(self) -> list[Any]:
+    def reported(self) -> list[Reject | WrittenShard]:
         """Returns the results, after the counts are added to those of the calling step."""
         for name, number in self.counts.items():
             if number:
@@ -75,14 +57,14 @@ class Answer(NamedTuple):
 
 
 class WriterProcesses:
-    """Processes that work on one element each at a time."""
+    """Processes that write one shard each at a time."""
 
     def __init__(self, number: int) -> None:
         """Starts the processes."""
         self.number = number
-        self._service = ServiceProcess(__name__, number)
+        self._service = ServiceProcess(__name__, number, current_options())
         self._lock = threading.Lock()
-        self._known: Task | None = None
+        self._known: ShardTask | None = None
         self._are_ready = threading.Event()
         threading.Thread(target=self._wait_until_ready, daemon=True).start()
 
@@ -97,18 +79,17 @@ class WriterProcesses:
             self._service.request_each("remember", None)
         self._are_ready.set()
 
-    def run(self, what: str, task: Task, *element: Any) -> Answer:
-        """Runs a task on an element in one of the processes.
+    def run(self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
+        """Writes a shard in one of the processes.
 
-        `what` is a description of the process, for the message if it dies. `task`: what all
-        elements have in common, which the processes remember. Raises RecordmillError if the process
-        has died.
+        Raises RecordmillError if the process has died.
         """
         with self._lock:
             if task is not self._known:
                 self._service.request_each("remember", task)
                 self._known = task
-        answer: Answer = self._service.request(what, "run", *element)
+        what = f"the process that writes shard {shard[1]} of split {shard[0]!r}"
+        answer: Answer = self._service.request(what, "run", shard, rows)
         return answer
 
     def end(self) -> None:
@@ -116,99 +97,52 @@ class WriterProcesses:
         self._service.end()
 
 
-class Answers:
-    """The answers that a step waits for, in the order of its requests."""
-
-    def __init__(self) -> None:
-        """Waits for none yet."""
-        self._awaited: deque[Future[Answer]] = deque()
-
-    def add(self, awaited: Future[Answer], number: int) -> Iterator[Any]:
-        """Yields the results of the oldest requests, so that few elements are in memory.
-
-        `number`: how many requests may be awaited.
-        """
-        self._awaited.append(awaited)
-        while len(self._awaited) > number:
-            yield from self._next()
-
-    def rest(self) -> Iterator[Any]:
-        """Yields the results of all requests."""
-        while self._awaited:
-            yield from self._next()
-
-    def _next(self) -> list[Any]:
-        return self._awaited.popleft().result().reported()  # by the step's own thread
-
-
-# Whether this process may still start writer processes, and those that it has started.
-_allowed = False
-_started: list[WriterProcesses] = []
+# The writer processes of each run of this process that may have some, by its folder.
+_of_runs: dict[str, WriterProcesses | None] = {}
 
 
 @contextmanager
-def writer_processes_allowed(are_allowed: bool, table_bytes: int = 0) -> Iterator[None]:
-    """Allows this process to start writer processes while the body runs, and then ends them.
+def writer_processes_allowed(scratch: str) -> Iterator[None]:
+    """Allows the run in a folder to start writer processes while the body runs, and then ends them.
 
-    `table_bytes` is the size of tables without images: many rows have them started now.
+    `scratch`: the folder of the run on this machine; "" to allow none.
     """
-    global _allowed
-    _allowed = are_allowed
-    if table_bytes >= MANY_BYTES:
-        prepare(MANY_ROWS, ())
+    if scratch:
+        _of_runs[scratch] = None
     try:
         yield
     finally:
-        _allowed = False
-        while _started:
-            _started.pop().end()
+        if scratch and (processes := _of_runs.pop(scratch)):
+            processes.end()
 
 
-def prepare(rows: int, images: Sequence[tuple[str, int]]) -> None:
-    """Starts writer processes if they are allowed, and pay off; decides once there are enough rows.
+def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> None:
+    """Starts the writer processes of a run if they are allowed, and pay off.
 
-    `images`: (uri, size in bytes) of a sample of their images, where the size of a whole file is
-    not known; empty for rows without images.
+    Fewer shards than there are cores are written by threads, which share the work on one shard, and
+    so are large images, whose decoders need no GIL. `refs` are those of a shard, if rows have
+    images.
     """
-    global _allowed
-    if not _allowed or rows < (MANY_IMAGES if images else MANY_ROWS):
+    cores, few = num_cores(), MANY_IMAGES if refs else MANY_ROWS
+    if scratch not in _of_runs or plan.rows < few or not 1 < cores <= sum(plan.shards.values()):
         return
-    _allowed, cores = False, num_cores()
-    if cores > 1 and _are_small(images):
-        _started.append(WriterProcesses(cores))
+    if _of_runs[scratch] is None and are_small(refs):
+        _of_runs[scratch] = WriterProcesses(cores)
 
 
-def _are_small(images: Sequence[tuple[str, int]]) -> bool:
-    if not all(is_local(uri) for uri, _ in images):
-        return False
-    total = sum((file_size(uri) or 0) if uri else size for uri, size in images)
-    return total <= SMALL_BYTES * len(images)
-
-
-def writers_for(plan: Plan) -> WriterProcesses | None:
-    """Returns the writer processes; None if this process writes shards itself.
-
-    `plan` is the number of shards: fewer than there are cores are written by threads, which share
-    the work on one shard.
-    """
-    if _started and sum(plan.shards.values()) >= _started[0].number:
-        return _started[0]
-    return None
-
-
-def readers() -> WriterProcesses | None:
-    """Returns the writer processes if they are ready to read; None if this process reads itself."""
-    return _started[0] if _started and _started[0].are_ready else None
+def writers_of(scratch: str) -> WriterProcesses | None:
+    """Returns the writer processes of a run; None if its process has to write shards itself."""
+    processes = _of_runs.get(scratch)
+    return processes if processes and processes.are_ready else None
 
 
 def serve(descriptors: Sequence[int]) -> None:
     """Forks a writer process for each connection, and waits until all end, or one of them fails."""
     limit_cores(1)  # before pools of threads and processes are made
-    for module in _TASKS:
-        importlib.import_module(module)
 
     connections = [Connection(descriptor) for descriptor in descriptors]
-    connections[0].recv()
+    options: StoreOptions = connections[0].recv()
+    use_options(options)
     collect_garbage()  # from new objects: collecting others would copy memory that all share
     for connection in connections:
         if os.fork() == 0:
@@ -230,11 +164,11 @@ def serve(descriptors: Sequence[int]) -> None:
 def _answer(connection: Connection) -> None:
     end_with_parent()
     take_observed()
-    known, pools = list[Task](), Pools(Inline())
+    known, pools = list[ShardTask](), Pools(Inline())
 
-    def run(*element: Any) -> Answer:
+    def run(shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
         before = asdict(COUNTERS)
-        found = list(known[-1].run(*element, pools))
+        found = list(known[-1].run(shard, rows, pools))
         counts = {name: count - before[name] for name, count in asdict(COUNTERS).items()}
         return Answer(found, counts, take_observed())
 

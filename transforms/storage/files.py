@@ -32,6 +32,9 @@ from recordmill.transforms.storage.stores.store import Span, Store, Version
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
 
+# The version tag of a missing file.
+ABSENT = "absent"
+
 # Errors of the file system and the stores for a path without a file.
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
@@ -114,21 +117,24 @@ def open_range(path: str, start: int, stop: int) -> BinaryIO:
 
 
 def read_bytes(
-    uri: str, start: int | None = None, stop: int | None = None, seen: VersionTags | None = None
+    uri: str,
+    start: int | None = None,
+    stop: int | None = None,
+    seen: VersionTags | None = None,
+    is_regular: bool = False,
 ) -> bytes:
     """Returns the bytes of a file, or a range of them, with one request.
 
     `start` is the first byte; None for the whole file. `seen`: receives the version tag of an
-    object, which its response includes. The tag of a local file is compared with the one recorded
-    before the read; if they differ, it becomes None. Raises RecordError (missing_file) if there is
-    no such file; read_error if it cannot be read, or exceeds `--max_image_bytes`.
+    file, which is that of the bytes read; None if another one is known already. `is_regular`:
+    whether it is known to be a regular local file. Raises RecordError (missing_file) if there is no
+    such file; read_error if it cannot be read, or exceeds `--max_image_bytes`.
     """
+    tag: str | None = None
     try:
         span = None if start is None or stop is None else (start, stop)
-        data, tag = store_of(uri).read(uri, span, current_options().max_image_bytes)
-        # Local files whose tag was not recorded are staging files of the run, which need none.
-        if seen is not None and tag is not None and (uri in seen or not is_local(uri)):
-            seen[uri] = tag if seen.get(uri, tag) == tag else None
+        read = LOCAL.read_regular if is_regular else store_of(uri).read
+        data, tag = read(uri, span, current_options().max_image_bytes)
         return data
     except MemoryError as error:
         raise RecordError(Reason.READ_ERROR, f"{masked_url(uri)}: no memory for it") from error
@@ -137,11 +143,16 @@ def read_bytes(
             error.strerror if isinstance(error, OSError) and error.strerror else masked(str(error))
         )
         reason = Reason.MISSING_FILE if isinstance(error, _MISSING) else Reason.READ_ERROR
+        if reason is Reason.MISSING_FILE and is_local(uri):
+            tag = ABSENT
         if reason is Reason.MISSING_FILE and (form := _form_that_exists(uri)):
             what += f"; a file exists with this name in the Unicode form {form}, so use one form"
         if reason is Reason.MISSING_FILE and "\\" in uri:
             what += "; expected / between folders, got \\"
         raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
+    finally:
+        if seen is not None:
+            seen[uri] = tag if seen.get(uri, tag) == tag else None
 
 
 def _form_that_exists(path: str) -> str:

@@ -62,40 +62,47 @@ class ImageRootGuard:
     # The folder or address that contains all images; None allows every file.
     root: str | None = None
 
-    def check_ref(self, ref: ImageRef) -> None:
+    def check_ref(self, ref: ImageRef) -> bool:
         """Rejects a reference whose image or mask is outside the root.
 
-        Raises RecordError (outside_root).
+        Returns whether its image is known to be a regular file. Raises RecordError (outside_root).
         """
-        if not ref.staged:  # staging files of the run itself are outside the root
-            self.check(ref.uri)
+        # Staging files of the run itself are outside the root.
+        is_regular = not ref.staged and self.check(ref.uri)
         self.check(ref.mask_uri)
+        return is_regular
 
-    def check(self, path: str) -> None:
+    def check(self, path: str) -> bool:
         """Rejects a path or address outside the root.
 
-        Raises RecordError (outside_root).
+        Returns whether it is known to be a regular file. Raises RecordError (outside_root).
         """
         root = self.root
         if root is None or not path:
-            return
+            return False
         if is_url(path) or is_url(root):
             check_address(path, root)
-            return
-        resolved = self.real_path(existing_form(path))
+            return False
+        resolved, is_regular = self._resolve(existing_form(path))
         if not is_below(resolved, self._real_folder(root)):
             raise outside_root_error(resolved, root)
+        return is_regular
 
-    def real_path(self, path: str) -> str:
-        """Returns a path with all links resolved, like `os.path.realpath`; it need not exist.
+    def _resolve(self, path: str) -> tuple[str, bool]:
+        """Returns a path with all links resolved, and whether it is known to be a regular file.
 
-        Takes one `lstat` for a file in a folder that has been resolved before.
+        Links are resolved like `os.path.realpath`; the file need not exist. Takes one `lstat` for a
+        file in a folder that has been resolved before.
         """
         slash = path.rfind("/") + 1
         folder, name = path[:slash], path[slash:]
-        if "\0" in path or name in ("", ".", "..") or os.path.islink(path):
-            return os.path.realpath(path.replace("\0", "\\0"))  # realpath rejects null bytes
-        return os.path.join(self._real_folder(folder or "."), name)
+        mode = 0
+        with contextlib.suppress(OSError, ValueError):
+            mode = os.lstat(path).st_mode
+        if "\0" in path or name in ("", ".", "..") or stat.S_ISLNK(mode):
+            # `realpath` rejects null bytes.
+            return os.path.realpath(path.replace("\0", "\\0")), False
+        return os.path.join(self._real_folder(folder or "."), name), stat.S_ISREG(mode)
 
     @cached_property
     def _real_folder(self) -> Callable[[str], str]:
@@ -176,22 +183,29 @@ class _Range(BoundedFile):
         super().close()
 
 
-def _read_regular(path: str, span: Span | None, limit: int) -> tuple[bytes, str]:
+def _read_regular(
+    path: str, span: Span | None, limit: int, is_regular: bool = False
+) -> tuple[bytes, str]:
     """Returns the bytes of a regular file, or a range of them, and the file's version tag.
 
     The tag is that of the opened file, taken before the read, because a link may change later.
-    Raises TooLargeError: above `limit` bytes. Raises
-    OSError: for the same reasons as `open_regular`. Raises ValueError if the path has a null byte.
+    `is_regular`: whether it is known to be one, which saves a call. Raises TooLargeError: above
+    `limit` bytes. Raises OSError: for the same reasons as `open_regular`. Raises ValueError if the
+    path has a null byte.
     """
     # A file object would take as long as the read: it has a buffer, and asks for the state again.
-    descriptor, state = _opened(path, os.O_RDONLY)
+    descriptor, state = _opened(path, os.O_RDONLY, is_regular)
     try:
         first, stop = span or (0, sys.maxsize)
         size = max(0, state.st_size - first)
         most = min(limit + 1, stop - first)
         if min(size, most) > limit:
             raise TooLargeError(limit)
-        data = _read(descriptor, first, min(size + 1, most))
+        data = os.pread(descriptor, number := min(size + 1, most), first)
+        # A file system may return a part of what is asked for. Where the file ends as stated,
+        # asking again would only take a round trip.
+        if len(data) not in (size, number):
+            data += _read(descriptor, first + len(data), number - len(data))
         # Longer than stated: the file grows, or is in /proc, where all sizes are 0.
         if size < len(data) < most:
             data += _read(descriptor, first + len(data), most - len(data))
@@ -238,8 +252,9 @@ def _open(path: str, flags: int) -> int:
     return _opened(path, flags)[0]
 
 
-def _opened(path: str, flags: int) -> tuple[int, os.stat_result]:
-    _check_kind(os.stat(path), path)  # before opening, which has side effects for some devices
+def _opened(path: str, flags: int, is_regular: bool = False) -> tuple[int, os.stat_result]:
+    if not is_regular:  # checked before opening, which has side effects for some devices
+        _check_kind(os.stat(path), path)
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
         state = os.fstat(descriptor)
@@ -267,6 +282,10 @@ class _LocalStore(Store):
 
     def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
         return _read_regular(existing_form(path), span, limit)
+
+    def read_regular(self, path: str, span: Span | None, limit: int) -> TaggedBytes:
+        """Returns the same as `read`, of a path that was a regular file a moment ago."""
+        return _read_regular(existing_form(path), span, limit, is_regular=True)
 
     def version_tag(self, path: str) -> str:
         return _tag_of(os.stat(existing_form(path)))

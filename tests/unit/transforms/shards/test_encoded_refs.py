@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
+from recordmill.schemas import layout
 from recordmill.transforms.elements import OrderedRefsCoder
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards import encoded_refs
@@ -15,8 +17,6 @@ from recordmill.transforms.shards.encoded_refs import (
     GatheredRefs,
     Spilled,
     joined,
-    spilled,
-    spilling_to,
 )
 from tests.beam.direct import ref
 
@@ -43,26 +43,29 @@ def test_the_references_of_a_shard_are_joined() -> None:
     assert list(joined([])) == []
 
 
-def test_references_are_decoded_from_a_spill_file(tmp_path: Path) -> None:
-    refs = {("train", 0): encoded(slice(3), slice(3, 5)), ("test", 1): encoded(slice(5, 7))}
-    assert spilled(refs) == refs  # without a folder
-    with spilling_to(str(tmp_path / "run")):
-        places = spilled(refs)
-    assert places.keys() == refs.keys()
+def test_references_are_decoded_from_a_file_of_the_run(tmp_path: Path) -> None:
+    gathered = GatheredRefs()
+    for shard, part in ((("train", 0), slice(3)), (("test", 1), slice(3, 7))):
+        gathered.add(shard, OrderedRefs.of(ROWS[part]))
+    places = dict(gathered.take(str(tmp_path / "run")))
+    (file,) = (tmp_path / "run" / layout.STAGING).iterdir()
+    # So a later run deletes it if this one is killed.
+    assert layout.is_temporary(f"{layout.STAGING}/{file.name}")
+    assert list(places) == [("train", 0), ("test", 1)]
     assert all(isinstance(place.parts, Spilled) for place in places.values())
-    assert list(joined(places.values())) == ROWS
+    sent = pickle.loads(pickle.dumps(places))  # noqa: S301 - as to a writer process
+    assert list(joined(sent.values())) == ROWS
 
 
 def test_references_are_gathered_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = encoded(slice(2)), encoded(slice(2, 3), slice(3, 4)), encoded(slice(4, 7))
-    sizes = [sum(map(len, part.read())) for part in parts]
-    monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", sum(sizes))
+    parts = [encoded(part).read()[0] for part in (slice(2), slice(2, 4), slice(4, 7))]
+    monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", sum(map(len, parts)))
     gathered = GatheredRefs()
     gathered.add(("train", 0), OrderedRefs.of(ROWS[:2]))
-    gathered.add(("test", 1), parts[1])
+    gathered.add(("test", 1), OrderedRefs.of(ROWS[2:4]))
     assert not gathered.are_many
-    gathered.add(("train", 0), parts[2])
+    gathered.add(("train", 0), OrderedRefs.of(ROWS[4:]))
     assert gathered.are_many
-    expected = {("train", 0): encoded(slice(2), slice(4, 7)), ("test", 1): parts[1]}
-    assert gathered.take() == expected
-    assert (gathered.are_many, gathered.take()) == (False, {})
+    expected = {("train", 0): encoded(slice(2), slice(4, 7)), ("test", 1): encoded(slice(2, 4))}
+    assert dict(gathered.take()) == expected
+    assert (gathered.are_many, list(gathered.take())) == (False, [])

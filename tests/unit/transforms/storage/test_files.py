@@ -12,9 +12,9 @@ import pytest
 
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.shards.shard_task import ABSENT, _file_version_tags
+from recordmill.transforms.shards.shard_task import _file_version_tags
 from recordmill.transforms.storage import files, local_files
-from recordmill.transforms.storage.files import read_bytes
+from recordmill.transforms.storage.files import ABSENT, read_bytes
 from recordmill.transforms.storage.local_files import LOCAL, ImageRootGuard
 from recordmill.transforms.storage.stores import objects
 from recordmill.transforms.storage.stores.beam import BEAM, HDFS

@@ -20,7 +20,6 @@ from recordmill.transforms.shards.shard_task import _build_records
 from recordmill.transforms.storage.local_files import UNRESTRICTED
 from recordmill.transforms.verification.verifier_process import VerifierProcess, check_decodes
 from recordmill.transforms.verification.verify_shard import decode_error
-from recordmill.transforms.write_shards import ImageCheck
 from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
 from tests.images import jpeg, png, png_chunk, png_header
 
@@ -48,7 +47,7 @@ def built(folder: Path, settings: ConvertConfig) -> list[Any]:
     for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
         (folder / name).write_bytes(data)
     refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
-    common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED, ImageCheck(settings))
+    common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED)
     return list(_build_records(refs, *common))
 
 
@@ -64,7 +63,7 @@ def test_an_image_that_tensorflow_cannot_decode_is_rejected(tmp_path: Path, plac
 def test_tensorflow_decodes_nothing_without_verify_decode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recordmill.transforms.write_shards.check_decodes", None)
+    monkeypatch.setattr("recordmill.transforms.shards.build_examples.check_decodes", None)
     found = built(tmp_path, config(decode="header"))
     assert [type(each) for each in found] == [SerializedExample] * 2
 
