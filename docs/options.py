@@ -109,7 +109,7 @@ def keyword_type(declared: DeclaredOption) -> str:
     field = declared.field
     shown = "StrPath" if _is_path(field.metadata) else accepted(field.annotation)
     if declared.is_repeated:
-        return f"StrPath | {shown}"
+        return f"{'StrPath' if declared.name == 'input' else 'str'} | {shown}"
     return f"StrPath | {shown}" if declared.option.metavar == "FILE" else shown
 
 

@@ -37,6 +37,7 @@ from recordmill.schemas.option import (
     NumShards,
     Pairs,
     Path,
+    Patterns,
     Properties,
     Sample,
     Settings,
@@ -105,6 +106,19 @@ class ConvertConfig(BaseModel):
     )
     input_format: FormatName = _input(
         "auto", SOURCE, "", "format of the input; auto detects it by name and content"
+    )
+    exclude: Patterns = _input(
+        (),
+        SOURCE,
+        "PATTERN",
+        "leave out files and folders in input folders, by patterns as in .gitignore; repeatable",
+    )
+    class_level: Annotated[Integer, Field(ge=1, le=64)] | None = _input(
+        None,
+        SOURCE,
+        "N",
+        "level of the folders that are the classes, from 1, the folders directly in the input",
+        "the first one with several",
     )
     delimiter: Delimiter | None = _input(
         None,

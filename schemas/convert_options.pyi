@@ -110,6 +110,10 @@ class ConvertOptions(DatasetOptions, total=False):
 
     input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "cvat", "voc", "yolo", "coco", "labelme"]
     """format of the input; auto detects it by name and content; default: auto"""
+    exclude: str | Sequence[str]
+    """leave out files and folders in input folders, by patterns as in .gitignore; repeatable"""
+    class_level: int | None
+    """level of the folders that are the classes, from 1, the folders directly in the input; default: the first one with several"""
     delimiter: str | None
     """character between fields of CSV tables: ';', tab; default: by format"""
     header: Sequence[str] | None

@@ -79,7 +79,9 @@ class DeclaredOption:
     @property
     def is_repeated(self) -> bool:
         """Whether the flag can be given more than once."""
-        return self.field.is_required() and get_origin(self.field.annotation) is tuple
+        return get_origin(self.field.annotation) is tuple and (
+            self.field.is_required() or self.option.metavar == "PATTERN"
+        )
 
     @property
     def is_mapping(self) -> bool:
@@ -90,7 +92,7 @@ class DeclaredOption:
     def default(self) -> str:
         """The default as text; "" if there is none."""
         value = self.field.default
-        is_value = value not in (None, PydanticUndefined, {}) and value is not False
+        is_value = value not in (None, PydanticUndefined, {}, ()) and value is not False
         return self.option.default or (str(value) if is_value else "")
 
     @property
@@ -262,6 +264,10 @@ def _parse_issues(value: Any) -> Any:
     return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
 
 
+def _parse_patterns(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 Weights: TypeAlias = Annotated[
     dict[str, Decimal], BeforeValidator(_parse_weights), AfterValidator(_check_weights)
 ]
@@ -281,6 +287,7 @@ Delimiter: TypeAlias = Annotated[
     str, BeforeValidator(_parse_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")
 ]
 Header: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_parse_header)]
+Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_parse_patterns)]
 Issues: TypeAlias = Annotated[tuple[IssueName, ...], BeforeValidator(_parse_issues)]
 ImageSuffix: TypeAlias = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9]+$")]
 DatasetName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]

@@ -32,6 +32,17 @@ SPLIT_NAMES = frozenset(
 
 
 @dataclass(frozen=True)
+class Exclusion:
+    """The files and folders below a folder that are left out."""
+
+    root: str = ""  # the folder, without a trailing slash
+    patterns: tuple[str, ...] = ()  # as in .gitignore, relative to the folder
+
+
+NO_EXCLUSION = Exclusion()
+
+
+@dataclass(frozen=True)
 class TableFile:
     """An input file, or an input folder for formats that are folders."""
 
@@ -43,6 +54,7 @@ class TableFile:
     key_prefix: str = ""  # the folder that keys begin with, so that `1.jpg` of two folders differs
     grouped: str = ""  # the column of images, of a table with a row per box; "" for others
     encoded: str = ""  # the column with images as base64 or data URIs; "" if there is none
+    exclusion: Exclusion = NO_EXCLUSION
     # What only the module of its format reads, as an immutable value of a type that it declares;
     # None for its defaults.
     options: object = None

@@ -66,16 +66,12 @@ _DATA = "data"
 # Most class folders are more; of fewer folders, each is searched for tables.
 _MAX_FOLDERS = 8
 
-# Names of folders with all images, not with those of a class.
-_ALL_IMAGES = re.compile(r"images?|imgs?|photos?|pics?|jpe?gs?|pngs?|data|files|all|raw")
-_WORD = re.compile(r"[a-z]+")
-
 # Tables of Kaggle without labels.
 _UNLABELED = re.compile(r"sample|submission|test", re.IGNORECASE)
 _MAX_TABLES = 8
 
 
-def sources_beside(tree: Tree) -> Sources:
+def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
     """Returns the sources of a folder with images: what lies beside them, or class folders.
 
     Raises UsageError for tables or annotations that would have the labels, and are not read.
@@ -89,12 +85,14 @@ def sources_beside(tree: Tree) -> Sources:
         return Sources(metadata, f"Hugging Face ImageFolder ({names}{note})")
     if annotated := _annotated_source(tree):
         return annotated
-    found = class_folder.sources_in(tree)
-    _check_no_class_list(tree, class_folder.names_of(tree))
+    if tables and class_level is None:
+        (file,) = class_folder.sources_in(tree).files
+        if not file.options_of(class_folder.FolderOptions).has_split_folders:
+            _check_has_classes(tree, tables)
+    found = class_folder.recognized(tree, class_level)
+    _check_no_class_list(tree, class_folder.names_of(tree, found.files[0]))
     if not tables:
         return found
-    if not found.files[0].options_of(class_folder.FolderOptions).has_split_folders:
-        _check_has_classes(tree, tables)
     text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
     return found._replace(text=text)
 
@@ -275,7 +273,7 @@ def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
     Raises UsageError if they cannot; it names the options that read the table.
     """
     folders = [name for name in tree.entries().folders if _may_have_images(tree, name)]
-    if len(folders) > 1 and not all(map(_has_all_images, folders)):
+    if len(folders) > 1 and not all(map(class_folder.has_all_images, folders)):
         return
     images = {folder: _names_and_stems(tree, folder) for folder in ("", *folders)}
     guesses = [_guess(tree, name, images) for name in _labeled_first(tables)]
@@ -291,12 +289,6 @@ def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
 def _may_have_images(tree: Tree, folder: str) -> bool:
     folders, files = tree.entries(folder)
     return bool(folders) or not all(map(is_table, files))
-
-
-def _has_all_images(folder: str) -> bool:
-    """Returns whether a folder is named like those with all images, such as train_images."""
-    words = _WORD.findall(folder.lower())
-    return all(word in SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
 
 
 def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:

@@ -10,10 +10,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import BinaryIO
 
+from pathspec import GitIgnoreSpec
+
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import join
 from recordmill.schemas.records import SkippedInput
+from recordmill.schemas.tables import NO_EXCLUSION, Exclusion
 from recordmill.transforms.functional.sources.tree import Entries, Unlisted, is_hidden
 from recordmill.transforms.storage.files import entries, exists, is_local, names_below, open_binary
 from recordmill.transforms.storage.local_files import is_special
@@ -37,21 +42,28 @@ class FileTree:
     """A folder; implements `recordmill.transforms.functional.sources.tree.Tree`."""
 
     root: str  # the path of the folder, without a trailing slash
+    exclusion: Exclusion = NO_EXCLUSION
 
     def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path below the root of every file, and skipped inputs for hidden ones."""
         walk = _walk_here if is_local(self.root) else _walk_store
-        return walk(self.root, folder)
+        return walk(self, folder)
 
     def entries(self, name: str = "") -> Entries:
         """Returns the files and folders directly in a folder; none if it does not exist."""
         folders, files = entries(self.path(name))
-        shown = [sorted(n for n in names if not is_hidden(n)) for names in (folders, files)]
+        above = f"{name}/" if name else ""
+        shown = (
+            sorted(
+                n for n in names if not is_hidden(n) and not self.excluded_by(f"{above}{n}{slash}")
+            )
+            for names, slash in ((folders, "/"), (files, ""))
+        )
         return Entries(*map(tuple, shown))
 
     def at(self, root: str) -> FileTree:
         """Returns another folder by its full path."""
-        return FileTree(root)
+        return FileTree(root, self.exclusion)
 
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
@@ -64,20 +76,60 @@ class FileTree:
 
     def has(self, name: str) -> bool:
         """Returns whether a file or folder of this name exists below the root."""
-        return exists(self.path(name))
+        return not self.excluded_by(name) and exists(self.path(name))
 
     def is_empty(self, name: str) -> bool:
         """Returns whether a folder has no files, other than hidden ones; stores have no such."""
         return is_local(self.root) and all(isinstance(f, SkippedInput) for f in self.walk(name))
 
+    def excluded_by(self, name: str) -> str:
+        """Returns the pattern that leaves out a file, or a folder with a trailing slash; or ""."""
+        return pattern_of(self.exclusion, self.path(name)) if self.exclusion.patterns else ""
 
-def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
+
+def excluded(pattern: str, name: str) -> SkippedInput:
+    """Returns a file or folder that a pattern leaves out."""
+    return SkippedInput.named(f"left out by --exclude {pattern}", [name])
+
+
+def pattern_of(exclusion: Exclusion, path: str) -> str:
+    """Returns the pattern that leaves out a file, or a folder with a trailing slash; "" if none."""
+    root = f"{exclusion.root}/"
+    if not path.startswith(root) or path == root:
+        return ""
+    found = _spec_of(exclusion.patterns).check_file(path[len(root) :])
+    return exclusion.patterns[found.index] if found.include and found.index is not None else ""
+
+
+@cache
+def _spec_of(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    """Returns the compiled patterns; raises UsageError for those that are invalid or empty."""
+    for pattern in patterns:
+        try:
+            found = GitIgnoreSpec.from_lines([pattern]).patterns
+        except ValueError:
+            found = []
+        if not found or found[0].include is None:  # empty, or a comment
+            what = f"--exclude: {pattern!r} is not a pattern"
+            raise UsageError(f"{what}; expected one as in .gitignore, such as *.tmp")
+    return GitIgnoreSpec.from_lines(patterns)
+
+
+def unused_patterns(tree: FileTree) -> list[str]:
+    """Returns the patterns that leave nothing out of a folder."""
+    kinds = {found.kind for found in tree.walk() if isinstance(found, SkippedInput)}
+    patterns = (p for p in tree.exclusion.patterns if not p.startswith("!"))
+    return [p for p in patterns if excluded(p, "").kind not in kinds]
+
+
+def _walk_here(tree: FileTree, top: str) -> Iterator[str | Unlisted | SkippedInput]:
     """Yields the files below a folder of a local root. Links are followed, but not in a cycle.
 
     A folder is read once for each link to it, up to `MAX_PATHS`: 16 levels with two links each
     would give 65,536 paths to one file.
     """
     # A stack instead of recursion: (folder below the root, ids of the folders above it).
+    root = tree.root
     waiting: list[tuple[str, tuple[_FolderId, ...]]] = [(top, ())]
     paths = Counter[_FolderId]()
     while waiting:
@@ -98,7 +150,7 @@ def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
             with os.scandir(path) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name
-                    found = _found(entry, name)
+                    found = _found(entry, name, tree)
                     if found is not None:
                         yield found
                     else:
@@ -110,12 +162,17 @@ def _walk_here(root: str, top: str) -> Iterator[str | Unlisted | SkippedInput]:
             yield Unlisted(_readable(folder), why)
 
 
-def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput | None:
+def _found(
+    entry: os.DirEntry[str], name: str, tree: FileTree
+) -> str | Unlisted | SkippedInput | None:
     """Returns the name of a file or the reason to skip an entry; None for a folder."""
     if is_hidden(entry.name):
         return SkippedInput.named(HIDDEN, [_readable(name)])
     if _readable(entry.name) != entry.name:
         return Unlisted(_readable(name), "the name is not valid UTF-8. Rename it.")
+    has_patterns = bool(tree.exclusion.patterns)
+    if has_patterns and (pattern := tree.excluded_by(name + "/" * entry.is_dir())):
+        return excluded(pattern, name)
     if entry.is_file():
         return name
     if entry.is_dir():
@@ -124,12 +181,14 @@ def _found(entry: os.DirEntry[str], name: str) -> str | Unlisted | SkippedInput 
     return SkippedInput.named(SPECIAL, [name]) if is_special(entry.path) else name
 
 
-def _walk_store(root: str, top: str) -> Iterator[str | SkippedInput]:
+def _walk_store(tree: FileTree, top: str) -> Iterator[str | SkippedInput]:
     above = f"{top}/" if top else ""
-    for found in names_below(f"{root}/{above}"):
+    for found in names_below(f"{tree.root}/{above}"):
         name = above + found
         if any(is_hidden(part) for part in name.split("/")):
             yield SkippedInput.named(HIDDEN, [name])
+        elif pattern := tree.excluded_by(name):
+            yield excluded(pattern, name)
         elif name != above and not name.endswith(
             "/"
         ):  # some tools create an empty object per folder

@@ -19,14 +19,22 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import Part, Partition, Probe, Projection, Sources, TableFile
+from recordmill.schemas.tables import (
+    Exclusion,
+    Part,
+    Partition,
+    Probe,
+    Projection,
+    Sources,
+    TableFile,
+)
 from recordmill.transforms.functional import sources
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded, text_of
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.box_rows import grouped
 from recordmill.transforms.functional.sources.tree import Tree, parts_of
-from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.file_tree import FileTree, excluded, pattern_of
 from recordmill.transforms.storage.files import open_range, open_table
 
 # All steps have the names of the columns; a file of 10 MB can have a million of them.
@@ -118,6 +126,8 @@ class Format:
             rows = self.reader.read(source, part, projection)
             if file.encoded and file.encoded == projection.image:
                 rows = _with_decoded(rows, projection)
+            if file.exclusion.patterns:
+                rows = _not_excluded(rows, file.exclusion)
             yield from _with_partition(rows, file.partition, projection) if file.partition else rows
 
     def rows(
@@ -135,7 +145,11 @@ class Format:
         return self.rows(replace(file, grouped=""), projection)
 
     def _opened(self, file: TableFile) -> AbstractContextManager[Any]:
-        return nullcontext(FileTree(file.path)) if self.declared.is_folder else open_table(file)
+        return (
+            nullcontext(FileTree(file.path, file.exclusion))
+            if self.declared.is_folder
+            else open_table(file)
+        )
 
 
 FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
@@ -163,6 +177,14 @@ def _with_decoded(rows: Iterable[Read], projection: Projection) -> Iterator[Read
             yield Embedded(row, image_of(text))
         except RecordError as error:
             yield Reject("", "", row.source, error.reason, f"column {column!r}: {error.detail}")
+
+
+def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:
+    """Yields rows, and skipped inputs in place of those whose image is left out."""
+    for row in one_by_one(rows):
+        uri = row.image.uri if isinstance(row, Row) and row.image else ""
+        pattern = pattern_of(exclusion, uri)
+        yield excluded(pattern, uri.removeprefix(f"{exclusion.root}/")) if pattern else row
 
 
 def _range_of(part: Part) -> BinaryIO:

@@ -24,7 +24,14 @@ from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
-from recordmill.schemas.tables import SPLIT, DeclaredClasses, Probe, Sources, TableFile
+from recordmill.schemas.tables import (
+    SPLIT,
+    DeclaredClasses,
+    Exclusion,
+    Probe,
+    Sources,
+    TableFile,
+)
 from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
 from recordmill.transforms.functional.sources.data_files import DataFile
@@ -33,8 +40,9 @@ from recordmill.transforms.functional.sources.delimited import (
     DelimitedOptions,
     header_of,
 )
+from recordmill.transforms.inputs.file_tree import FileTree, unused_patterns
 from recordmill.transforms.inputs.formats import FORMATS
-from recordmill.transforms.inputs.paths import ListedPath, list_paths, similar_path
+from recordmill.transforms.inputs.paths import ListedPath, is_folder, list_paths, similar_path
 from recordmill.transforms.inputs.recognize import sources_of
 from recordmill.transforms.inputs.record_folders import dataset_lines, metadata_in, with_metadata
 from recordmill.transforms.storage.files import (
@@ -79,7 +87,9 @@ def probe_tables(
     """
     if config.image_root is not None:
         _check_root(config.image_root)
+    findings = tuple(_unused_patterns(config))
     tables = _probe_all("--input", config.inputs, config.input_format, config, since)
+    tables = replace(tables, findings=(*tables.findings, *findings))
     given = {"--delimiter": config.delimiter, "--header": config.header}
     names = [name for name, value in given.items() if value is not None]
     has_text = config.labels or any(file.format in DELIMITERS for file in tables.files)
@@ -92,6 +102,19 @@ def probe_tables(
             "images. Remove --image_root."
         )
     return tables
+
+
+def _unused_patterns(config: ConvertConfig) -> Iterator[Finding]:
+    """Yields patterns that leave nothing out of folders; raises UsageError without a folder."""
+    folders = [path.rstrip("/") or "/" for path in config.inputs if is_folder(path)]
+    for flag, value in (("--exclude", config.exclude), ("--class_level", config.class_level)):
+        if value and not folders:
+            raise UsageError(f"{flag}: applies to folders, and no --input is one. Remove it.")
+    unused = [unused_patterns(FileTree(root, Exclusion(root, config.exclude))) for root in folders]
+    for pattern in config.exclude:
+        if all(pattern in patterns for patterns in unused):
+            text = f"--exclude {pattern}: leaves nothing out"
+            yield Finding(kind="unused_pattern", severity="warning", text=text)
 
 
 def _check_root(root: str) -> None:
@@ -132,15 +155,21 @@ def _probe_all(
     config: ConvertConfig,
     since: Mapping[str, int],
 ) -> InputTables:
+    is_input = flag == "--input"
+    exclude, level = (config.exclude, config.class_level) if is_input else ((), None)
     with _named(flag):
-        listed = [found for pattern in patterns for found in list_paths(pattern, input_format)]
+        listed = [
+            found for pattern in patterns for found in list_paths(pattern, input_format, exclude)
+        ]
         paths = [at.path for at in listed]
         if repeated := [path for path, count in Counter(paths).items() if count > 1]:
             raise UsageError(f"{min(repeated)}: is matched twice. Give each file once.")
 
         def sources(path: str) -> Sources:
-            has_labels = flag == "--input" and config.labels is not None
-            return _sources(path, input_format, flag == "--input", has_labels, since)
+            has_labels = is_input and config.labels is not None
+            with _reading(path):
+                check_utf8(path)
+                return sources_of(path, input_format, is_input, has_labels, since, exclude, level)
 
         with ThreadPoolExecutor(_THREADS) as executor:
             found = list(executor.map(sources, paths))
@@ -284,14 +313,6 @@ def _check_folders(listed: Sequence[ListedPath], probes: Sequence[Probe]) -> Non
                 f"{folder}: its tables have different columns: {has} has {differing[0]!r}, "
                 f"and {lacks} has not. Name one of them, or a pattern of parts of one table."
             )
-
-
-def _sources(
-    path: str, input_format: str, has_images: bool, has_labels: bool, since: Mapping[str, int]
-) -> Sources:
-    with _reading(path):
-        check_utf8(path)
-        return sources_of(path, input_format, has_images, has_labels, since)
 
 
 def _probe(file: TableFile, found: ListedPath, config: ConvertConfig) -> tuple[TableFile, Probe]:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import SUCCESS, is_web, join
-from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Partition
+from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Exclusion, Partition
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.records.compression import HEAD_BYTES
 from recordmill.transforms.functional.sources.tree import Tree
@@ -72,7 +72,7 @@ class ListedPath(NamedTuple):
     folder: str = ""
 
 
-def list_paths(pattern: str, input_format: str) -> list[ListedPath]:
+def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -> list[ListedPath]:
     """Returns the files that a pattern matches, and the tables in the folders that it matches.
 
     Folders of images, or in the format of a folder, are returned as they are. `pattern` is a path,
@@ -84,7 +84,7 @@ def list_paths(pattern: str, input_format: str) -> list[ListedPath]:
     # A store has no folders: the commit marker shows that a path without a slash is one.
     is_remote = not is_local(pattern) and not is_web(pattern)
     if is_folder(pattern) or (is_remote and exists(join(pattern, SUCCESS))):
-        return _tables_or_folder(pattern, pattern, input_format)
+        return _tables_or_folder(pattern, pattern, input_format, exclude)
     found = [path for path in _matched(pattern) if not _is_marker(path)]
     base = pattern[: pattern.rfind("/", 0, _wildcard(pattern)) + 1]
     listed = list[ListedPath]()
@@ -117,7 +117,9 @@ def similar_path(path: str) -> str:
     return did_you_mean(path, [os.path.join(folder, other) for other in os.listdir(folder or ".")])
 
 
-def _tables_or_folder(path: str, base: str, input_format: str) -> list[ListedPath]:
+def _tables_or_folder(
+    path: str, base: str, input_format: str, exclude: tuple[str, ...] = ()
+) -> list[ListedPath]:
     """Returns the tables in a folder, or the folder itself if it has other files.
 
     `input_format` is the format of the input, or "auto".
@@ -127,7 +129,7 @@ def _tables_or_folder(path: str, base: str, input_format: str) -> list[ListedPat
         return [ListedPath(path)]
     if input_format in ("auto", "tfrecord") and (records := record_files(root)):
         return [ListedPath(file) for file in records]
-    tree, base = FileTree(root), base.rstrip("/") + "/"
+    tree, base = FileTree(root, Exclusion(root, exclude)), base.rstrip("/") + "/"
     if input_format in ("auto", "tfrecord") and (names := _records_below(tree)):
         records = [join(root, name) for name in names]
         return [ListedPath(file, partition_of(file.removeprefix(base))) for file in records]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
-from recordmill.schemas.tables import Sources, TableFile
+from recordmill.schemas.tables import NO_EXCLUSION, Exclusion, Sources, TableFile
 from recordmill.transforms.functional.images.sniffing import sniff
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
 from recordmill.transforms.functional.sources import class_folder
@@ -70,19 +70,22 @@ def sources_of(
     has_images: bool,
     has_labels: bool = False,
     since: Mapping[str, int] = MappingProxyType({}),
+    exclude: tuple[str, ...] = (),
+    class_level: int | None = None,
 ) -> Sources:
     """Returns the sources of a path, and what it was recognized as.
 
     `path` is a file or folder. `input_format` is its format, or "auto". `has_images`: whether the
     images of a COCO file are needed, as those of labels are not. `has_labels`: whether the rows are
     joined to a table of labels. `since` is the snapshots of lakehouse tables whose rows are not
-    read, by the id of the table. Raises UsageError if the format is not known, or does not match
-    the path. Raises OSError if the path cannot be read.
+    read, by the id of the table. `exclude` is patterns of files in the folder that are left
+    out, and `class_level` the level of class folders. Raises UsageError if the format is not known,
+    or does not match the path. Raises OSError if the path cannot be read.
     """
     if address := TableAddress.parse(path):
         return _lakehouse_table(address, input_format, since)
     if is_folder(path):
-        return _folder(path, input_format, has_labels)
+        return _folder(path, input_format, has_labels, exclude, class_level)
     suffix = path.lower().rpartition(".")[2]
     for name, known in INPUT_FORMATS.items():
         if input_format in ("auto", name) and suffix in known.described_by:
@@ -101,19 +104,30 @@ def _lakehouse_table(address: TableAddress, input_format: str, since: Mapping[st
     return (open_delta if address.kind == DELTA else open_iceberg)(address, since)
 
 
-def _folder(path: str, input_format: str, has_labels: bool) -> Sources:
-    tree = FileTree(path.rstrip("/") or "/")
+def _folder(
+    path: str, input_format: str, has_labels: bool, exclude: tuple[str, ...], level: int | None
+) -> Sources:
+    root = path.rstrip("/") or "/"
+    exclusion = Exclusion(root, exclude) if exclude else NO_EXCLUSION
+    tree = FileTree(root, exclusion)
     if input_format == "auto":
-        found = _recognized(tree, has_labels)
-        return found._replace(files=tuple(map(_with_size, found.files)))
-    if stated := FORMATS[input_format].sources_in(tree):
-        return stated
-    raise UsageError(
-        f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
-    )
+        found: Sources | None = _recognized(tree, has_labels, level)
+    elif input_format == "folder":
+        found = class_folder.sources_in(tree, level)
+    else:
+        found = FORMATS[input_format].sources_in(tree)
+    if not found:
+        raise UsageError(
+            f"{path}: is a folder; expected a file of format {input_format}, or a pattern of them"
+        )
+    if level and found.files[0].format != "folder":
+        what = found.text or found.files[0].format
+        raise UsageError(f"{path}: has no class folders, but {what}. Remove --class_level.")
+    files = (replace(_with_size(file), exclusion=exclusion) for file in found.files)
+    return found._replace(files=tuple(files))
 
 
-def _recognized(tree: Tree, has_labels: bool) -> Sources:
+def _recognized(tree: Tree, has_labels: bool, level: int | None) -> Sources:
     """Returns the sources in a folder: by the first format that recognizes it, or class folders.
 
     `has_labels`: whether its rows are joined to a table, so that others in it do not matter. Raises
@@ -122,7 +136,9 @@ def _recognized(tree: Tree, has_labels: bool) -> Sources:
     for known in FORMATS.values():
         if found := known.recognize_folder(tree):
             return found
-    return class_folder.sources_in(tree) if has_labels else sources_beside(tree)
+    if has_labels:
+        return class_folder.sources_in(tree, level)._replace(findings=())
+    return sources_beside(tree, level)
 
 
 def _with_size(file: TableFile) -> TableFile:

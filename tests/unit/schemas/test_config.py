@@ -35,6 +35,8 @@ def test_defaults():
     assert made.model_dump(exclude={"dataset_schema"}) == {
         "inputs": ("t.csv",),
         "input_format": "auto",
+        "exclude": (),
+        "class_level": None,
         "delimiter": None,
         "header": None,
         "output": "out",
@@ -136,6 +138,8 @@ MATTER = {
     "reject_quality": ("blank",),
     "inputs": ("u.csv",),
     "input_format": "tsv",
+    "exclude": ("*.tmp",),
+    "class_level": 2,
     "delimiter": ";",
     "header": (),
     "name": "fish",
@@ -421,7 +425,16 @@ def test_a_hundred_thousand_classes_are_checked_in_one_pass():
 def test_what_options_affect():
     """A wrong declaration can publish a wrong resume, append, or keyword of `WriteDataset`."""
     assert fields_that_affect(ConvertConfig, Affects.SOURCE) == {
-        *("inputs", "input_format", "delimiter", "header", "labels", "join_on"),
+        *(
+            "exclude",
+            "class_level",
+            "inputs",
+            "input_format",
+            "delimiter",
+            "header",
+            "labels",
+            "join_on",
+        ),
         *("list_unused_images", "sample", "fail_fast"),
     }
     assert fields_that_affect(ConvertConfig, Affects.ROW) | set(SchemaOverrides.model_fields) == {

@@ -1,11 +1,13 @@
 """Reads folders of images, in which the top-level folder of an image, at any depth, is its class.
 
-If the top-level folders are splits, as in train/cat/1.jpg, the folders in them are the classes.
+If the top-level folders are splits, as in train/cat/1.jpg, the folders in them are the classes; so
+are those in a folder that is named like one of all images, as in images/cat/1.jpg.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -44,6 +46,12 @@ from recordmill.transforms.functional.sources.tree import (
 
 COLUMNS = ("image", "label", "id")
 
+_OTHER_LEVEL = "other_level"  # the kind of a finding
+
+# Names of folders with all images, not with those of a class.
+_ALL_IMAGES = re.compile(r"images?|imgs?|photos?|pics?|jpe?gs?|pngs?|data|datasets?|files|all|raw")
+_WORD = re.compile(r"[a-z]+")
+
 # Class folders that are searched for the same folders in them: one request each in a store.
 _MAX_NESTED = 100
 
@@ -52,20 +60,43 @@ _MAX_NESTED = 100
 class FolderOptions:
     """What is known of a folder of images before it is read."""
 
-    has_split_folders: bool = False  # whether the folders at the top are splits
+    has_split_folders: bool = False  # whether the folders above the class folders are splits
+    depth: int = 0  # the number of folders above the class folders
 
 
-def sources_in(tree: Tree) -> Sources:
-    """Returns a folder with images in class folders as a source."""
-    splits = _split_folders(tree)
-    findings = tuple(_doubtful_classes(tree, splits))
-    file = TableFile(tree.root, "folder", options=FolderOptions(bool(splits)))
+def recognized(tree: Tree, level: int | None = None) -> Sources:
+    """Returns a folder with images in class folders as a source.
+
+    `level` is that of the class folders, from 1, if it is stated. Raises UsageError if folders at
+    several levels may be the classes.
+    """
+    found = sources_in(tree, level)
+    doubts = [finding.text for finding in found.findings if finding.kind == _OTHER_LEVEL]
+    if doubts:
+        raise UsageError(doubts[0])
+    return found
+
+
+def sources_in(tree: Tree, level: int | None = None) -> Sources:
+    """Returns a folder as a source whose folders are the classes, with a warning if in doubt."""
+    if level is not None:
+        return _at_level(tree, level)
+    above = _containers(tree)
+    splits = _split_folders(tree, above)
+    depth = len(above.split("/")) * bool(above) + bool(splits)
+    options = FolderOptions(bool(splits), depth)
+    doubt = _doubt(tree, options)
+    findings = (Finding(kind=_OTHER_LEVEL, severity="warning", text=doubt),) if doubt else ()
+    file = TableFile(tree.root, "folder", options=options)
+    within = f"{above}/" if above else ""
     if splits:
-        return Sources((file,), "class folders within split folders", findings=findings)
-    names = tree.entries().folders
+        text = f"class folders within split folders{f' in {within}' if within else ''}"
+        return Sources((file,), text, findings=findings)
+    names = tree.entries(above).folders
     named = [name for name in names if name.lower() in SPLIT_NAMES]
     if not named:
-        return Sources((file,), findings=findings)
+        text = f"class folders in {within}" if within else ""
+        return Sources((file,), text, findings=findings)
     others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
     what = "classes, not splits" if len(named) > 1 else "a class, not a split"
@@ -83,29 +114,69 @@ def sources_in(tree: Tree) -> Sources:
     return Sources((file,), "class folders", findings=(*findings, doubtful))
 
 
-def _doubtful_classes(tree: Tree, splits: Sequence[str]) -> Iterator[Finding]:
-    """Yields a warning if folders below the class folders look like the classes."""
-    if found := _only_class(tree, splits):
-        label, folder, below = found
-        each = "each split as in " if splits else ""
-        yield Finding(
-            kind="only_class",
-            severity="warning",
-            text=f"{tree.root}: all images have the same class, {label!r}, "
-            f"although they are in different folders ({some(below)}). If these are the classes, "
-            f"convert {each}--input {shlex.quote(tree.path(folder))}",
-            examples=below[:EXAMPLES],
+def _at_level(tree: Tree, level: int) -> Sources:
+    """Returns class folders at a stated level, and the splits in the level above."""
+    above = [posixpath.basename(name).lower() for name in _folders_at(tree, level - 1)]
+    has_splits = level > 1 and bool(above) and SPLIT_NAMES.issuperset(above)
+    if not any(has_file(tree, name, has_image_suffix) for name in _folders_at(tree, level)):
+        raise UsageError(
+            f"{tree.root}: has no images in folders of level {level}. Set --class_level to the "
+            "level of the class folders: 1 is that of the folders directly in the input."
         )
-    elif repeated := _repeated_folders(tree, splits):
-        folder, below = repeated
-        yield Finding(
-            kind="repeated_folders",
-            severity="warning",
-            text=f"{tree.root}: the folders of different classes contain the same folders "
-            f"({some(below)}). If these are the classes, convert each as in --input "
-            f"{shlex.quote(tree.path(folder))}, or name the upper folders like splits: train, test",
-            examples=below[:EXAMPLES],
+    options = FolderOptions(has_splits, level - 1)
+    text = f"class folders of level {level}{' within split folders' * has_splits}"
+    return Sources((TableFile(tree.root, "folder", options=options),), text)
+
+
+def has_all_images(folder: str) -> bool:
+    """Returns whether a folder is named like those with all images, such as train_images."""
+    words = _WORD.findall(folder.lower())
+    return all(word in SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
+
+
+def _containers(tree: Tree) -> str:
+    """Returns the folder in which the class folders are, below folders that contain all images.
+
+    It is data/images of data/images/cat/1.jpg and data/images/dog/2.jpg, and "" of most datasets.
+    """
+    above = ""
+    while True:
+        folders, files = tree.entries(above)
+        named = [
+            name for name in folders if has_all_images(name) and name.lower() not in SPLIT_NAMES
+        ]
+        if len(named) != 1 or any(map(has_image_suffix, files)):
+            return above
+        inner, others = posixpath.join(above, named[0]), [n for n in folders if n not in named]
+        if any(has_file(tree, posixpath.join(above, n), has_image_suffix) for n in others):
+            return above
+        if not tree.entries(inner).folders:
+            return above
+        above = inner
+
+
+def _doubt(tree: Tree, options: FolderOptions) -> str:
+    """Returns why the class folders may be at another level, and what to do; "" if they are not."""
+    level = options.depth + 1
+    if found := _only_class(tree, options):
+        label, deeper, below = found
+        what = f"all images are in {label}/, which would be the only class"
+    elif repeated := _repeated_folders(tree, options):
+        deeper, below = repeated
+        what = "the folders of different classes contain the same folders"
+    else:
+        return ""
+    if not below:
+        return (
+            f"{tree.root}: {what}; expected a folder per class. If labels are in a table, use "
+            f"--input TABLE --image_root {shlex.quote(tree.path(deeper))}. To make it the only "
+            f"class, add --class_level {level}."
         )
+    return (
+        f"{tree.root}: {what}: {some(below)}. If these are the classes, add --class_level "
+        f"{deeper.count('/') + 2}; if the folders above are, add --class_level {level}. Folders "
+        "named train, test, … above the classes are splits."
+    )
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -120,9 +191,10 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         if isinstance(found, str) and (other := _other_kind(tree, found)) is not None:
             others[other] += 1
         else:
-            has_splits = file.options_of(FolderOptions).has_split_folders
-            splits = _split_folders(tree) if has_splits else ()
-            labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, splits))
+            options = file.options_of(FolderOptions)
+            tops = _folders_at(tree, options.depth) if options.has_split_folders else ()
+            splits = tuple(dict.fromkeys(filter(_is_split, map(posixpath.basename, tops))))
+            labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, options))
             columns = (*COLUMNS, SPLIT) if splits else COLUMNS
             return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
     del others[NO_IMAGE]
@@ -134,41 +206,50 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     )
 
 
-def _split_folders(tree: Tree) -> tuple[str, ...]:
-    """Returns the top-level folders if they are splits with classes in them; () otherwise.
+def _is_split(folder: str) -> bool:
+    return posixpath.basename(folder).lower() in SPLIT_NAMES
+
+
+def _split_folders(tree: Tree, above: str) -> tuple[str, ...]:
+    """Returns the folders in a folder if they are splits with classes in them; () otherwise.
 
     Other folders do not matter unless they have images.
     """
-    folders = tree.entries().folders
-    names = tuple(name for name in folders if name.lower() in SPLIT_NAMES)
+    folders = [posixpath.join(above, name) for name in tree.entries(above).folders]
+    names = tuple(filter(_is_split, folders))
     if not any(tree.entries(name).folders for name in names):
         return ()
     others = (name for name in folders if name not in names)
     return () if any(has_file(tree, name, has_image_suffix) for name in others) else names
 
 
-def _only_class(tree: Tree, splits: Sequence[str]) -> tuple[str, str, tuple[str, ...]] | None:
-    """Returns the only class, a folder in it with other folders, and their names; or None."""
+def _only_class(tree: Tree, options: FolderOptions) -> tuple[str, str, tuple[str, ...]] | None:
+    """Returns the only class, a folder in it with several folders, and their names; or None.
+
+    The names are () for a class that is named like a folder of all images, and has no folders.
+    """
     found = list[str]()
-    for name in _with_images(tree, splits):
+    for name in _with_images(tree, options):
         if found and posixpath.basename(name) != posixpath.basename(found[0]):
             return None
         found.append(name)
     label, below = posixpath.basename(found[0]) if found else "", _folders_in(tree, found)
+    if found and not below:
+        return (label, found[0], ()) if has_all_images(label) and not _is_split(label) else None
     while len(below) == 1:  # data/images/cat, data/images/dog
         found = [posixpath.join(name, below[0]) for name in found]
         below = _folders_in(tree, found)
     return (label, found[0], below) if below else None
 
 
-def _repeated_folders(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+def _repeated_folders(tree: Tree, options: FolderOptions) -> tuple[str, tuple[str, ...]] | None:
     """Returns a folder in a class, and the names of folders in it that the others have; or None.
 
     Returns None if images are beside these folders, which ends the search at the first class of
     most datasets.
     """
     first, common, labels = "", set[str](), set[str]()
-    for name in islice(_with_images(tree, splits), _MAX_NESTED):
+    for name in islice(_with_images(tree, options), _MAX_NESTED):
         folders, files = tree.entries(inner := _innermost(tree, name))
         common = common & {*folders} if first else {*folders}
         if len(common) < 2 or any(map(has_image_suffix, files)):
@@ -178,9 +259,9 @@ def _repeated_folders(tree: Tree, splits: Sequence[str]) -> tuple[str, tuple[str
     return (first, tuple(sorted(common))) if len(labels) > 1 else None
 
 
-def _with_images(tree: Tree, splits: Sequence[str]) -> Iterator[str]:
+def _with_images(tree: Tree, options: FolderOptions) -> Iterator[str]:
     """Yields the class folders with images."""
-    classes = _class_folders(tree, splits)
+    classes = _class_folders(tree, options)
     return (name for name in classes if has_file(tree, name, has_image_suffix))
 
 
@@ -197,26 +278,36 @@ def _innermost(tree: Tree, folder: str) -> str:
     return folder
 
 
-def names_of(tree: Tree) -> set[str]:
+def names_of(tree: Tree, file: TableFile) -> set[str]:
     """Returns the names of the class folders."""
-    return {posixpath.basename(name) for name in _class_folders(tree, _split_folders(tree))}
+    return {*map(posixpath.basename, _class_folders(tree, file.options_of(FolderOptions)))}
 
 
-def _class_folders(tree: Tree, splits: Sequence[str]) -> list[str]:
-    tops = splits or ("",)
+def _folders_at(tree: Tree, level: int) -> list[str]:
+    """Returns the folders at a level below the root, which is at level 0."""
+    found = [""]
+    for _ in range(level):
+        found = [posixpath.join(top, name) for top in found for name in tree.entries(top).folders]
+    return found
+
+
+def _class_folders(tree: Tree, options: FolderOptions) -> list[str]:
+    tops = _folders_at(tree, options.depth)
+    tops = list(filter(_is_split, tops)) if options.has_split_folders else tops
     return [posixpath.join(top, name) for top in tops for name in tree.entries(top).folders]
 
 
-def _empty_classes(tree: Tree, splits: Sequence[str]) -> tuple[str, ...]:
+def _empty_classes(tree: Tree, options: FolderOptions) -> tuple[str, ...]:
     """Returns the names of class folders without files, sorted."""
-    empty = filter(tree.is_empty, _class_folders(tree, splits))
+    empty = filter(tree.is_empty, _class_folders(tree, options))
     return tuple(sorted({posixpath.basename(name) for name in empty}))
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image, and the skipped files."""
     skipped = defaultdict[str, list[str]](list)
-    has_splits = part.file.options_of(FolderOptions).has_split_folders and projection.has(SPLIT)
+    options = part.file.options_of(FolderOptions)
+    has_splits = options.has_split_folders and projection.has(SPLIT)
     for name in part.names:
         try:
             other = _other_kind(tree, name)
@@ -226,31 +317,32 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
             continue
         if other is not None:
             skipped[other].append(name)
-        elif has_splits and "/" not in name:
+        elif has_splits and name.count("/") < options.depth:
             skipped[NO_SPLIT].append(name)
         else:
             yield _row(tree, name, part.file, projection)
     yield from (SkippedInput.named(kind, names) for kind, names in sorted(skipped.items()))
 
 
-def _values_of(name: str, has_split_folders: bool = False) -> dict[str, str]:
+def _values_of(name: str, options: FolderOptions) -> dict[str, str]:
     """Returns the values of an image by column, from its path below the folder.
 
-    >>> _values_of("cats/tabby/1.b.jpg")
+    >>> _values_of("cats/tabby/1.b.jpg", FolderOptions())
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
-    >>> _values_of("train/cats/1.jpg", has_split_folders=True)
+    >>> _values_of("train/cats/1.jpg", FolderOptions(has_split_folders=True, depth=1))
     {'image': 'train/cats/1.jpg', 'label': 'cats', 'id': '1', 'split': 'train'}
     """
     *folders, _ = name.split("/")
-    # Images directly in the folder have neither, and those directly in a split have no label.
-    roles = (SPLIT, "label") if has_split_folders else ("label",)
-    values = {"image": name, "id": stem_of(name), **dict(zip(roles, folders, strict=False))}
+    # Images above the class folders have no label, and those above the splits have neither.
+    found = {"label": folders[options.depth : options.depth + 1]}
+    if options.has_split_folders:
+        found[SPLIT] = folders[options.depth - 1 : options.depth]
+    values = {"image": name, "id": stem_of(name), **{c: f[0] for c, f in found.items() if f}}
     return {column: values[column] for column in (*COLUMNS, SPLIT) if column in values}
 
 
 def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
-    has_splits = file.options_of(FolderOptions).has_split_folders
-    uri, values = tree.path(name), _values_of(name, has_splits)
+    uri, values = tree.path(name), _values_of(name, file.options_of(FolderOptions))
     return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
 
 

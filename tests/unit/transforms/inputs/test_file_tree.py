@@ -11,10 +11,17 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import DeclaredClasses, Part, Probe, Projection, TableFile
+from recordmill.schemas.tables import (
+    DeclaredClasses,
+    Exclusion,
+    Part,
+    Probe,
+    Projection,
+    TableFile,
+)
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
 from recordmill.transforms.functional.sources.tree import Unlisted
-from recordmill.transforms.inputs.file_tree import HIDDEN, LOOPS, FileTree
+from recordmill.transforms.inputs.file_tree import HIDDEN, LOOPS, FileTree, unused_patterns
 from recordmill.transforms.inputs.formats import FORMATS
 from tests.images import image_bytes, jpeg, png
 
@@ -310,3 +317,40 @@ def test_probes_return_the_columns(tmp_path: Path) -> None:
             preset="object_detection",
         ),
     }
+
+
+@pytest.mark.parametrize(
+    ("patterns", "kept", "left_out"),
+    [
+        (("*_mask.png",), ["a/1.jpg", "b/c/2.jpg", "bad/3.jpg"], {"*_mask.png": ["a/1_mask.png"]}),
+        (("bad/",), ["a/1.jpg", "a/1_mask.png", "b/c/2.jpg"], {"bad/": ["bad"]}),
+        (("/a/*.jpg", "c"), ["a/1_mask.png", "bad/3.jpg"], {"/a/*.jpg": ["a/1.jpg"], "c": ["b/c"]}),
+        (("*.jpg",), ["a/1_mask.png"], {"*.jpg": ["a/1.jpg", "b/c/2.jpg", "bad/3.jpg"]}),
+        (("c/*.jpg",), ["a/1.jpg", "a/1_mask.png", "b/c/2.jpg", "bad/3.jpg"], {}),
+        (("**/c/*.jpg",), ["a/1.jpg", "a/1_mask.png", "bad/3.jpg"], {"**/c/*.jpg": ["b/c/2.jpg"]}),
+        (("*.jpg", "!1.jpg"), ["a/1.jpg", "a/1_mask.png"], {"*.jpg": ["b/c/2.jpg", "bad/3.jpg"]}),
+    ],
+)
+def test_patterns_leave_files_out(tmp_path: Path, patterns, kept, left_out) -> None:
+    for name in ("a/1.jpg", "a/1_mask.png", "b/c/2.jpg", "bad/3.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    tree = FileTree(str(tmp_path), Exclusion(str(tmp_path), patterns))
+    found = list(tree.walk())
+    assert sorted(one for one in found if isinstance(one, str)) == kept
+    skipped = [one for one in found if isinstance(one, SkippedInput)]
+    by_pattern = {
+        pattern: sorted(n for one in skipped if one.kind.endswith(f" {pattern}") for n in one.names)
+        for pattern in patterns
+    }
+    assert {pattern: names for pattern, names in by_pattern.items() if names} == left_out
+    assert unused_patterns(tree) == [p for p in patterns if p not in left_out and p[0] != "!"]
+    assert tree.has("bad/3.jpg") == ("bad/3.jpg" in kept)
+    assert ("bad" in tree.entries().folders) == ("bad/" not in patterns)
+    assert tree.at(tree.path("a")).has("1.jpg") == ("a/1.jpg" in kept)
+
+
+@pytest.mark.parametrize("pattern", ["", " ", "# x", "!"])
+def test_an_invalid_pattern_stops(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(UsageError, match="is not a pattern"):
+        FileTree(str(tmp_path), Exclusion(str(tmp_path), (pattern,))).has("a")

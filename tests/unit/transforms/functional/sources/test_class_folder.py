@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row, SkippedInput
-from recordmill.schemas.tables import Part, Projection
+from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.feature_values import merged_class_names
 from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, is_hidden, parts_of
@@ -45,10 +46,13 @@ def make(root: Path, tree: dict[str, tuple[set[str], set[str]]]) -> None:
             (root / folder / name).write_bytes(IMAGE)
 
 
-def converted(root: Path) -> tuple[tuple[str, ...], dict[str, tuple[str | None, str | None]]]:
+def converted(
+    root: Path, file: TableFile | None = None
+) -> tuple[tuple[str, ...], dict[str, tuple[str | None, str | None]]]:
     """Returns the classes of a folder, and label and split of each image."""
     tree = FileTree(str(root))
-    (file,) = class_folder.sources_in(tree).files
+    if file is None:
+        (file,) = class_folder.sources_in(tree).files
     declared = class_folder.probe(tree, file).classes["label"]
     rows = {}
     for part in parts_of(tree, file):
@@ -110,51 +114,94 @@ def test_images_beside_split_folders_are_skipped_and_counted(tmp_path: Path) -> 
     ]
 
 
+def found_in(tmp_path, *names, level=None):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            (tmp_path / name).write_bytes(b"text" if name.endswith(".md") else IMAGE)
+    return sources_of(str(tmp_path), "auto", has_images=True, class_level=level)
+
+
 @pytest.mark.parametrize(
-    ("names", "warning"),
+    ("names", "message"),
     [
-        (("images/cat/1.jpg", "images/dog/2.jpg"), "'images', although.*(cat, dog).*/images"),
-        (("pets/train/cat/1.jpg", "pets/val/cat/2.jpg"), "'pets', although.*(train, val).*/pets"),
-        (("train/data/cat/1.jpg", "val/data/dog/1.jpg"), "(cat, dog).*each split as in --input"),
-        (("images/cat/1.jpg", "images/dog/2.jpg", "docs/a.md", "empty/"), "'images'"),
-        (("data/images/cat/1.jpg", "data/images/dog/2.jpg"), "'data', although.*/data/images"),
-        (("a/b/c/cat/1.jpg", "a/b/c/dog/2.jpg", "a/b/x.md"), "'a', although.*(cat, dog).*/a/b/c"),
+        (("pets/cat/1.jpg", "pets/dog/2.jpg"), "in pets/, which would be the only class: cat, dog"),
+        (("train/ds/cat/1.jpg", "val/ds/dog/1.jpg"), "in ds/, .*: cat, dog.*_level 3; .*_level 2"),
+        (("a/b/c/cat/1.jpg", "a/b/c/dog/2.jpg", "a/b/x.md"), "in a/, .*: cat, dog.*_level 4; .* 1"),
         (
-            tuple(
-                f"{one}_set/{name}/1.jpg" for one in ("test", "train") for name in ("cat", "dog")
-            ),
-            "different classes contain the same folders (cat, dog).*/test_set",
+            tuple(f"{one}_set/{n}/1.jpg" for one in ("test", "train") for n in ("cat", "dog")),
+            "different classes contain the same folders: cat, dog.*_level 2; .*_level 1",
         ),
         (
             ("a/a/cat/1.jpg", "a/a/dog/2.jpg", "b/b/cat/3.jpg", "b/b/dog/4.jpg"),
-            "different classes contain the same folders (cat, dog).*/a/a",
+            "different classes contain the same folders: cat, dog.*_level 3; .*_level 1",
         ),
         (
             tuple(f"site{n}/{name}/1.jpg" for n in range(12) for name in ("cat", "dog")),
-            "different classes contain the same folders (cat, dog).*/site0",
+            "different classes contain the same folders: cat, dog",
         ),
-        (
-            (*(f"site{n}/{name}/1.jpg" for n in range(12) for name in "ab"), "site99/a/1.jpg"),
-            "",
-        ),
-        (("images/cat/1.jpg", "images/dog/2.jpg", *(f"docs{n}/" for n in range(9))), "'images'"),
-        (("test/1.jpg", "train/1.jpg"), "test, train: classes, not splits.*they contain no"),
+        (("images/1.jpg", "images/2.jpg"), "in images/, which .*--image_root .*--class_level 1"),
+        (("data/images/1.jpg", "docs/a.md"), "in images/, which would .*--class_level 2"),
+    ],
+)
+def test_folders_of_several_levels_that_may_be_the_classes_stop(tmp_path, names, message):
+    with pytest.raises(UsageError, match=message):
+        found_in(tmp_path, *names)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("images/cat/1.jpg", "images/dog/2.jpg"), "class folders in images/"),
+        (("images/cat/1.jpg", "images/dog/2.jpg", "docs/a.md", "e/"), "class folders in images/"),
+        (("data/images/cat/1.jpg", "data/images/dog/2.jpg"), "class folders in data/images/"),
+        (("data/train/cat/1.jpg", "data/val/dog/1.jpg"), "within split folders in data/"),
         (("cat/1.jpg", "cat/x/1.jpg", "cat/y/1.jpg", "dog/x/1.jpg", "dog/y/2.jpg"), ""),
         (("cat/siam/1.jpg", "cat/manx/1.jpg", "dog/pug/1.jpg"), ""),
         (("images/cat/1.jpg", "more/dog/2.jpg"), ""),
         (("cat/indoor/1.jpg",), ""),
         (("cat/1.jpg", "dog/2.jpg"), ""),
+        ((*(f"site{n}/{name}/1.jpg" for n in range(12) for name in "ab"), "site99/a/1.jpg"), ""),
     ],
 )
-def test_folders_that_may_be_the_classes_are_a_warning(tmp_path, names, warning):
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        if not name.endswith("/"):
-            (tmp_path / name).write_bytes(IMAGE)
-    found = "".join(f.text for f in sources_of(str(tmp_path), "auto", has_images=True).findings)
-    assert bool(found) == bool(warning)
-    for part in warning.split(".*"):
-        assert part in found
+def test_the_level_of_classes_is_found(tmp_path, names, text):
+    found = found_in(tmp_path, *names)
+    assert found.text.endswith(text)
+    assert bool(found.text) == bool(text)
+    assert found.findings == ()
+    classes, rows = converted(tmp_path)
+    expected = {name: name.split("/")[text.count("/") + ("split" in text)] for name in rows}
+    assert {name: label for name, (label, _) in rows.items()} == expected
+    assert {split for _, split in rows.values()} == (
+        {"train", "val"} if "split" in text else {None}
+    )
+    assert set(classes) == {*expected.values()}
+
+
+def test_splits_without_classes_are_a_warning(tmp_path):
+    (found,) = found_in(tmp_path, "test/1.jpg", "train/1.jpg").findings
+    assert found.text.endswith("test, train: classes, not splits, because they contain no folders")
+
+
+@pytest.mark.parametrize(
+    ("names", "level", "expected"),
+    [
+        (("2023/a/1.jpg", "2024/b/1.jpg"), 1, {("2023", None), ("2024", None)}),
+        (("2023/a/1.jpg", "2024/b/1.jpg"), 2, {("a", None), ("b", None)}),
+        (("x/train/a/1.jpg", "x/test/b/1.jpg"), 3, {("a", "train"), ("b", "test")}),
+        (("x/train/a/1.jpg", "x/test/b/1.jpg"), 2, {("train", None), ("test", None)}),
+        (("2023/a/1.jpg", "2024/1.jpg"), 2, {("a", None), (None, None)}),
+    ],
+)
+def test_the_level_of_classes_is_stated(tmp_path, names, level, expected):
+    (file,) = found_in(tmp_path, *names, level=level).files
+    _, rows = converted(tmp_path, file)
+    assert set(rows.values()) == expected
+
+
+def test_a_level_without_images_stops(tmp_path):
+    with pytest.raises(UsageError, match="no images in folders of level 2"):
+        found_in(tmp_path, "cat/1.jpg", level=2)
 
 
 def test_a_folder_without_images_does_not_make_split_folders_classes(tmp_path: Path) -> None:
