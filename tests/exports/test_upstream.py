@@ -1,4 +1,4 @@
-"""The reproductions in docs/upstream print what the reports say; a fixed one needs no workaround."""
+"""The reproductions in docs/upstream print what the reports say; if not, a workaround can go."""
 
 from __future__ import annotations
 
