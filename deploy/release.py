@@ -5,7 +5,7 @@
     dist/recordmill-1.0.0-py3-none-any.whl           and .tar.gz
     dist/recordmill_reader-1.0.0-py3-none-any.whl    and .tar.gz
     dist/SHA256SUMS                                  for sha256sum --check
-    dist/provenance.intoto.json                      in-toto statement, SLSA provenance, to be signed
+    dist/provenance.intoto.json                      in-toto statement with SLSA provenance, to sign
 
 The wheels of a commit are the same to the byte wherever they are built: anyone can compare.
 deploy/release.md is the checklist around it.
