@@ -5,7 +5,7 @@
     dist/recordmill-1.0.0-py3-none-any.whl           and .tar.gz
     dist/recordmill_reader-1.0.0-py3-none-any.whl    and .tar.gz
     dist/SHA256SUMS                                  for sha256sum --check
-    dist/provenance.intoto.json                      in-toto statement with SLSA provenance, to sign
+    dist/provenance.json                            in-toto statement with SLSA provenance, to sign
 
 The wheels of a commit are the same to the byte wherever they are built: anyone can compare.
 deploy/release.md is the checklist around it.
@@ -67,7 +67,7 @@ def build(revision: str, folder: Path) -> None:
     lines = [f"{digest}  {name}\n" for name, digest in sums.items()]
     (folder / "SHA256SUMS").write_text("".join(lines))
     document = json.dumps(statement(sums, commit, time), indent=2)
-    (folder / "provenance.intoto.json").write_text(document + "\n")
+    (folder / "provenance.json").write_text(document + "\n")
 
 
 def statement(sums: dict[str, str], commit: str, time: str) -> dict[str, Any]:

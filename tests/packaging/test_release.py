@@ -31,7 +31,7 @@ def test_a_registry_would_accept_the_distributions(built: Path) -> None:
 
 
 def test_the_statement_names_the_files_and_the_commit(built: Path) -> None:
-    statement = json.loads((built / "provenance.intoto.json").read_text())
+    statement = json.loads((built / "provenance.json").read_text())
     digests = {found["name"]: found["digest"]["sha256"] for found in statement["subject"]}
     assert digests == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
