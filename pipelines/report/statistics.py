@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -89,8 +91,14 @@ def histogram_of_bins(
 
 
 def _histogram_of_values(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
-    """Returns the histogram of values, with up to 16 bars of equal width."""
+    """Returns the histogram of values, with up to 16 bars of equal width.
+
+    The axis is logarithmic if equal widths would have four of five values in the first bar.
+    """
     low, high = min(values), max(values)
+    second_bar = low + (high - low) / MAX_VALUE_BARS
+    if high > low > 0 and sum(value < second_bar for value in values) > 0.8 * len(values):
+        return _histogram_of_long_tail(values, write)
     if all(isinstance(value, int) for value in values):
         # Bar i holds whole numbers: those from its edge to below the next.
         width: float = math.ceil((high - low + 1) / MAX_VALUE_BARS)
@@ -105,6 +113,21 @@ def _histogram_of_values(values: Sequence[float], write: Callable[[float], str])
     highs = [low + width - 1 for low in lows] if isinstance(width, int) else [*lows[1:], high]
     edges = [(write(first), write(last)) for first, last in zip(lows, highs, strict=True)]
     return Histogram(make_bars(counts, edges), write(low), write(high))
+
+
+def _histogram_of_long_tail(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
+    """Returns the histogram of positive values, with bars that double, at least."""
+    ends = (min(values), max(values))
+    # frexp() is exact: a power of two, which is the smallest value of its bar, is never in another.
+    bins = Counter(math.frexp(value)[1] - 1 for value in values)
+    if not all(isinstance(value, int) for value in values):
+        found = histogram_of_bins(bins, 1, write, ends)
+        assert found is not None  # noqa: S101 - there are values
+        return found
+    indexes = range(min(bins), max(bins) + 1)
+    edges = [(write(2**i), write(min(2 ** (i + 1) - 1, ends[1]))) for i in indexes]
+    bars = make_bars([bins[i] for i in indexes], edges)
+    return Histogram(bars, write(ends[0]), write(ends[1]), is_logarithmic=True)
 
 
 def make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
@@ -254,10 +277,10 @@ class ClassTable:
 
     @property
     def size_histogram(self) -> Histogram | None:
-        """The histogram of class sizes; None if the table is short enough to read."""
-        if len(self.rows) <= READABLE_ROWS:
+        """The sizes of the classes with labels; None if the table is short enough to read."""
+        if len(self.rows) <= READABLE_ROWS or not self.present:
             return None
-        return _histogram_of_values([row.total for row in self.rows], whole_text)
+        return _histogram_of_values([row.total for row in self.present], whole_text)
 
     @property
     def present(self) -> tuple[ClassRow, ...]:
@@ -308,6 +331,7 @@ SAMPLE_RECORDS = 1000
 
 _SHOWN_TEXTS = 4
 _SHOWN_RECORDS = 5
+_SHOWN_VALUES = 16
 _TEXT_CHARACTERS = 40
 
 
@@ -333,7 +357,8 @@ class SampleStatistics:
     records: int
     features: tuple[FeatureStatistics, ...]  # the statistics of each feature, in the schema's order
     boxes: BoxStatistics | None = None  # the statistics of boxes; None without boxes
-    # (split, values of the features as texts) of some records; empty for images.
+    shown: tuple[str, ...] = ()  # the features whose values are in the rows
+    # (split, values of these features as texts) of some records.
     rows: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -354,17 +379,45 @@ def feature_statistics(dataset: Dataset) -> SampleStatistics:
         for name, feature in schema.features.items()
     )
     boxes = _box_statistics(schema, records)
-    # Datasets of images have thumbnails instead of rows.
-    rows = () if schema.has_image else _rows(by_split, list(schema.features))
-    return SampleStatistics(len(records), statistics, boxes, tuple(rows))
+    shown = _shown_in_rows(schema)
+    rows = tuple(_rows(dataset.manifest, by_split, shown)) if shown else ()
+    return SampleStatistics(len(records), statistics, boxes, shown, rows)
+
+
+def _shown_in_rows(schema: Schema) -> tuple[str, ...]:
+    """Returns the features of sample rows; none for images that have only a label."""
+    if not schema.has_image:
+        return tuple(schema.features)
+    columns = {name: f for name, f in schema.features.items() if f.column and f.per == "record"}
+    columns = {name: f for name, f in columns.items() if not (f.is_mask or f.is_box)}
+    return tuple(columns) if any(not f.classes for f in columns.values()) else ()
 
 
 def _rows(
-    by_split: Mapping[str, list[dict[str, list[Any]]]], names: list[str]
+    manifest: Manifest, by_split: Mapping[str, list[dict[str, list[Any]]]], names: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
+    named = {
+        name: partial(_class_text, manifest, name)
+        for name in manifest.dataset_schema.class_features
+    }
     for split, records in by_split.items():
         for record in records[:_SHOWN_RECORDS]:
-            yield split, tuple(", ".join(map(_value_text, record.get(name, []))) for name in names)
+            yield (
+                split,
+                tuple(
+                    _values_text(record.get(name, []), named.get(name, _value_text))
+                    for name in names
+                ),
+            )
+
+
+def _class_text(manifest: Manifest, feature: str, label: int) -> str:
+    return manifest.resolved.class_name(feature, label) if label >= 0 else "no label"
+
+
+def _values_text(values: Sequence[Any], text: Callable[[Any], str]) -> str:
+    texts = [text(value) for value in values[:_SHOWN_VALUES]]
+    return ", ".join([*texts, "…"] if len(values) > _SHOWN_VALUES else texts)
 
 
 def _value_text(value: Any) -> str:
@@ -404,12 +457,18 @@ def _statistics(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureS
     flat = [value for values in lists for value in values]
     if not flat or feature.classes:
         return statistics
+    if feature.is_mask:
+        return replace(statistics, note="PNG of class ids, drawn on the samples")
     if feature.kind is Kind.BYTES:
         return _with_texts(statistics, flat)
     finite = [float(value) for value in flat if math.isfinite(value)]
-    not_finite = len(flat) - len(finite)
-    histogram = _histogram_of_values(finite, number_text) if finite else None
-    note = f"{not_finite:,} not finite" if not_finite else ""
+    # A default such as -1 would be the only bar beside those of all other values.
+    stated = [value for value in finite if value != feature.default]
+    counts = {"not finite": len(flat) - len(finite)}
+    if stated:
+        counts[f"of the default {feature.default}"] = len(finite) - len(stated)
+    histogram = _histogram_of_values(stated or finite, number_text) if finite else None
+    note = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n)
     return replace(statistics, values=histogram, note=note)
 
 

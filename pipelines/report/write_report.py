@@ -69,6 +69,7 @@ def _templates() -> Environment:
         number=number_text,
         percent=_percent,
         plain=_plain,
+        short=_short,
         command=_command_text,
     )
     return environment
@@ -99,6 +100,16 @@ def _plain(value: object) -> str:
     """
     text = masked(str(value))  # before truncation, which would make a secret unrecognizable
     return visible(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
+
+
+def _short(name: str) -> str:
+    """Returns the end of a long path, below a thumbnail.
+
+    >>> _short("a/b.jpg"), _short("/data/photos/2024/n01440764/n01440764_10026.JPEG")
+    ('a/b.jpg', '…/n01440764_10026.JPEG')
+    """
+    _, slash, file = name.rpartition("/")
+    return f"…/{file}" if slash and file and len(name) > 32 else name
 
 
 def _percent(part: float, whole: float) -> str:

@@ -61,3 +61,28 @@ def test_bars_of_integers_hold_whole_numbers():
         ("36 – 38", 3),
         ("39 – 41", 1),
     ]
+
+
+def test_long_tails_have_a_logarithmic_axis():
+    found = _histogram_of_values([1] * 50 + [2, 3, 3, 900], str)
+    assert found.is_logarithmic
+    assert [(bar.range, bar.count) for bar in found.bars] == [
+        ("1", 50),
+        ("2 – 3", 3),
+        ("4 – 7", 0),
+        ("8 – 15", 0),
+        ("16 – 31", 0),
+        ("32 – 63", 0),
+        ("64 – 127", 0),
+        ("128 – 255", 0),
+        ("256 – 511", 0),
+        ("512 – 900", 1),
+    ]
+    prices = _histogram_of_values([0.25] * 20 + [0.5, 1000.0], str)
+    assert (prices.bars[0].range, prices.bars[0].count) == ("0.25 – 0.5", 20)
+    assert (prices.minimum, prices.maximum, prices.total) == ("0.25", "1000.0", 22)
+
+
+def test_values_without_a_long_tail_or_with_a_zero_have_a_linear_axis():
+    assert not _histogram_of_values(list(range(1, 900)), str).is_logarithmic
+    assert not _histogram_of_values([0] * 50 + [900], str).is_logarithmic
