@@ -75,7 +75,7 @@ def convert(
             pixels, (height, width) or (height, width, channels).
         beam_options: pipeline options of Beam: flags, a mapping, or `PipelineOptions`.
         progress: whether to show progress on standard error.
-        **options: options of `recordmill convert`; docs/reference/cli.md lists them.
+        **options: options of `recordmill convert`: `recordmill convert --help=all` lists them.
 
     Returns:
         The published dataset, as `recordmill.open` returns it.

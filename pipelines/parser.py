@@ -114,6 +114,7 @@ class _Join(argparse.Action):
 
 def _add_convert_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill convert`."""
+    parser.usage = "recordmill convert --input PATTERN --output DIR --name NAME [FLAGS]"
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_convert_options(parser)
@@ -134,6 +135,8 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> None:
     flag, text = f"--{declared.name}", declared.help.replace("%", "%%")
+    if declared.choices and declared.option.metavar:  # too many for the column of flags
+        text += f"; one of {', '.join(declared.choices)}"
     absent: dict[str, Any] = {"default": argparse.SUPPRESS}
     if declared.is_switch and declared.field.default:
         group.add_argument(flag, action="store_true", help=f"{text} (default)", **absent)
@@ -171,18 +174,19 @@ _COMMON = frozenset(
 _EXAMPLES = """\
 examples:
   recordmill convert --input photos/ --output datasets --name birds
-  recordmill convert --input labels.csv --image_root photos --output datasets --name birds \\
-      --splits train=0.9,test=0.1 --max_rejects 1%
-  recordmill convert --input annotations.json --schema object_detection --dry_run \\
-      --output datasets --name birds
+  recordmill convert --input labels.csv --image_root photos \\
+      --output datasets --name birds --splits train=0.9,test=0.1 --max_rejects 1%
+  recordmill convert --input annotations.json --schema object_detection \\
+      --output datasets --name birds --dry_run
 
-All flags: recordmill convert --help=all, and docs/reference/cli.md. Flags that neither lists are
-Beam's own: --runner=FlinkRunner --s3_endpoint_url=… For web addresses: --allow_private_hosts
---http_connections=16 --http_timeout=30 --max_image_bytes=268435456."""
+All flags: recordmill convert --help=all. Others are Beam's own:
+--runner=FlinkRunner --s3_endpoint_url=… For web addresses:
+--allow_private_hosts --http_connections=16 --http_timeout=30
+--max_image_bytes=268435456."""
 
 _STORE_FLAGS = (
-    "Object stores and the web (docs/how-to/object-stores.md): --s3_endpoint_url=… "
-    "--azure_connection_string=… --hdfs_host=… --http_timeout=30"
+    "Object stores and the web: --s3_endpoint_url=… --azure_connection_string=… --hdfs_host=… "
+    "--http_timeout=30"
 )
 
 
@@ -237,7 +241,11 @@ def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--infer", metavar="TABLE", help="print a schema for a table, as YAML")
     parser.add_argument("--image_root", metavar="DIR", help="for --infer: base of relative paths")
     parser.add_argument(
-        "--input_format", default="auto", choices=("auto", *INPUT_FORMATS), help="for --infer"
+        "--input_format",
+        metavar="FORMAT",
+        default="auto",
+        choices=("auto", *INPUT_FORMATS),
+        help="for --infer: as for recordmill convert",
     )
     parser.add_argument(
         "--columns", metavar="S=T,…", help="for --infer: image=COLUMN, label=COLUMN"
@@ -315,23 +323,30 @@ COMMANDS = {
         common=_COMMON,
     ),
     "verify": Command("verify a dataset, or TFRecord files of any origin", _add_verify_flags),
-    "diff": Command("compare datasets by key", _add_diff_flags),
     "inspect": Command("show records", _add_inspect_flags),
+    "schema": Command("print a schema and code that reads it, or infer one", _add_schema_flags),
+    "diff": Command("compare datasets by key", _add_diff_flags),
     "versions": Command("list the versions of a dataset", _add_versions_flags),
-    "gc": Command("delete old versions of a dataset", _add_gc_flags, function="versions.gc"),
     "forget": Command(
         "make a version without some records",
         _add_forget_flags,
         reads_stores=False,
         runs_pipeline=True,
     ),
-    "schema": Command("print a schema and code that reads it, or infer one", _add_schema_flags),
+    "gc": Command("delete old versions of a dataset", _add_gc_flags, function="versions.gc"),
     "completion": Command(
         "print a script that completes commands and flags",
         _add_completion_flags,
         reads_stores=False,
     ),
 }
+
+
+_FIRST_STEPS = """\
+first steps:
+  recordmill convert --input photos/ --output datasets --name birds --dry_run
+  recordmill verify FILE.tfrecord
+  recordmill COMMAND --help"""
 
 
 def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
@@ -341,13 +356,18 @@ def program(with_flags: Collection[str] = tuple(COMMANDS)) -> Parser:
     """
     parser = Parser(
         prog="recordmill",
+        usage="recordmill COMMAND [FLAGS]",
         description="Converts label tables and images to verified TFRecord datasets.",
+        epilog=_FIRST_STEPS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
         "--version", action="version", version=f"recordmill {metadata.version('recordmill')}"
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        title="commands", dest="command", required=True, metavar="COMMAND", prog="recordmill"
+    )
     for name, command in COMMANDS.items():
         made = commands.add_parser(
             name, help=command.text, allow_abbrev=False, add_help=command.common is None

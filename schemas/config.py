@@ -105,7 +105,7 @@ class ConvertConfig(BaseModel):
         validation_alias="input",
     )
     input_format: FormatName = _input(
-        "auto", SOURCE, "", "format of the input; auto detects it by name and content"
+        "auto", SOURCE, "FORMAT", "format of the input; auto detects it by name and content"
     )
     exclude: Patterns = _input(
         (),
