@@ -52,6 +52,7 @@ _NAMED = {
 }
 _KINDS = {".xml": "XML files", ".json": "JSON files", ".txt": "text files, such as captions,"}
 _BESIDE = "beside the images"
+_ANNOTATIONS = ("annotations", "annotation", "ann")
 _VOC = re.compile(rb"<(\w+:)?annotation[\s>]")
 # Commas are named when it is read, as are ids that are no classes.
 _ONE_OBJECT = re.compile(r"""["']?\d+(\.0*)?["']?([\s,]+[-+.\deE]+){4,}[\s,]*""")
@@ -121,6 +122,9 @@ def _annotated_source(tree: Tree) -> Sources | None:
     if beside:
         raise _unread(tree, beside[0], _BESIDE)
     _check_no_other_labels(tree, files)
+    in_folder = (n for n in files if n.split("/")[0].lower() in _ANNOTATIONS and "/" in n)
+    if json := _first(in_folder, ".json"):
+        raise _unread(tree, json, "in a folder of annotations")
     return None
 
 
@@ -183,7 +187,7 @@ def _unread(tree: Tree, name: str, where: str) -> UsageError:
     """Returns the error for an annotation of an image that no format reads where it is."""
     kind = _KINDS[posixpath.splitext(name)[1].lower()]
     if kind == "JSON files" and (where != _BESIDE or b'"shapes"' in _head(tree, name)):
-        remedy = "If they are annotations, as of Supervisely, convert them to COCO"
+        remedy = "If they are annotations, as of Supervisely or Datumaro, convert them to COCO"
     elif kind == "XML files":
         remedy = "If they are annotations, export them as Pascal VOC or COCO"
     else:

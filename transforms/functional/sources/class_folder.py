@@ -71,9 +71,9 @@ def recognized(tree: Tree, level: int | None = None) -> Sources:
     several levels may be the classes.
     """
     found = sources_in(tree, level)
-    doubts = [finding.text for finding in found.findings if finding.kind == _OTHER_LEVEL]
-    if doubts:
-        raise UsageError(doubts[0])
+    if found.findings:
+        first = found.findings[0]
+        raise UsageError(f"{first.text}{'. ' * bool(first.hint)}{first.hint}")
     return found
 
 
@@ -99,7 +99,7 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
         return Sources((file,), text, findings=findings)
     others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
-    what = "classes, not splits" if len(named) > 1 else "a class, not a split"
+    what = "would be classes, not splits" if len(named) > 1 else "a class, not a split"
     text = f"{', '.join(named)}: {what}, because {why}"
     if len(named) < 2:
         return Sources((file,), f"class folders; {text}", findings=findings)
@@ -107,8 +107,9 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
         kind="splits_as_classes",
         severity="warning",
         text=f"{tree.root}: {text}",
-        hint="for labels in a table: --input TABLE --image_root DIR; for images without labels: "
-        "--split_column label, and a schema without classes",
+        hint="For labels in a table, use --input TABLE --image_root DIR. To make them the classes, "
+        f"add --class_level {depth + 1}; with --split_column label and a schema without classes, "
+        "they are splits",
         examples=tuple(named[:EXAMPLES]),
     )
     return Sources((file,), "class folders", findings=(*findings, doubtful))
@@ -131,7 +132,8 @@ def _at_level(tree: Tree, level: int) -> Sources:
 def has_all_images(folder: str) -> bool:
     """Returns whether a folder is named like those with all images, such as train_images."""
     words = _WORD.findall(folder.lower())
-    return all(word in SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
+    are_known = (word in SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
+    return bool(words) and all(are_known)
 
 
 def _containers(tree: Tree) -> str:
@@ -150,7 +152,8 @@ def _containers(tree: Tree) -> str:
         inner, others = posixpath.join(above, named[0]), [n for n in folders if n not in named]
         if any(has_file(tree, posixpath.join(above, n), has_image_suffix) for n in others):
             return above
-        if not tree.entries(inner).folders:
+        below = tree.entries(inner)
+        if not below.folders or any(map(has_image_suffix, below.files)):
             return above
         above = inner
 
@@ -161,6 +164,8 @@ def _doubt(tree: Tree, options: FolderOptions) -> str:
     if found := _only_class(tree, options):
         label, deeper, below = found
         what = f"all images are in {label}/, which would be the only class"
+    elif deeper := _images_as_class(tree, options):
+        below, what = (), f"{deeper}/ would be a class"
     elif repeated := _repeated_folders(tree, options):
         deeper, below = repeated
         what = "the folders of different classes contain the same folders"
@@ -169,8 +174,8 @@ def _doubt(tree: Tree, options: FolderOptions) -> str:
     if not below:
         return (
             f"{tree.root}: {what}; expected a folder per class. If labels are in a table, use "
-            f"--input TABLE --image_root {shlex.quote(tree.path(deeper))}. To make it the only "
-            f"class, add --class_level {level}."
+            f"--input TABLE --image_root {shlex.quote(tree.path(deeper))}. To make it a class, add "
+            f"--class_level {level}."
         )
     return (
         f"{tree.root}: {what}: {some(below)}. If these are the classes, add --class_level "
@@ -240,6 +245,15 @@ def _only_class(tree: Tree, options: FolderOptions) -> tuple[str, str, tuple[str
         found = [posixpath.join(name, below[0]) for name in found]
         below = _folders_in(tree, found)
     return (label, found[0], below) if below else None
+
+
+def _images_as_class(tree: Tree, options: FolderOptions) -> str:
+    """Returns a folder of all images in a split, which would be its only class; "" if none is."""
+    by_split = dict[str, list[str]]()
+    for name in _class_folders(tree, options) if options.has_split_folders else ():
+        by_split.setdefault(posixpath.dirname(name), []).append(name)
+    only = (names[0] for names in by_split.values() if len(names) == 1)
+    return next((n for n in only if has_all_images(posixpath.basename(n))), "")
 
 
 def _repeated_folders(tree: Tree, options: FolderOptions) -> tuple[str, tuple[str, ...]] | None:

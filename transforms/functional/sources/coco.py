@@ -80,8 +80,8 @@ _SPOOL_BYTES = 2**18
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "captions")
 _KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_info)_(?=.)")
-_YEAR = re.compile(r"[-_]?\d{4}$")
-_COCO_LISTS = re.compile(rb'"(images|annotations|categories)"\s*:\s*\[')
+_COCO_LISTS = re.compile(rb'\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL)
+_WORD = re.compile("[A-Za-z]+")
 _HEAD_BYTES = 2**16
 
 _Categories: TypeAlias = "dict[str, set[str | None]]"
@@ -230,8 +230,10 @@ def _file_in(tree: Tree, name: str) -> TableFile:
     """Returns a COCO file as a source, with its split and the folder of its images."""
     folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
     stem = _KIND.sub("", stem)
-    named = (_YEAR.sub("", stem), posixpath.basename(folder))
-    split = next((name for name in named if name.lower() in SPLIT_NAMES), "")
+    named = {word for word in _WORD.findall(stem) if word.lower() in SPLIT_NAMES}
+    above = posixpath.basename(folder)
+    # lvis_v1_val.json has the split val; test-dev2017 is a set of its own.
+    split = named.pop() if len(named) == 1 else above if above.lower() in SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
     images = _image_folder(tree, name, names)
     partition = ((SPLIT, split),) if split else ()
@@ -284,7 +286,8 @@ def _may_annotate(folder: str) -> bool:
 
 def _is_coco(tree: Tree, name: str) -> bool:
     with tree.open(name) as stream:
-        return _COCO_LISTS.search(stream.read(_HEAD_BYTES)) is not None
+        head = stream.read(_HEAD_BYTES).removeprefix(_BYTE_ORDER_MARK)
+        return _COCO_LISTS.match(head) is not None
 
 
 def read(

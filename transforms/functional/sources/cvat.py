@@ -218,8 +218,8 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
 
 def _folders(tree: Tree, above: str, subset: str) -> list[str]:
     """Returns the folders in which images of a subset may be."""
-    images = posixpath.join(above, _IMAGES)
-    found = [posixpath.join(images, subset), images, posixpath.join(above, subset), above]
+    tops = [posixpath.join(above, name) for name in (_IMAGES, "data", "")]
+    found = [path for top in tops for path in (posixpath.join(top, subset), top)]
     return [f for f in dict.fromkeys(map(posixpath.normpath, found)) if f == "." or tree.has(f)]
 
 

@@ -20,9 +20,9 @@ SEVERAL_SPLITS = "images that several splits of the source name, and which are i
 PART_FILES = 1000
 
 
-# Levels that are searched for folders that are named like splits: ImageNet has them in the third
+# Levels that are searched for folders that are named like splits: ImageNet has them in the fourth
 # one. Folders of a level of which each is searched.
-_SPLIT_LEVELS, _MAX_FOLDERS = 3, 8
+_SPLIT_LEVELS, _MAX_FOLDERS = 4, 8
 
 # Files of a folder that are searched for an image or annotation.
 _MAX_SEARCHED = 10_000

@@ -54,7 +54,7 @@ COLUMNS = (
 _FLAGS = ("difficult", "truncated")
 # Names of folders of annotations, and of the folders of their images beside them.
 _ANNOTATIONS = ("annotations", "annotation", "xmls", "xml", "labels")
-_IMAGES = ("JPEGImages", "images", "Images", "Data", "img", "imgs", "image")
+_IMAGES = ("JPEGImages", "images", "Images", "Data", "data", "img", "imgs", "image")
 _ROLES = frozenset((*_ANNOTATIONS, *map(str.lower, _IMAGES)))
 _SETS = "ImageSets"
 _LISTS = f"{_SETS}/Main"
@@ -74,10 +74,11 @@ def recognize_folder(tree: Tree) -> Sources | None:
 
 def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
     for name in folders:
-        if name.lower() == "annotations":
-            if "JPEGImages" in folders or "ImageSets" in folders:
+        if name.lower() in _ANNOTATIONS:
+            if name == "Annotations" and {"JPEGImages", _SETS} & {*folders}:
                 return True
-            return has_file(tree, posixpath.join(root, name), FORMAT.is_annotation)
+            if has_file(tree, posixpath.join(root, name), FORMAT.is_annotation):
+                return True
     return False
 
 

@@ -206,7 +206,7 @@ def _classes_of(tree: Tree, yaml: str = "") -> Classes:
             data, where = _content(tree, name), tree.path(name)
             if name.lower().endswith((".yaml", ".yml")):
                 return _parse_yaml(data, where)
-            if name in _DARKNET:
+            if posixpath.basename(name) in _DARKNET:
                 return _darknet(tree, data, where)
             return _parse_classes(data, where)
     raise UsageError(

