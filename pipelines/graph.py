@@ -153,11 +153,8 @@ def publish_rows(
         findings += shards | "FindImageIssues" >> FindImageIssues(work, plan)
     may_leak = [rows.rows] if _groups_may_span_splits(config) else []
     # Flattened once, for their counts and their file: each transform costs a small run 5 ms.
-    rejects = (
-        *assigned.unread,
-        *assigned.unassigned,
-        written.rejects,
-    ) | "Rejects" >> beam.Flatten()
+    rejected = (*assigned.unread, *assigned.unassigned, written.rejects)
+    rejects = rejected | "Rejects" >> beam.Flatten()
     duplicates = [found.duplicates for found in rows.dropped]
     dropped = {layout.DROPPED: duplicates} if duplicates else {}
     lists = {layout.REJECTS: [rejects], **rows.lists, **dropped}
@@ -180,17 +177,8 @@ def publish_rows(
     # publish() gets all written files as side inputs, so that it runs after them.
     indexes = AsDict(shards | "IndexShards" >> IndexShards(work)) if config.index else {}
     written_lists = AsIter(tuple(_written(lists, work)) | "AllFiles" >> beam.Flatten())
-    return info | "Publish" >> beam.Map(
-        publish,
-        config,
-        job.target,
-        job.context,
-        tuple(lists),
-        written_lists,
-        indexes,
-        base,
-        removed,
-    )
+    context = (config, job.target, job.context, tuple(lists))
+    return info | "Publish" >> beam.Map(publish, *context, written_lists, indexes, base, removed)
 
 
 def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], AssignedInput]:
