@@ -140,9 +140,11 @@ def pairs_of_copies(files: dict[str, bytes], kinds: dict[str, tuple[str, str]]) 
     found = describe_all(files).column("phash").to_pylist()
     hashes = {name: phash for name, phash in zip(files, found, strict=True) if phash}
     photographs = {name: phash for name, phash in hashes.items() if name not in kinds}
+    copies_of = {name: phash for name, phash in hashes.items() if name in kinds}
     numbers = {name.partition("-")[2] for name in kinds}
     subsets = (
-        photographs | {name: hashes[name] for name in kinds if name.endswith(f"-{number}")}
+        photographs
+        | {name: phash for name, phash in copies_of.items() if name.endswith(f"-{number}")}
         for number in sorted(numbers)
     )
     return {pair for subset in subsets for pair in similar_pairs(subset)}
