@@ -70,7 +70,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 130
 
 
 def repeated(pages: dict[str, str], words: int = 8) -> set[str]:

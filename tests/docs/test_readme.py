@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import recordmill
-from tests.docs.pages import ROOT
+from tests.docs.pages import DOCS, ROOT
 
 _QUICK_START = (ROOT / "README.md").read_text("utf-8").partition("## Quick start")[2]
 _COMMANDS, _PRINTED, _SNIPPET = re.findall(r"^```\w*\n(.*?)^```", _QUICK_START, re.M | re.S)[:3]
@@ -20,6 +21,13 @@ _SECONDS = re.compile(r"in [\d.]+ s")
 
 def _lines(text: str) -> list[str]:
     return [_SECONDS.sub("in … s", line.rstrip()) for line in text.splitlines()]
+
+
+def test_the_drawing_shows_rejects_and_the_verdict() -> None:
+    text = html.unescape(re.sub("<[^>]+>", "", (DOCS / "terminal.svg").read_text("utf-8")))
+    for shown in ("$", "recordmill convert", "truncated", "verified and published"):
+        assert shown in text.replace("\xa0", " ")
+    assert "http" not in text  # loads nothing
 
 
 def test_the_quick_start_runs_and_prints_what_it_shows(

@@ -16,7 +16,7 @@ PRESETS = (
 )
 USAGE_ERRORS = {
     "covert --input good.csv": "argument COMMAND: invalid choice: 'covert' (choose from 'convert', "
-    "'verify', 'diff', 'inspect', 'versions', 'gc', 'forget', 'schema', 'completion') "
+    "'verify', 'inspect', 'schema', 'diff', 'versions', 'forget', 'gc', 'completion') "
     "(did you mean 'convert'?); "
     "see recordmill --help",
     f"{CONVERT} --split train=1": "unknown flag --split (did you mean '--splits'?); "
