@@ -23,8 +23,9 @@ MORE_BOXES = "rows with another box of an image, which are in its record"
 KEYPOINTS = "label files with keypoints, of which only the boxes are read"
 ORIENTED = "label files of four corners per object, as of oriented boxes, read as upright boxes"
 ROTATED = "images with rotated boxes, read as the upright boxes around them"
+RECTANGLES = "images with boxes without an outline, whose outline is the box"
 OUTSIDE_SAMPLE = "rows outside of --sample"
-NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED)  # what was read, if not as it is
+NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES)  # what was read, if not as it is
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A
 # small table may have a text of millions of characters in every row.

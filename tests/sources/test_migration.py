@@ -15,6 +15,7 @@ import tensorflow as tf
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_pages import commands_of
 from tests.end_to_end.command import recordmill
+from tests.end_to_end.layouts import LAYOUTS
 from tests.images import jpeg, png
 
 VOC = (
@@ -48,6 +49,19 @@ def annotated() -> None:
         }
         put(f"coco/annotations/instances_{split}2017.json", json.dumps(document))
     put("yolo/data.yaml", "train: images/train\nval: images/val\nnames: [cat]\n")
+
+
+def annotation_tools() -> None:
+    layouts = {
+        "labelimg": "labelimg: voc",
+        "cvat": "cvat: project",
+        "labelme": "labelme",
+        "label_studio": "label studio: yolo",
+        "roboflow": "roboflow: yolo",
+    }
+    for folder, name in layouts.items():
+        for path, text in LAYOUTS[name].files.items():
+            put(f"{folder}/{path}", jpeg(8, 8) if path.endswith(".jpg") else text)
 
 
 def hugging_face() -> None:
@@ -106,6 +120,7 @@ def script() -> None:
     [
         ("from-image-folder", image_folder),
         ("from-coco-yolo-voc", annotated),
+        ("from-annotation-tools", annotation_tools),
         ("from-hugging-face", hugging_face),
         ("from-kaggle", kaggle),
         ("from-tfrecord-script", script),

@@ -23,7 +23,7 @@ from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.layout import is_url
-from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.records import RECTANGLES, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
@@ -471,6 +471,8 @@ def _rows(
             _check(entry, annotations, others, fault)
             values = _values(entry.values, annotations, categories, projection)
             location = _location(values["image"], file, projection)
+            if projection.has("segmentation") and any(map(_is_rectangle, annotations)):
+                yield SkippedInput.named(RECTANGLES, [values["image"]])
             yield Row(projection.apply(values), file.path, entry.number, image=location)
         except RecordError as error:
             yield _reject(entry, file, projection, error)
@@ -542,10 +544,27 @@ def _values(
         "caption": [a["caption"] for _, a in numbered if "caption" in a],
     }
     # These columns have one item per object, so they are omitted if any object lacks one.
-    for column in ("area", "segmentation"):
-        if all(column in a for _, a in objects):
-            values[column] = [a[column] for _, a in objects]
+    if all("area" in a for _, a in objects):
+        values["area"] = [a["area"] for _, a in objects]
+    if all("segmentation" in a for _, a in objects):
+        values["segmentation"] = [_outline(number, a) for number, a in objects]
     return values
+
+
+def _is_rectangle(annotation: _Entry) -> bool:
+    """Returns whether an annotation has a box and an empty outline, as CVAT writes rectangles."""
+    return annotation.values.get("segmentation") == [] and bool(annotation.values.get("bbox"))
+
+
+def _outline(number: int, annotation: dict[str, Any]) -> Any:
+    """Returns an outline: that of the box for an empty one, as CVAT draws it in its masks."""
+    if annotation["segmentation"] != [] or not annotation.get("bbox"):
+        return annotation["segmentation"]
+    try:
+        left, top, right, bottom = _box(number, annotation)
+    except RecordError:  # the box is rejected or dropped itself
+        return []
+    return [[left, top, right, top, right, bottom, left, bottom]]
 
 
 def _box(number: int, annotation: dict[str, Any]) -> Box:

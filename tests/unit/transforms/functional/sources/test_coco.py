@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as pycocotools
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import RECTANGLES, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
     DeclaredClasses,
@@ -431,3 +431,15 @@ def test_images_of_lvis_have_their_path_in_an_address(fields, path):
     (row,) = read(document([image], [annotation(1, 5)]))
     assert row.values["image"] == path
     assert coco._first_image(io.BytesIO(json.dumps(document([image], [])).encode())) == path
+
+
+def test_an_empty_outline_is_that_of_its_box():
+    entries = [annotation(1, 5, segmentation=[]), annotation(2, 5), annotation(3, 5)]
+    note, row = sorted(
+        read(document([image_bytes(5)], entries)), key=lambda found: isinstance(found, Row)
+    )
+    box = [1.5, 2.0, 6.5, 2.0, 6.5, 8.25, 1.5, 8.25]
+    assert row.values["segmentation"] == [[box], OUTLINE, OUTLINE]
+    assert note == SkippedInput.named(RECTANGLES, ["5.jpg"])
+    (plain,) = read(document([image_bytes(5)], entries), Projection(("image", "xmin")))
+    assert plain.values == {"image": "5.jpg", "xmin": [1.5, 1.5, 1.5]}
