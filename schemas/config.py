@@ -11,7 +11,6 @@ from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ByteSize,
     ConfigDict,
@@ -20,6 +19,7 @@ from pydantic import (
 )
 
 from recordmill.schemas import layout
+from recordmill.schemas.document import Document
 from recordmill.schemas.features import Schema
 from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.input_formats import FormatName
@@ -88,13 +88,13 @@ GROUPS = ("input", "output", "metadata", "splits and shards", "checks")
 _input, _output, _metadata, _splits, _checks = (partial(option, group) for group in GROUPS)
 
 
-class ConvertConfig(BaseModel):
+class ConvertConfig(Document):
     """The options of a conversion, except for those that override the schema.
 
     The order of the fields is part of the fingerprint.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     inputs: tuple[Path, ...] = _input(
         ...,
@@ -450,10 +450,8 @@ class ConvertConfig(BaseModel):
         return hashlib.sha256(f"{FORMAT_VERSION}\n{document}".encode()).hexdigest()
 
 
-class SchemaOverrides(BaseModel):
+class SchemaOverrides(Document):
     """Options that override single settings of the schema."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     image: Settings = _input(
         {}, ROW | SHARD, "K=V,…", "settings of the image block: max_side=512,format=jpeg,…"

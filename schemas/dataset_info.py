@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pydantic import BaseModel, ConfigDict
-
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
+from recordmill.schemas.document import Document
 from recordmill.schemas.manifest import (
     Base,
     BaseEntry,
@@ -65,10 +64,8 @@ class WrittenShard(ShardCounts):
     entry: ShardEntry | None = None
 
 
-class ImageFault(BaseModel):
+class ImageFault(Document):
     """A rejected reference, in a checkpoint."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     position: int  # its number among the shard's references, from 0
     reason: Reason
@@ -80,10 +77,8 @@ class ImageFault(BaseModel):
         return self.reason.is_transient
 
 
-class Checkpoint(BaseModel):
+class Checkpoint(Document):
     """The checkpoint of a finished shard."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     fingerprint: str
     shard: WrittenShard

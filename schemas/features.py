@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from recordmill.schemas.document import Document
 from recordmill.schemas.errors import SchemaError, did_you_mean
 from recordmill.schemas.layout import labels_name
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, SequenceSettings
@@ -165,7 +166,7 @@ def _sources(value: Any) -> Any:
     return value
 
 
-class Feature(BaseModel):
+class Feature(Document):
     """A feature of an example.
 
     Attributes:
@@ -184,7 +185,7 @@ class Feature(BaseModel):
         separator: the text between the items of a list in a CSV or TSV field.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     kind: Kind
     sources: Annotated[tuple[Source, ...], BeforeValidator(_sources), Field(min_length=1)] = Field(
@@ -311,7 +312,7 @@ class Feature(BaseModel):
         return None if self.source.origin in NO_COLUMN else self.source.name
 
 
-class Schema(BaseModel):
+class Schema(Document):
     """A schema of records, from a preset or a YAML file.
 
     Attributes:
@@ -325,8 +326,6 @@ class Schema(BaseModel):
         sequence: the columns that combine rows into a `tf.train.SequenceExample`; None for one
             record per row.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "custom"
     description: str = ""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from recordmill.schemas.document import Document
 from recordmill.schemas.statistics import EXAMPLES
 
 Severity = Literal["warning", "note", "info"]
@@ -16,7 +17,7 @@ _SHOWN = 3
 _INDENT = " " * 6
 
 
-class Finding(BaseModel):
+class Finding(Document):
     """An observation about the data, in run.json and in `Dataset.findings`.
 
     Attributes:
@@ -31,15 +32,13 @@ class Finding(BaseModel):
         examples: some of the keys, classes or groups; several values belong together in a tuple.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     kind: str
     severity: Severity
     text: str
     hint: str = ""
     splits: tuple[str, ...] = ()
     feature: str = ""
-    figures: dict[str, int | float] = {}
+    figures: dict[str, int | float] = Field(default_factory=dict)
     examples: tuple[str | tuple[str, ...], ...] = ()
 
     @property

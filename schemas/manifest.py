@@ -9,17 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     FailFast,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION, OnConflict
+from recordmill.schemas.document import Document, unwritten_if_empty
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema, SourceEntry, TableSnapshot
 from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
@@ -89,10 +86,8 @@ class SplitEntry(SplitCounts):
         return self
 
 
-class ClassDrift(BaseModel):
+class ClassDrift(Document):
     """How the classes of a feature differ from those of the base version."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     added: Count = 0  # number of classes that occur, and do not in the base version
     gone: Count = 0  # number of classes that occur in the base version only
@@ -105,10 +100,8 @@ class ClassDrift(BaseModel):
     changed_examples: tuple[tuple[str, float, float], ...] = ()
 
 
-class BaseEntry(BaseModel):
+class BaseEntry(Document):
     """A comparison of a dataset with its base version."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
     manifest_sha256: str
@@ -117,36 +110,20 @@ class BaseEntry(BaseModel):
     gone: dict[str, Count]  # number of records of the base version that were removed, by its split
     shards_unchanged: Count  # number of shards that are byte-identical to those of the base version
     # How classes differ, by feature; without features whose classes do not.
-    classes: dict[str, ClassDrift] = {}
-    # sha256 of each key that was removed from this version or an earlier one, sorted; not written
-    # if there are none.
-    removed_keys_sha256: tuple[str, ...] = ()
-
-    @model_serializer(mode="wrap")
-    def _omit_none_removed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        if not self.removed_keys_sha256:
-            document.pop("removed_keys_sha256", None)
-        return document
+    classes: dict[str, ClassDrift] = Field(default_factory=dict)
+    # sha256 of each key that was removed from this version or an earlier one, sorted.
+    removed_keys_sha256: tuple[str, ...] = unwritten_if_empty(())
 
 
-class Share(BaseModel):
+class Share(Document):
     """The part of all records that is in a split."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     asked: float  # the part by the weights in `--splits`
     actual: float
 
 
-# Fields that are not written without a value.
-_OPTIONAL = ("channels", "group_leaks", "near_duplicates", "quality", "shares", "source")
-
-
-class Manifest(BaseModel):
+class Manifest(Document):
     """The content of manifest.json."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Version of the order and encoding of records; later versions are rejected.
     format_version: Annotated[int, Field(ge=1, le=FORMAT_VERSION)]
@@ -161,24 +138,24 @@ class Manifest(BaseModel):
     content: DuplicateStats
     # Mean and standard deviation of the color channels, in a sample of the first split that has
     # records; not written if there are no images.
-    channels: ChannelStatistics | None = None
+    channels: ChannelStatistics | None = unwritten_if_empty(None)
     # Groups that are in more than one split; not written if there are none.
-    group_leaks: GroupLeakage | None = None
+    group_leaks: GroupLeakage | None = unwritten_if_empty(None)
     # Statistics of similar images; not written if none were compared.
-    near_duplicates: NearDuplicates | None = None
+    near_duplicates: NearDuplicates | None = unwritten_if_empty(None)
     # Statistics of the quality of images; not written if none were measured.
-    quality: ImageQuality | None = None
+    quality: ImageQuality | None = unwritten_if_empty(None)
     # The asked and actual share of each split that `--splits` gives a weight above 0; not written
     # without weights, or if rows can state their splits.
-    shares: dict[str, Share] | None = None
+    shares: dict[str, Share] | None = unwritten_if_empty(None)
     splits: dict[str, SplitEntry]
     sidecars: dict[File, str]  # sha256 of each other file
     # Digests of the lines in rejects/ and dropped/, independent of their order; empty in datasets
     # of earlier releases.
-    lines: dict[str, str] = {}
+    lines: dict[str, str] = Field(default_factory=dict)
     base: BaseEntry | None = None  # comparison with the base version, if there is one
     # What the input was recognized as, and its class ids; not written if empty.
-    source: SourceEntry | None = None
+    source: SourceEntry | None = unwritten_if_empty(None)
 
     @model_validator(mode="after")
     def _check_shards(self) -> Manifest:
@@ -189,10 +166,8 @@ class Manifest(BaseModel):
         return self
 
     def to_json(self) -> bytes:
-        """Returns the file's content, without the fields that are not written."""
-        missing = {name for name in _OPTIONAL if getattr(self, name) is None}
-        # A serializer of the model would first make dicts of all shards, in three times the memory.
-        return self.model_dump_json(indent=2, exclude=missing).encode() + b"\n"
+        """Returns the file's content."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
 
     @property
     def ordered_splits(self) -> dict[str, SplitEntry]:

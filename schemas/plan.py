@@ -12,8 +12,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
+from recordmill.schemas.document import Document, unwritten_if_empty
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import SkippedInput
@@ -78,10 +79,8 @@ class ResolvedSchema:
         return names[label] if names else str(label)
 
 
-class TableSnapshot(BaseModel):
+class TableSnapshot(Document):
     """The snapshot of a lakehouse table that was converted."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: str
     pinned: str  # its address with the snapshot, which reads the same rows again
@@ -89,28 +88,20 @@ class TableSnapshot(BaseModel):
     id: int  # the version of a Delta table, or the id of an Iceberg snapshot
 
 
-class SourceEntry(BaseModel):
+class SourceEntry(Document):
     """What the input was recognized as, and the classes that it declares."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Descriptions of inputs whose layout was recognized, and of their splits.
     recognized: tuple[str, ...] = ()
-    # The snapshots of lakehouse tables; not written if there are none.
-    snapshots: tuple[TableSnapshot, ...] = ()
+    # The snapshots of lakehouse tables.
+    snapshots: tuple[TableSnapshot, ...] = unwritten_if_empty(())
     # (name, id in the source) of each declared class, by feature.
-    class_ids: dict[str, dict[str, int]] = {}
-    conflicts: dict[str, str] = {}  # how the sources differ in their class ids, by feature
-    # What was noticed before rows were read; not written if empty.
-    findings: tuple[Finding, ...] = ()
-
-    @model_serializer(mode="wrap")
-    def _omit_missing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        for name in ("snapshots", "findings"):
-            if not getattr(self, name):
-                document.pop(name, None)
-        return document
+    class_ids: dict[str, dict[str, int]] = Field(default_factory=dict)
+    conflicts: dict[str, str] = Field(
+        default_factory=dict
+    )  # how the sources differ in their class ids, by feature
+    # What was noticed before rows were read.
+    findings: tuple[Finding, ...] = unwritten_if_empty(())
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import DatasetInfo, Problem
+from recordmill.schemas.document import Document
 from recordmill.schemas.manifest import Base, File, Manifest, ShardEntry
 from recordmill.schemas.row_counts import Count
 
@@ -19,10 +18,8 @@ def digest_of_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-class ShardDigest(BaseModel):
+class ShardDigest(Document):
     """A shard of one version."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: File
     records: Count
@@ -35,19 +32,15 @@ class ShardDigest(BaseModel):
         return cls(**{name: getattr(entry, name) for name in cls.model_fields})
 
 
-class RewrittenShard(BaseModel):
+class RewrittenShard(Document):
     """A shard that had removed records."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     before: ShardDigest
     after: ShardDigest  # the shard without the removed records
 
 
-class RemovedRecords(BaseModel):
+class RemovedRecords(Document):
     """The records that are removed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     keys_sha256: tuple[str, ...]  # sha256 of each key, sorted
     # sha256 of each removed image as stored, sorted, except for those that remain.

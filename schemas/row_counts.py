@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import Field
+
+from recordmill.schemas.document import Document, unwritten_if_empty
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -33,22 +29,11 @@ class Converted:
         return self.records if self.frames is None else self.frames
 
 
-class Counted(BaseModel, Converted):
+class Counted(Document, Converted):
     """Counts of records in manifest.json."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    # Number of frames, if records are sequences; otherwise it is not written.
-    frames: Count | None = None
-
-    @model_serializer(mode="wrap")
-    def _omit_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        # Left out, so that manifests without them have the bytes of earlier versions.
-        for name, absent in (("frames", None), ("unchanged", 0)):
-            if document.get(name, "") == absent:
-                del document[name]
-        return document
+    # Number of frames, if records are sequences.
+    frames: Count | None = Field(None, exclude_if=lambda number: number is None)
 
 
 class SplitCounts(Counted):
@@ -58,9 +43,8 @@ class SplitCounts(Counted):
     records: Count
     rejected: Count  # number of rows rejected after they were assigned
     duplicates: Count  # number of rows dropped, because another row has the same image
-    # Number of rows that are not written, because the base version has a record with their key; not
-    # written to manifest.json if it is 0.
-    unchanged: Count = 0
+    # Number of rows that are not written, because the base version has a record with their key.
+    unchanged: Count = unwritten_if_empty(0)
 
     @property
     def match(self) -> bool:

@@ -6,15 +6,13 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     FiniteFloat,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
+
+from recordmill.schemas.document import Document, unwritten_if_empty
 
 _RESIZE = re.compile(
     r"([0-9]+)x([0-9]+)(?: (fit|pad|crop|exact))?(?: (nearest|bilinear|bicubic|lanczos))?"
@@ -30,7 +28,7 @@ MAX_PIXELS = 178_956_970
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
-class Resize(BaseModel):
+class Resize(Document):
     """The size to which all images are resized, written as in "640x480 pad lanczos".
 
     Attributes:
@@ -40,8 +38,6 @@ class Resize(BaseModel):
             scales it to cover the size, and crops the center; "exact" ignores the aspect ratio.
         filter: the resampling filter.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     width: Side
     height: Side
@@ -92,7 +88,7 @@ def _parse_window(value: Any) -> Any:
     return low, high
 
 
-class ImageSettings(BaseModel):
+class ImageSettings(Document):
     """How images are read, checked and stored.
 
     An image that already meets all settings is stored without changing a byte. Any other image is
@@ -123,15 +119,15 @@ class ImageSettings(BaseModel):
         timeout: time limit for one image, in seconds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     column: str = "image"
     orientation: Literal["apply", "record", "ignore"] = "apply"
     color: Literal["keep", "rgb", "gray"] = "keep"
     alpha: Annotated[str, Field(pattern=f"^(?:{_ALPHA.pattern})$")] = "keep"
     bit_depth: Literal["keep", 8] = "keep"
-    window: Annotated[tuple[FiniteFloat, FiniteFloat] | None, BeforeValidator(_parse_window)] = None
-    rescale: Literal["per_image"] | None = None
+    window: Annotated[tuple[FiniteFloat, FiniteFloat] | None, BeforeValidator(_parse_window)] = (
+        unwritten_if_empty(None)
+    )
+    rescale: Literal["per_image"] | None = unwritten_if_empty(None)
     format: Literal["keep", "jpeg", "png", "raw"] = "keep"
     quality: Annotated[int, Field(ge=1, le=100), BeforeValidator(_quality)] = _QUALITY
     max_side: Side | None = None
@@ -160,16 +156,6 @@ class ImageSettings(BaseModel):
                 "format, resize or max_side"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _omit_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        document: dict[str, Any] = handler(self)
-        # Left out, so that manifests without them have the bytes of earlier versions.
-        return {
-            name: value
-            for name, value in document.items()
-            if value is not None or name not in ("window", "rescale")
-        }
 
     @property
     def changes_all(self) -> bool:
@@ -208,7 +194,7 @@ def _parse_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-class AnnotationSettings(BaseModel):
+class AnnotationSettings(Document):
     """What the coordinates of boxes or outlines in a table refer to.
 
     Attributes:
@@ -220,8 +206,6 @@ class AnnotationSettings(BaseModel):
             with another aspect ratio, the row is rejected. "none" ignores such columns.
         frame: the annotated image: "displayed", with EXIF orientation applied, or "stored".
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     units: Units | None = None
     units_column: str | None = "box_units"
@@ -301,7 +285,7 @@ class MaskSettings(AnnotationSettings):
         return 255 if self.bit_depth == 8 else 65_535
 
 
-class SequenceSettings(BaseModel):
+class SequenceSettings(Document):
     """The columns that combine rows into sequences.
 
     Attributes:
@@ -309,8 +293,6 @@ class SequenceSettings(BaseModel):
         order: the column by which frames are sorted: as numbers if all values in the sequence are
             numbers; otherwise as text, in which numbers are compared by value.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     group: str = Field(min_length=1)
     order: str = Field(min_length=1)

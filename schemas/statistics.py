@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from recordmill.schemas.document import Document
 from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.masking import masked_json, masked_source
 from recordmill.schemas.records import ImageShape
@@ -32,10 +33,8 @@ Pair = tuple[str, str]
 _BySplit = Annotated[dict[str, int], AfterValidator(lambda counts: dict(sorted(counts.items())))]
 
 
-class Leakage(Summed, BaseModel):
+class Leakage(Summed, Document):
     """Two splits that share images, so that a model may be tested on its training images."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     splits: tuple[str, str]  # the names of the two splits, sorted
     # Number of images in both splits; an image in more than `PAIRED_SPLITS` splits is counted only
@@ -56,29 +55,23 @@ class Leakage(Summed, BaseModel):
         return values[0] if name == "splits" else super().sum_field(name, values)
 
 
-class GroupLeakage(Summed, BaseModel):
+class GroupLeakage(Summed, Document):
     """Groups (`--group_column`) whose rows are in more than one split."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     groups: int = 0
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class Conflicts(Summed, BaseModel):
+class Conflicts(Summed, Document):
     """Images that have more than one label."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: int = 0
     records: int = 0  # number of records or rows with these images
     examples: tuple[Pair, ...] = ()  # for some of the images, the smallest keys of two labels
 
 
-class RecordExample(BaseModel):
+class RecordExample(Document):
     """A record that is shown as an example."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     split: str
@@ -86,10 +79,8 @@ class RecordExample(BaseModel):
     index: int
 
 
-class ImageGroup(BaseModel):
+class ImageGroup(Document):
     """Records with the same image, or with similar ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     records: int
     spans_splits: bool  # whether they are in more than one split
@@ -107,15 +98,14 @@ class ImageGroup(BaseModel):
         return not self.spans_splits, not self.conflicting, first.split, first.key
 
 
-class DuplicateStats(Summed, BaseModel):
+class DuplicateStats(Summed, Document):
     """Statistics of duplicate images, which are detected by the digests of the stored images."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     kept: ClassVar[int | None] = EXAMPLE_GROUPS
 
     images: int = 0
     # Number of records with the image of another record of the split, by split.
-    duplicates: _BySplit = {}
+    duplicates: _BySplit = Field(default_factory=dict)
     leaks: tuple[Leakage, ...] = ()  # pairs of splits that share images
     conflicts: Conflicts = Conflicts()  # images whose records have different labels
     # Images with dropped rows (`--deduplicate`) whose label differs from that of the kept row.
@@ -124,20 +114,19 @@ class DuplicateStats(Summed, BaseModel):
     groups: tuple[ImageGroup, ...] = Field(default=(), exclude=True)
 
 
-class NearDuplicates(Summed, BaseModel):
+class NearDuplicates(Summed, Document):
     """Statistics of similar images, which are detected by their perceptual hashes.
 
     Groups in which all images are identical are left out: `DuplicateStats` has these.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     kept: ClassVar[int | None] = EXAMPLE_GROUPS
 
     compared: int = 0  # number of images that were compared: those with a perceptual hash
     groups: int = 0
     records: int = 0
     # Number of records with an image similar to that of another record of the split, by split.
-    duplicates: _BySplit = {}
+    duplicates: _BySplit = Field(default_factory=dict)
     # Pairs of splits that share groups; `images` is the number of groups.
     leaks: tuple[Leakage, ...] = ()
     # Groups whose records have different labels; `images` is the number of groups.
@@ -152,23 +141,19 @@ class NearDuplicates(Summed, BaseModel):
     overflow: bool = False
 
 
-class QualityIssue(BaseModel):
+class QualityIssue(Document):
     """The images with one quality issue."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    images: _BySplit = {}
+    images: _BySplit = Field(default_factory=dict)
     examples: tuple[tuple[float, RecordExample], ...] = ()
 
 
-class ImageQuality(Summed, BaseModel):
+class ImageQuality(Summed, Document):
     """Statistics of the quality of images."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     measured: int = 0  # number of images whose pixels were measured
     # The images with each issue, by its name; issues without images are left out.
-    issues: dict[IssueName, QualityIssue] = {}
+    issues: dict[IssueName, QualityIssue] = Field(default_factory=dict)
 
     @classmethod
     def sum_field(cls, name: str, values: Sequence[Any]) -> Any:
@@ -220,13 +205,11 @@ class Duplicate:
         return masked_json(line)
 
 
-class ChannelStatistics(BaseModel):
+class ChannelStatistics(Document):
     """Mean and standard deviation of the red, green and blue channel, to normalize images with.
 
     Each image counts equally, whatever its size. Gray images have three equal channels.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: int
     mean: tuple[float, float, float]  # the mean of each channel, from 0 for black to 1

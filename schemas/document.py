@@ -1,0 +1,19 @@
+"""What the documents of a dataset and their parts have in common."""
+
+from __future__ import annotations
+
+from operator import not_
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Document(BaseModel):
+    """A document, or a part of one: immutable, and without fields that are not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def unwritten_if_empty(default: Any) -> Any:
+    """Declares a field that is not written while it is None, 0 or empty."""
+    return Field(default, exclude_if=not_)
