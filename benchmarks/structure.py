@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import sys
 import tokenize
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ from pathlib import Path
 import grimp
 
 FOLDERS = ("pipelines", "transforms", "schemas")
-# Functions of modules that are found by name: of scripts, of commands, and of input formats.
+# Functions of modules that are found by name: of scripts, commands, services and input formats.
 _OF_FORMATS = {
     "recognize",
     "recognize_folder",
@@ -28,7 +29,7 @@ _OF_FORMATS = {
     "parts",
     "read",
 }
-ENTRY_POINTS = {"main", "run", *_OF_FORMATS}
+ENTRY_POINTS = {"main", "run", "serve", "gc", *_OF_FORMATS}
 GENERATED = {"example_pb2"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -88,6 +89,9 @@ EVERY_NAME = "*"
 
 _USES = (ast.Attribute, ast.ImportFrom, ast.Name)
 
+# An import in the code of another process, which is a string.
+_IN_STRING = re.compile(r"\bfrom (recordmill[\w.]*) import (\w+)")
+
 
 def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yields the modules and the names in them that a module imports or reads as attributes.
@@ -102,6 +106,9 @@ def uses(tree: ast.Module) -> Iterator[tuple[str, str]]:
             for alias in node.names:
                 yield node.module, alias.name
                 modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in nodes_of(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from _IN_STRING.findall(node.value)
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield modules.get(node.value.id, ""), node.attr

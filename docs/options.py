@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, ByteSize
 
-from recordmill.pipelines.parser import COMMANDS, add_log_flags
+from recordmill.pipelines.parser import COMMANDS, _add_log_flags
 from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.features import Schema
-from recordmill.schemas.option import Affects, DeclaredOption, options_of, read_path
+from recordmill.schemas.option import Affects, DeclaredOption, _read_path, options_of
 from recordmill.schemas.rejects import Reason, RejectBudget
 from recordmill.transforms.storage.stores.options import WebFlags, add_store_flags
 
@@ -114,7 +114,7 @@ def keyword_type(declared: DeclaredOption) -> str:
 
 
 def _is_path(metadata: Iterable[Any]) -> bool:
-    return any(isinstance(m, BeforeValidator) and m.func is read_path for m in metadata)
+    return any(isinstance(m, BeforeValidator) and m.func is _read_path for m in metadata)
 
 
 def accepted(kind: Any) -> str:
@@ -151,7 +151,7 @@ def page() -> str:
         own = [_argument(action) for action in parser._actions if action.dest not in known]
         title = "convert: command line only" if name == "convert" else name
         parts.append(_section(title, ("argument", ""), own))
-    for title, add_flags in (("every command", add_log_flags), ("the web", _add_web_flags)):
+    for title, add_flags in (("every command", _add_log_flags), ("the web", _add_web_flags)):
         parser = argparse.ArgumentParser(add_help=False)
         add_flags(parser)
         parts.append(_section(title, ("argument", ""), map(_argument, parser._actions)))

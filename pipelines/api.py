@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
-from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,18 +17,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines import convert as conversion
 from recordmill.pipelines import dry_run as trial
+from recordmill.pipelines import forget as removal
+from recordmill.pipelines import lineage
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
 from recordmill.pipelines.engines.beam_patches import applied
 from recordmill.pipelines.engines.runners import check_submission, waits_for_result
 from recordmill.pipelines.graph import Conversion
-from recordmill.pipelines.lineage import run as run_with_events
 from recordmill.pipelines.options import beam_options as parsed_beam_options
 from recordmill.pipelines.options import config_of, with_files, with_implied_options
 from recordmill.pipelines.run.progress import poll_workers
 from recordmill.pipelines.run.progress import progress as shown_progress
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
-from recordmill.pipelines.versions import forget as removal
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
@@ -175,14 +174,14 @@ def forget(
             os.fspath(directory),
             chosen,
             beam,
-            partial(run_with_events, "forget"),
             version=version,
             allow_missing=allow_missing,
         )
         problems = removal.purge(done).problems if purge else done.problems
     for warning in done.warnings:
         logging.getLogger("recordmill").warning("%s", warning)
-    removal.raise_problems(problems)
+    if problems:
+        raise type(problems[0])("\n".join(map(str, problems)))
     return done
 
 
@@ -284,7 +283,7 @@ def run(
     if job is None:
         return config, None
     with _watched(job, beam) if show else nullcontext():
-        record = run_with_events("convert", job, beam, interrupt, submission)
+        record = lineage.run("convert", job, beam, interrupt, submission)
         interrupt.code = record.exit_code
     if record.exit_code:
         record = record.model_copy(update={"directory": job.target.failed_folder})

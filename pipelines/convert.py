@@ -10,6 +10,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from recordmill.pipelines.base_version import check_base, open_base
 from recordmill.pipelines.engines.runners import (
     is_in_process,
     job_page,
@@ -30,7 +31,6 @@ from recordmill.pipelines.run.run_record import (
     submitted_record,
 )
 from recordmill.pipelines.run.startup import Interrupt
-from recordmill.pipelines.versions.base import check_base, open_base
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError

@@ -15,13 +15,13 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
+from recordmill.pipelines.base_version import open_base
 from recordmill.pipelines.convert import make_analyzer
 from recordmill.pipelines.graph import Conversion, Reading, projection_of, write_dataset
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.lock import Lock, lock_target
 from recordmill.pipelines.run.run_record import RunContext, read_record
 from recordmill.pipelines.verification import verify
-from recordmill.pipelines.versions.base import open_base
 from recordmill.schemas.config import ConvertConfig, Verify
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.features import Schema

@@ -35,7 +35,6 @@ from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.columns import needed_columns, required_columns
 from recordmill.transforms.functional.rows.placement import Sampler
-from recordmill.transforms.image_findings import FindImageIssues
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
 from recordmill.transforms.read_rows import (
@@ -46,8 +45,13 @@ from recordmill.transforms.read_rows import (
     ReadRows,
 )
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
-from recordmill.transforms.sample_rows import FindSample, SampleRows
-from recordmill.transforms.similar_rows import DropSimilar, FindClusters, KeepTogether
+from recordmill.transforms.select_ranks import FindSample, SampleRows
+from recordmill.transforms.similar_rows import (
+    DropSimilar,
+    FindClusters,
+    FindImageIssues,
+    KeepTogether,
+)
 from recordmill.transforms.verification.verify_shard import Removed
 from recordmill.transforms.verify_shards import FindRemovedRecords, IndexShards, VerifyShards
 from recordmill.transforms.write_shards import WriteShards

@@ -293,7 +293,7 @@ def _add_completion_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS)
 
 
-def add_log_flags(parser: argparse.ArgumentParser) -> None:
+def _add_log_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that every command has."""
     text = "print the result as one line of JSON, however the command ends"
     parser.add_argument("--json", action="store_true", help=text)
@@ -401,4 +401,4 @@ def _add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
     if command.reads_stores:
         add_store_flags(parser.add_argument_group(STORE_FLAGS))
         parser.epilog = _STORE_FLAGS
-    add_log_flags(parser)
+    _add_log_flags(parser)

@@ -71,7 +71,7 @@ def publish(
         damaged = {problem.file for problem in info.problems}
         target.forget_damaged(damaged, [shard.entry.file for shard in info.shards])
         written = Dataset(target.work, manifest_of(info, config, {}))
-        record = report(info, config, written, finished_record(context, info, reason))
+        record = _report(info, config, written, finished_record(context, info, reason))
         target.delete_temporary()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
         target.keep_failed_output()
@@ -165,7 +165,7 @@ def _lost(directory: str) -> Iterator[tuple[str, str]]:
             yield reject["source"], reject["detail"]
 
 
-def report(
+def _report(
     info: DatasetInfo, config: ConvertConfig, written: Dataset, record: RunRecord
 ) -> RunRecord:
     """Writes report.html, unless the option is off.
@@ -212,7 +212,7 @@ def _commit(
     checksum = hashlib.sha256(manifest).hexdigest()
     update = {"manifest_sha256": checksum}
     published = finished_record(context, info, None).model_copy(update=update)
-    record = report(info, config, Dataset(target.work, document), published)
+    record = _report(info, config, Dataset(target.work, document), published)
     target.check_active(context)  # again: all above takes time
     # The manifest is written first: if the run is killed after it, the next run deletes the files
     # that it lists. TFDS takes the folder for a dataset as soon as it has dataset_info.json.

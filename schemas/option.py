@@ -137,7 +137,7 @@ def _option_of(info: FieldInfo) -> Option | None:
     return extra.get(_OPTION) if extra else None
 
 
-def read_path(value: Any) -> Any:
+def _read_path(value: Any) -> Any:
     """Converts a path to text; returns any other value unchanged."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(path, str):
@@ -162,7 +162,7 @@ def read_integer(value: Any) -> Any:
     return parse_integer(value) if isinstance(value, str) else value
 
 
-Path = Annotated[str, BeforeValidator(read_path)]
+Path = Annotated[str, BeforeValidator(_read_path)]
 Pairs = Annotated[dict[str, str], BeforeValidator(_parse_pairs)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_parse_pairs)]
 Integer = Annotated[int, BeforeValidator(read_integer)]

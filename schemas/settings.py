@@ -178,7 +178,7 @@ class ImageSettings(Document):
 
 
 # The coordinate frame of annotations: the image with EXIF orientation applied, or as stored.
-Frame = Literal["displayed", "stored"]
+CoordinateFrame = Literal["displayed", "stored"]
 
 Order = Literal["xyxy", "xywh", "yxyx", "cxcywh"]
 
@@ -210,7 +210,7 @@ class AnnotationSettings(Document):
     units: Units | None = None
     units_column: str | None = "box_units"
     size_columns: Annotated[tuple[str, str] | None, BeforeValidator(_parse_none)] = SIZE_COLUMNS
-    frame: Frame = "displayed"
+    frame: CoordinateFrame = "displayed"
 
     @property
     def optional_columns(self) -> tuple[str, ...]:

@@ -12,16 +12,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
-from apache_beam.pvalue import AsIter, AsSideInput, AsSingleton, PCollection
+from apache_beam.pvalue import AsIter, AsSideInput, AsSingleton, PCollection, TaggedOutput
 
-from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES
+from recordmill.schemas.records import Row
+from recordmill.schemas.rejects import Reject
+from recordmill.transforms.elements import REJECTS
+from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.rows.placement import END, POSITION_BYTES, Sampler
+from recordmill.transforms.read_rows import SKIPPED, ReadOutcome, tagged_batches
 
 # Buckets are equal ranges of positions: with 10^8 rows, each holds 1.6 million of them, 13 MB.
 _BUCKETS = 64
@@ -139,3 +145,82 @@ def _ends(asked: _Asked, found: Iterable[tuple[str, int, int]]) -> dict[str, lis
         group: [End(rank, known.get((group, rank), END)) for rank in ranks]
         for group, ranks in asked.ranks.items()
     }
+
+
+@dataclass(eq=False)
+class FindSample(beam.PTransform):
+    """Finds where a sample ends: ReadOutcome → PCollection[Sampler], one element."""
+
+    sampler: Sampler  # the sampler of a percentage, or of all rows
+    # The number of rows in the sample; None for a percentage, which no row has to be read for.
+    rows: int | None
+
+    def expand(self, read: ReadOutcome) -> PCollection[Sampler]:
+        """Adds the selection of the last position: a shuffle of 8 bytes per row."""
+        if self.rows is None:
+            return read.good.pipeline | "SampleOfPart" >> beam.Create([self.sampler])
+        # Each on its own: runners may hold in memory what goes into a Flatten, and rows are large.
+        hashes = (
+            read.good | "HashesOfRows" >> beam.Map(_hashes_of, self.sampler),
+            read.rejects | "HashOfReject" >> beam.Map(_hash_of, self.sampler),
+        )
+        last = partial(_last_rank, rows=self.rows)
+        return (
+            hashes
+            | "AllHashes" >> beam.Flatten().with_output_types(Hashes)
+            | "SelectRanks" >> SelectRanks(last)
+            | "SampleOfRows" >> beam.Map(_ending_after, self.sampler)
+        )
+
+
+def _hash_of(reject: Reject, sampler: Sampler) -> Hashes:
+    return _hashes_of([reject], sampler)
+
+
+def _hashes_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Hashes:
+    """Returns the hash positions of rows, or of rejects of rows that cannot be read."""
+    return {"": b"".join(sampler.position(row).to_bytes(POSITION_BYTES, "big") for row in rows)}
+
+
+def _last_rank(_: Mapping[str, int], rows: int) -> dict[str, list[int]]:
+    return {"": [rows - 1]}
+
+
+def _ending_after(ends: Mapping[str, Sequence[End]], sampler: Sampler) -> Sampler:
+    ((_, last),) = ends[""]
+    return replace(sampler, end=min(last + 1, END))
+
+
+@dataclass(eq=False)
+class SampleRows(beam.PTransform):
+    """Selects the rows of a sample, and counts the others: ReadOutcome → ReadOutcome."""
+
+    sample: PCollection[Sampler]  # the sampler; one element
+
+    def expand(self, read: ReadOutcome) -> ReadOutcome:
+        """Adds the selection."""
+        selected = _all_rows(read) | "Select" >> beam.FlatMap(
+            _selected_rows, AsSingleton(self.sample)
+        ).with_output_types(RowBatch).with_outputs(REJECTS, SKIPPED, main="rows")
+        skipped = (read.skipped, selected[SKIPPED]) | "WithOutside" >> beam.Flatten()
+        return ReadOutcome(selected.rows, selected[REJECTS], skipped)
+
+
+def _selected_rows(
+    rows: Iterable[Row | Reject], sampler: Sampler
+) -> Iterator[RowBatch | TaggedOutput]:
+    """Yields the rows in a sample, and the number of others.
+
+    `rows`: rows, or rejects of rows that cannot be read.
+    """
+    return tagged_batches(sampler.select(rows))
+
+
+def _all_rows(read: ReadOutcome) -> PCollection[list[Row | Reject]]:
+    """Returns batches of all rows, with those that cannot be read."""
+    rejects = read.rejects | "ListOfReject" >> beam.Map(_listed)
+    return (read.good, rejects) | "AllRows" >> beam.Flatten()
+
+
+def _listed(reject: Reject) -> list[Reject]:
+    return [reject]

@@ -7,19 +7,17 @@ import csv
 import io
 from collections.abc import Collection
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from recordmill.pipelines import forget
 from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
 from recordmill.pipelines.engines.beam_patches import apply
 from recordmill.pipelines.engines.runners import waits_for_result
-from recordmill.pipelines.lineage import run as run_with_events
+from recordmill.pipelines.forget import Holder, SimilarRecord
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
-from recordmill.pipelines.versions import forget
-from recordmill.pipelines.versions.selection import Holder, SimilarRecord
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.sources.parquet import read_table
@@ -46,7 +44,6 @@ def run(flags: argparse.Namespace) -> int:
         flags.directory,
         _read_keys(flags.keys, flags.column),
         beam,
-        partial(run_with_events, "forget"),
         version=flags.version,
         allow_missing=flags.allow_missing,
         interrupt=flags.interrupt,

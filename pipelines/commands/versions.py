@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json, warn
-from recordmill.pipelines.versions.listing import Version, delete_old, list_versions
+from recordmill.pipelines.versions import Version, delete_old, list_versions
 
 
 def run(flags: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ Fill = Literal["stretch", "crop", "pad"]
 
 
 @dataclass(frozen=True)
-class Resize:
+class TensorResize:
     """How images are resized."""
 
     size: tuple[int, int]  # (height, width) in pixels
@@ -51,7 +51,7 @@ class Resize:
     @classmethod
     def of(
         cls, image_size: int | tuple[int, int] | None, fill: Fill, antialias: bool
-    ) -> Resize | None:
+    ) -> TensorResize | None:
         """Returns the resize for the keywords of `load`; None for no resizing.
 
         `image_size`: (height, width), or one number for both, in pixels; None for no resizing.
@@ -104,7 +104,7 @@ class ImageDecoder:
 
     schema: Schema
     channels: int  # 3 for RGB, 1 for gray, 0 for the stored number
-    resize: Resize | None  # how images are resized; None for no resizing
+    resize: TensorResize | None  # how images are resized; None for no resizing
     # (height, width) in pixels of all images; None if it is not known.
     common: tuple[int, int] | None
     dtype: PixelType = "uint8"  # the type of the pixels
@@ -112,7 +112,7 @@ class ImageDecoder:
 
     @classmethod
     def of(
-        cls, schema: Schema, channels: int, resize: Resize | None, dtype: PixelType = "uint8"
+        cls, schema: Schema, channels: int, resize: TensorResize | None, dtype: PixelType = "uint8"
     ) -> ImageDecoder:
         """Returns the decoder of a schema's images.
 

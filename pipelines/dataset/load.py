@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from recordmill.pipelines.dataset.image_tensors import Fill, FrameDecoder, ImageDecoder, Resize
+from recordmill.pipelines.dataset.image_tensors import (
+    Fill,
+    FrameDecoder,
+    ImageDecoder,
+    TensorResize,
+)
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Kind, Schema
@@ -96,7 +101,7 @@ def load(
     Raises:
         RecordmillError: if no valid dataset is published there, or an option is not supported.
     """
-    shards, size = _Shards.of(path, split, share), Resize.of(image_size, resize, antialias)
+    shards, size = _Shards.of(path, split, share), TensorResize.of(image_size, resize, antialias)
     records = _Order(shuffle, seed, shuffle_buffer, parallel_shards).apply(shards).repeat(epochs)
     chosen = _Selection(shards.manifest.dataset_schema, features, as_supervised, channels, dtype)
     return chosen.examples(shards, decode, size).of(records, batch_size, drop_remainder)
@@ -250,14 +255,14 @@ class _Selection:
         """Whether the image is among the features."""
         return self.schema.image_feature in self.names_in_order
 
-    def examples(self, shards: _Shards, decode: bool, resize: Resize | None) -> _Examples:
+    def examples(self, shards: _Shards, decode: bool, resize: TensorResize | None) -> _Examples:
         """Returns the parser of the records of shards, which decodes their images if asked to."""
         if decode and self.has_image:
             # The caller of `load` is two frames above.
             warn_of_lost_bits(shards.manifest.images, self.dtype, "load", stacklevel=4)
         return _Examples(shards, self, self.decoder(resize) if decode else None)
 
-    def decoder(self, resize: Resize | None) -> ImageDecoder | None:
+    def decoder(self, resize: TensorResize | None) -> ImageDecoder | None:
         """Returns the decoder of the image and its mask, if either is among the features.
 
         Raises:

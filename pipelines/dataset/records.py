@@ -198,7 +198,7 @@ class _Index:
 
     def class_ids(self) -> np.ndarray:
         """Returns the class id of each record, or -1."""
-        return class_ids(self._dataset, self._parts)
+        return _class_ids(self._dataset, self._parts)
 
     def find(self, key: str) -> Iterator[int]:
         """Yields the rows with a key, by binary search."""
@@ -267,12 +267,12 @@ def class_weights(dataset: Dataset, split: str) -> dict[int, float]:
     `split` is a split or slice, such as `train[:80%]`. Raises UsageError if records have no class,
     or several.
     """
-    ids = class_ids(dataset, dataset.select(split))
+    ids = _class_ids(dataset, dataset.select(split))
     names = dataset.manifest.classes[dataset.manifest.dataset_schema.named_features[0]]
     return {**dict.fromkeys(range(len(names)), 0.0), **_balanced_weights(ids)}
 
 
-def class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
+def _class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
     """Returns the class id of each record, (records,), or -1; no shard is read.
 
     `parts` are the records, as `Dataset.select` returns them. Raises UsageError if records have no

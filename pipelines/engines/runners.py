@@ -35,7 +35,7 @@ from apache_beam.runners.runner import PipelineResult
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError, did_you_mean
 from recordmill.transforms.storage.files import is_local
-from recordmill.transforms.storage.lakehouse.table import DELTA, TableAddress
+from recordmill.transforms.storage.lakehouse import DELTA, TableAddress
 from recordmill.transforms.verification.verifier_process import (
     IN_PROCESS_RUNNERS,
     workers_are_threads,

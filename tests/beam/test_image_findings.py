@@ -16,7 +16,7 @@ from recordmill.schemas.records import ImageShape, SerializedExample
 from recordmill.schemas.statistics import ImageFindings, Leakage, RecordExample
 from recordmill.transforms.functional.images.pixels import thumbnail_of
 from recordmill.transforms.functional.records.index import RecordIndex
-from recordmill.transforms.image_findings import FindImageIssues
+from recordmill.transforms.similar_rows import FindImageIssues
 from tests.beam.direct import RESOLVED, direct_pipeline, plan, ref
 
 

@@ -20,7 +20,7 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.read_rows import ListSources, ReadOutcome, ReadRows
-from recordmill.transforms.sample_rows import FindSample, SampleRows
+from recordmill.transforms.select_ranks import FindSample, SampleRows
 from tests.beam.direct import SCHEMA, TABLE, config, direct_pipeline, flat
 
 ROWS = [Row({"image": f"{i}.jpg"}, TABLE, i + 2, True) for i in range(300)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.infer_schema import _up_to_bytes
+from recordmill.pipelines.commands.schema import _up_to_bytes
 from recordmill.schemas.records import Row
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill

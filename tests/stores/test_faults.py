@@ -24,7 +24,8 @@ import pytest
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
 from recordmill.transforms.storage.published import commit_marker
-from recordmill.transforms.storage.stores import clients, retries
+from recordmill.transforms.storage.stores import clients
+from recordmill.transforms.storage.stores import store as store_module
 from tests.end_to_end.command import Ended, published, recordmill
 from tests.images import jpeg
 from tests.stores import faults
@@ -334,7 +335,7 @@ ALL = os.environ.get("RECORDMILL_FAULTS") == "all"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens the waits between attempts."""
-    monkeypatch.setattr(retries._attempts, "sleep", lambda seconds: time.sleep(seconds / 20))
+    monkeypatch.setattr(store_module._attempts, "sleep", lambda seconds: time.sleep(seconds / 20))
     backoff = {name: wait / 20 for name, wait in clients.MANY_PAGES["backoff"].items()}
     monkeypatch.setattr(clients, "MANY_PAGES", {**clients.MANY_PAGES, "backoff": backoff})
 

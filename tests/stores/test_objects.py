@@ -14,10 +14,9 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.shards.base_shards import _publish_link
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.drafts import Draft
-from recordmill.transforms.storage.stores import retries
+from recordmill.transforms.storage.stores import store as store_module
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
-from recordmill.transforms.storage.stores.retries import stop_after_attempt
-from recordmill.transforms.storage.stores.store import Version
+from recordmill.transforms.storage.stores.store import Version, stop_after_attempt
 from tests.stores.kinds import Store
 from tests.stores.text_table import TABLE, in_ranges, read_at_once
 
@@ -176,7 +175,7 @@ def test_temporary_errors_are_retried_and_then_reported(
     store = object_store
     use_pipeline_options(PipelineOptions(store.flags))
     store.put("names/plain.jpg", b"some content")
-    monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
+    monkeypatch.setattr(store_module._attempts, "stop", stop_after_attempt(3))
     store.proxy.set(percent=100, faults=[fault])
     with pytest.raises(RecordError, match=r"given up after 3 attempts in \d+\.\d s$") as caught:
         files.read_bytes(f"{store.root}/names/plain.jpg")

@@ -14,9 +14,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.stores import retries, web
+from recordmill.transforms.storage.stores import store as store_module
+from recordmill.transforms.storage.stores import web
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
-from recordmill.transforms.storage.stores.retries import stop_after_attempt
+from recordmill.transforms.storage.stores.store import stop_after_attempt
 from tests.end_to_end.command import recordmill
 from tests.stores.conftest import FLAGS, IMAGES
 from tests.stores.test_conversion import contents
@@ -37,7 +38,7 @@ def site(gallery: Path) -> Iterator[Site]:
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits retries to three attempts."""
-    monkeypatch.setattr(retries._attempts, "stop", stop_after_attempt(3))
+    monkeypatch.setattr(store_module._attempts, "stop", stop_after_attempt(3))
 
 
 def error_of(uri: str) -> str:

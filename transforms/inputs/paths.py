@@ -26,7 +26,7 @@ from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import format_of, is_spark_json
 from recordmill.transforms.inputs.record_folders import FEATURES, is_record_file, record_files
 from recordmill.transforms.storage.files import exists, expand, is_local
-from recordmill.transforms.storage.lakehouse.table import TableAddress
+from recordmill.transforms.storage.lakehouse import TableAddress
 
 # Files of unknown kinds that are opened to see what a folder contains.
 _TRIED = 8

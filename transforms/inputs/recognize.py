@@ -24,9 +24,7 @@ from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS, format_of
 from recordmill.transforms.inputs.paths import is_folder
 from recordmill.transforms.storage.files import open_binary, ranged_size
-from recordmill.transforms.storage.lakehouse.delta import open_delta
-from recordmill.transforms.storage.lakehouse.iceberg import open_iceberg
-from recordmill.transforms.storage.lakehouse.table import DELTA, TableAddress
+from recordmill.transforms.storage.lakehouse import DELTA, TableAddress, open_delta, open_iceberg
 
 _GZIP = b"\x1f\x8b"
 

@@ -27,8 +27,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.shard_files import digests
 from recordmill.transforms.storage.stores.objects import parse, put
-from recordmill.transforms.storage.stores.retries import TransientError, persist
-from recordmill.transforms.storage.stores.store import Version
+from recordmill.transforms.storage.stores.store import TransientError, Version, persist
 
 # The maximum of S3 for one PUT; of Azure it is a little less, of Google Cloud far more.
 _MAX_OBJECT_BYTES = 5 * 2**30

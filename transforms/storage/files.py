@@ -26,8 +26,7 @@ from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.records.compression import decompressed
 from recordmill.transforms.storage.local_files import LOCAL, NotRegularError
 from recordmill.transforms.storage.stores.options import current_options
-from recordmill.transforms.storage.stores.retries import TransientError, persist
-from recordmill.transforms.storage.stores.store import Span, Store, Version
+from recordmill.transforms.storage.stores.store import Span, Store, TransientError, Version, persist
 
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]

@@ -25,13 +25,13 @@ from typing import Any, BinaryIO, cast
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
-from recordmill.transforms.storage.stores.retries import TooLargeError
 from recordmill.transforms.storage.stores.store import (
     SHORTER,
     BoundedFile,
     Span,
     Store,
     TaggedBytes,
+    TooLargeError,
 )
 
 _KINDS = {

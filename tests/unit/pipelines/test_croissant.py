@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlcroissant
 import pytest
 
-from recordmill.pipelines.croissant import croissant_document
+from recordmill.pipelines.sidecars import _croissant_document
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo
 from recordmill.schemas.features import Schema
@@ -39,7 +39,7 @@ def test_the_complete_document() -> None:
         "croissant": {"keywords": ("birds", "photos"), "dataBiases": "Only garden birds."},
     }
     digests = {"schema.pbtxt": "aa", "label.labels.txt": "bb"}
-    found = croissant_document(
+    found = _croissant_document(
         info_of(schema, {"label": ("cat", "dög")}), config_of(schema, **options), digests
     )
     context = found.pop("@context")
@@ -162,7 +162,7 @@ def test_mlcroissant_accepts_every_preset(name: str) -> None:
     options = {"license": "MIT", "citation": "@misc{x}", "compression": "gzip"}
     config = config_of(schema, croissant={"datePublished": "2026-11-23"}, **options)
     digests = {f"{feature.replace('/', '.')}.labels.txt": "aa" for feature in classes}
-    document = croissant_document(info_of(schema, classes), config, digests)
+    document = _croissant_document(info_of(schema, classes), config, digests)
     metadata = mlcroissant.Dataset(document).metadata
     assert (metadata.ctx.issues.errors, metadata.ctx.issues.warnings) == (set(), set())
 
@@ -172,7 +172,7 @@ def test_ids_have_no_white_space() -> None:
         {"features": {"eye color": {"kind": "int64", "from": "column:e", "classes": True}}}
     )
     info = info_of(schema, {"eye color": ("blue", "green")})
-    document = croissant_document(info, config_of(schema), {"eye color.labels.txt": "aa"})
+    document = _croissant_document(info, config_of(schema), {"eye color.labels.txt": "aa"})
     (label,) = (found for found in document["distribution"] if found.get("sha256") == "aa")
     assert (label["@id"], label["contentUrl"]) == ("eye+color.labels.txt", "eye color.labels.txt")
     assert mlcroissant.Dataset(document).metadata.record_sets[1].uuid == "classes-eye+color"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from recordmill.schemas.features import BOX_SIDES, Feature, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import BoxSettings, Frame, ImageSettings, Resize
+from recordmill.schemas.settings import BoxSettings, CoordinateFrame, ImageSettings, Resize
 from recordmill.transforms.functional.values.boxes import NORMALIZED, Box, convert_box
 
 # Width and height, in pixels.
@@ -66,7 +66,7 @@ class Geometry(NamedTuple):
         """The size before cropping, after the orientation is applied, if it is."""
         return self.displayed if self.turned else self.stored
 
-    def annotated(self, frame: Frame) -> Size:
+    def annotated(self, frame: CoordinateFrame) -> Size:
         """Returns the size of the image as it was annotated."""
         return self.displayed if frame == "displayed" else self.stored
 
@@ -212,7 +212,7 @@ class CoordinateScale(NamedTuple):
 
 
 def coordinate_scale(
-    row: RowBoxes | RowOutlines, geometry: Geometry, frame: Frame
+    row: RowBoxes | RowOutlines, geometry: Geometry, frame: CoordinateFrame
 ) -> CoordinateScale:
     """Returns the scale of a row's coordinates; raises invalid_dimensions if there is none."""
     width, height = geometry.annotated(frame)
@@ -224,7 +224,7 @@ def coordinate_scale(
 
 
 def _stated_size(
-    stated: tuple[float, float], annotated: Size, geometry: Geometry, frame: Frame
+    stated: tuple[float, float], annotated: Size, geometry: Geometry, frame: CoordinateFrame
 ) -> tuple[float, float]:
     """Returns the stated size with its sides in the order of the annotated image."""
     sizes = [stated]

@@ -329,7 +329,7 @@ def rows_with_paths(
     `columns` are those besides the image column, which the batch may lack.
     """
     image, names = projection.image, batch.schema.names
-    paths = paths_of(batch.column(names.index(image))) if image in names else repeat(None)
+    paths = _paths_of(batch.column(names.index(image))) if image in names else repeat(None)
     rows = chain.from_iterable(row_batches(select(batch, columns), file, first))
     for row, path in zip(rows, paths, strict=False):
         yield row._replace(values=projection.apply({**row.values, image: path}))
@@ -485,7 +485,7 @@ def bytes_of(column: pa.Array) -> pa.Array:
     return column.flatten()[column.type.get_field_index(BYTES)] if _is_struct(column) else column
 
 
-def paths_of(column: pa.Array) -> list[Any]:
+def _paths_of(column: pa.Array) -> list[Any]:
     """Returns the paths of an image column; None for missing or empty paths."""
     if not _is_struct(column):
         return [None] * len(column)

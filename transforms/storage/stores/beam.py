@@ -25,7 +25,10 @@ from recordmill.transforms.storage.stores.options import (
     pipeline_options,
     use_options,
 )
-from recordmill.transforms.storage.stores.retries import (
+from recordmill.transforms.storage.stores.store import (
+    Span,
+    Store,
+    TaggedBytes,
     TooLargeError,
     TooSlowError,
     TransientError,
@@ -33,7 +36,6 @@ from recordmill.transforms.storage.stores.retries import (
     persist,
     seconds_of,
 )
-from recordmill.transforms.storage.stores.store import Span, Store, TaggedBytes
 
 T = TypeVar("T")
 

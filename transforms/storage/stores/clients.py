@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from recordmill.transforms.storage.stores.options import StoreOptions
-from recordmill.transforms.storage.stores.retries import ATTEMPTS
+from recordmill.transforms.storage.stores.store import ATTEMPTS
 
 # Turns off the client's retries, because `retries` is the policy for all stores.
 ONCE: Any = {"max_retries": 0}

@@ -22,13 +22,16 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url
 from recordmill.transforms.storage.stores import clients
 from recordmill.transforms.storage.stores.options import StoreOptions, current_options
-from recordmill.transforms.storage.stores.retries import (
+from recordmill.transforms.storage.stores.store import (
+    Span,
+    Store,
+    TaggedBytes,
     TooLargeError,
     TransientError,
+    Version,
     is_transient_status,
     persist,
 )
-from recordmill.transforms.storage.stores.store import Span, Store, TaggedBytes, Version
 
 T = TypeVar("T")
 

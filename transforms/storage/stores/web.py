@@ -29,14 +29,16 @@ from urllib3.util import Timeout, make_headers
 from recordmill.schemas.layout import is_web
 from recordmill.transforms.functional.addresses import WebAddress, is_public, parse_web_address
 from recordmill.transforms.storage.stores.options import StoreOptions, current_options
-from recordmill.transforms.storage.stores.retries import (
+from recordmill.transforms.storage.stores.store import (
+    Span,
+    Store,
+    TaggedBytes,
     TooLargeError,
     TransientError,
     is_transient_status,
     persist,
     seconds_of,
 )
-from recordmill.transforms.storage.stores.store import Span, Store, TaggedBytes
 
 _MAX_REDIRECTS = 5
 

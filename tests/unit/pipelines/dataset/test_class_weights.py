@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.pipelines.dataset.records import _balanced_weights, class_ids, class_weights
+from recordmill.pipelines.dataset.records import _balanced_weights, _class_ids, class_weights
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import Dataset
@@ -31,9 +31,9 @@ def test_weights_are_those_of_scikit_learn(ids: list[int], weights: dict[int, fl
 def test_ids_are_read_from_the_index(tmp_path: Path) -> None:
     dataset = Dataset.open(put(tmp_path))
     (tmp_path / "birds-train.tfrecord-00000-of-00002").unlink()
-    assert class_ids(dataset, dataset.select("train")).tolist() == [0, 1, 0]
-    assert class_ids(dataset, dataset.select("train[1:2]")).tolist() == [1]
-    assert class_ids(dataset, dataset.select("train[:0]")).tolist() == []
+    assert _class_ids(dataset, dataset.select("train")).tolist() == [0, 1, 0]
+    assert _class_ids(dataset, dataset.select("train[1:2]")).tolist() == [1]
+    assert _class_ids(dataset, dataset.select("train[:0]")).tolist() == []
 
 
 def test_a_class_without_a_record_has_no_weight(tmp_path: Path) -> None:

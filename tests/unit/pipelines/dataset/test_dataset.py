@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import recordmill
+from recordmill.pipelines.base_version import open_base
+from recordmill.pipelines.commands.diff import _diff
 from recordmill.pipelines.dataset.dataset import Dataset, open_dataset
-from recordmill.pipelines.dataset.diff import diff
 from recordmill.pipelines.dataset.load import load
 from recordmill.pipelines.dataset.records import Records
 from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.pipelines.record_files import RecordSource
-from recordmill.pipelines.versions.base import open_base
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.storage import dataset as storage
@@ -32,7 +32,7 @@ def test_every_reader_takes_the_newest_version(tmp_path: Path) -> None:
     assert open_dataset(path).directory == Records(path).path == newest
     assert load(path, decode=False, features=["label"]).cardinality() == 3
     assert RecordSource.of([str(path)]).dataset == storage.Dataset.open(newest)
-    assert diff(str(path), newest).left.directory == newest
+    assert _diff(str(path), newest).left.directory == newest
     assert verify_dataset(str(path), "parse")[0].directory == newest
     for base in (path, path / "2.0.0"):
         with pytest.raises(UsageError, match=r"--base .*not a published dataset"):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from recordmill.pipelines.dataset.image_tensors import Fill, ImageDecoder, Resize
+from recordmill.pipelines.dataset.image_tensors import Fill, ImageDecoder, TensorResize
 from recordmill.pipelines.dataset.load import load
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
@@ -19,7 +19,7 @@ from recordmill.transforms.storage.dataset import Dataset
 from tests.images import pixels
 from tests.unit.transforms.storage.test_dataset import put
 
-shaped = Resize._shaped
+shaped = TensorResize._shaped
 
 SHAPES = [(30, 50), (50, 30), (41, 40), (7, 100), (1, 9), (24, 24)]  # (height, width)
 IN_KERAS = {
@@ -33,7 +33,7 @@ IN_KERAS = {
 @pytest.mark.parametrize("fill", IN_KERAS)
 @pytest.mark.parametrize("size", [(24, 24), (10, 31)])
 def test_images_are_resized_as_by_keras(fill: Fill, size: tuple[int, int], antialias: bool) -> None:
-    resize = Resize(size, fill, antialias)
+    resize = TensorResize(size, fill, antialias)
     compiled = tf.function(resize.image, input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
     for height, width in SHAPES:
         image = pixels(width, height, 1, 3)
@@ -77,9 +77,9 @@ def test_large_jpegs_are_decoded_reduced(
 ) -> None:
     data = _photograph(format_, height, width)
     whole = tf.io.decode_image(data, channels=channels, expand_animations=False)
-    resized, resize = [], Resize((24, 24), fill)
+    resized, resize = [], TensorResize((24, 24), fill)
     monkeypatch.setattr(
-        Resize, "_shaped", lambda self, image: resized.append(image) or shaped(self, image)
+        TensorResize, "_shaped", lambda self, image: resized.append(image) or shaped(self, image)
     )
     decoder = ImageDecoder.of(preset("image_classification"), channels, resize)
     found = decoder.decode({"image": data}).numpy().astype(int)
@@ -89,7 +89,7 @@ def test_large_jpegs_are_decoded_reduced(
 
 
 def test_coarse_pixels_are_those_of_the_whole_jpeg() -> None:
-    data, resize = _photograph("JPEG", 400, 400), Resize((24, 24), antialias=False)
+    data, resize = _photograph("JPEG", 400, 400), TensorResize((24, 24), antialias=False)
     decoder = ImageDecoder.of(preset("image_classification"), 3, resize)
     expected = resize.image(tf.io.decode_image(data, 3, expand_animations=False))
     assert np.array_equal(decoder.decode({"image": data}), expected)
@@ -97,7 +97,7 @@ def test_coarse_pixels_are_those_of_the_whole_jpeg() -> None:
 
 def test_masks_keep_their_ids_and_the_frame_of_the_image() -> None:
     ids = tf.fill((30, 50, 1), tf.constant(200, tf.uint8))
-    masks = {fill: Resize((24, 24), fill).mask(ids).numpy()[:, :, 0] for fill in IN_KERAS}
+    masks = {fill: TensorResize((24, 24), fill).mask(ids).numpy()[:, :, 0] for fill in IN_KERAS}
     assert (masks["stretch"] == 200).all()
     assert (masks["crop"] == 200).all()
     rows = np.array([0] * 5 + [200] * 14 + [0] * 5)  # 24 * 30 / 50 of 24 rows
@@ -114,12 +114,14 @@ def test_masks_keep_their_ids_and_the_frame_of_the_image() -> None:
 )
 def test_invalid_options_are_usage_errors(options: tuple, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        Resize.of(*options)
+        TensorResize.of(*options)
 
 
 def test_no_size_is_no_resize() -> None:
-    assert Resize.of(None, "stretch", antialias=True) is None
-    assert Resize.of(24, "pad", antialias=False) == Resize((24, 24), "pad", antialias=False)
+    assert TensorResize.of(None, "stretch", antialias=True) is None
+    assert TensorResize.of(24, "pad", antialias=False) == TensorResize(
+        (24, 24), "pad", antialias=False
+    )
 
 
 def test_boxes_are_not_cropped(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recordmill.pipelines.base_version import check_base, open_base
 from recordmill.pipelines.run.run_record import RunContext, finished_record
-from recordmill.pipelines.versions.base import check_base, open_base
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.versions import listing as deletion
-from recordmill.pipelines.versions.listing import delete_old
+from recordmill.pipelines import versions as deletion
+from recordmill.pipelines.versions import delete_old
 from recordmill.schemas.errors import UsageError
 from tests.unit.transforms.storage.birds import put
 from tests.unprivileged import unprivileged

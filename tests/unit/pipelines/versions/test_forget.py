@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.versions.forget import Forgotten, _links_message, purge
-from recordmill.pipelines.versions.listing import Version
-from recordmill.pipelines.versions.selection import Holder
+from recordmill.pipelines.forget import Forgotten, Holder, purge
+from recordmill.pipelines.versions import Version
 from recordmill.schemas.manifest import Manifest
 
 
@@ -20,9 +19,8 @@ def test_a_result_names_its_certificate_and_the_links_that_remain() -> None:
     )
     assert (done.certificate, done.folder) == ("/out/birds/1.0.1/removal.json", "/out/birds")
     assert done.links == list(links)
-    assert _links_message(done) == (
-        "2 deleted files with removed records have hard links elsewhere"
-    )
+    (problem,) = purge(done).problems
+    assert str(problem) == "2 deleted files with removed records have hard links elsewhere"
     none = Forgotten("1.0.0", "1.0.0", 0, 0, (), ())
     assert (none.certificate, none.folder, none.links) == (None, ".", [])
     purge(none)  # deletes nothing

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.run.run_record import RunContext, running_record
-from recordmill.pipelines.versions.listing import list_versions
+from recordmill.pipelines.versions import list_versions
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.transforms.storage.published import newest_version
 from tests.unit.transforms.storage.birds import put

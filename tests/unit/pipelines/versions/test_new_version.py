@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.versions.forget import _config_without, _next_version
+from recordmill.pipelines.forget import _config_without, _next_version
 from recordmill.schemas.errors import UsageError
 from tests.unit.pipelines.versions.birds import dataset
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.versions.selection import (
+from recordmill.pipelines.forget import (
     Selection,
     SimilarRecord,
-    check_keys,
-    removed_records,
-    similar_records,
+    _check_keys,
+    _removed_records,
+    _similar_records,
 )
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.removal import digest_of_key
@@ -38,30 +38,30 @@ def test_copies_and_similar_images_of_removed_records_are_found(tmp_path: Path) 
         ("e", "E", None),
     ]
     chosen = selection(dataset(tmp_path, rows), ("a",), ("A",))
-    similar = similar_records(chosen)
+    similar = _similar_records(chosen)
     assert similar == [
         SimilarRecord("d", "train", 0, is_same=True, sha256="A"),
         SimilarRecord("b", "train", 8, is_same=False, sha256="B"),
     ]
     # The image of "a" remains as that of "d", and the certificate states so.
-    removed = removed_records(chosen, similar)
+    removed = _removed_records(chosen, similar)
     assert removed.keys_sha256 == (digest_of_key("a"),)
     assert (removed.images_sha256, removed.remaining_images_sha256) == ((), ("A",))
 
 
 def test_the_certificate_states_keys_and_images_in_the_order_of_digests(tmp_path: Path) -> None:
     rows = [(key, key.upper(), PHASH) for key in "abcd"]
-    removed = removed_records(selection(dataset(tmp_path, rows), ("b", "a"), ("B", "A")), [])
+    removed = _removed_records(selection(dataset(tmp_path, rows), ("b", "a"), ("B", "A")), [])
     assert removed.keys_sha256 == tuple(sorted(map(digest_of_key, "ab")))
     assert (removed.images_sha256, removed.remaining_images_sha256) == (("A", "B"), ())
 
 
 def test_keys_without_a_record_are_explained(tmp_path: Path) -> None:
     of = dataset(tmp_path, [("a", "A", None)])
-    check_keys(selection(of, ("a",), ()))
+    _check_keys(selection(of, ("a",), ()))
     missing = ("dropped.jpg", "rejected.jpg", "u", "v", "w", "x", "y")
     with pytest.raises(UsageError) as caught:
-        check_keys(selection(of, ("a",), (), missing=missing))
+        _check_keys(selection(of, ("a",), (), missing=missing))
     assert str(caught.value) == (
         f"{of.directory}: has no record with 7 of the keys in --keys:\n"
         "  'dropped.jpg' (dropped: the record 'a.jpg' has its image)\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.transforms.storage.lakehouse.table import TableAddress, plain_text
+from recordmill.transforms.storage.lakehouse import TableAddress, _plain_text
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_a_missing_library_is_named_by_its_extra() -> None:
 
 
 def test_errors_of_libraries_become_one_line() -> None:
-    assert plain_text(ValueError("a\n  \x1b[31m↳\x1b[0m b")) == "a ↳ b"
+    assert _plain_text(ValueError("a\n  \x1b[31m↳\x1b[0m b")) == "a ↳ b"

@@ -9,7 +9,7 @@ import pytest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.sources.data_files import DataFile
-from recordmill.transforms.storage.lakehouse.table import History, TableAddress, added_files
+from recordmill.transforms.storage.lakehouse import History, TableAddress, _added_files
 
 # The snapshots of a table: their files, "b!" with a deleted row; a rewrite begins with "=".
 APPENDS = ("a", "a b", "a b c")
@@ -43,7 +43,7 @@ def added(folder: Path, *snapshots: str) -> str:
     """Returns the names of the files with rows that were added after the first snapshot."""
     for name in "abcde":
         (folder / name).touch()
-    return " ".join(Path(file.path).name for file in added_files(history(folder, *snapshots)))
+    return " ".join(Path(file.path).name for file in _added_files(history(folder, *snapshots)))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_changed_rows_are_rejected(
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
-        added_files(history(tmp_path, "a", "a b", "= ab"))
+        _added_files(history(tmp_path, "a", "a b", "= ab"))
     assert str(error.value) == (
         f"iceberg:c.d.t: {tmp_path}/b is missing: its rows were added after snapshot 10, which "
         "--base has, and compacted into another file since. Convert the whole table without "

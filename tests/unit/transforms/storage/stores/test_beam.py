@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms.storage.stores.beam import BEAM
-from recordmill.transforms.storage.stores.retries import TooLargeError
+from recordmill.transforms.storage.stores.store import TooLargeError
 
 NAMES = ["1.jpg", "a/1.jpg", "a/b/2.txt"]
 

@@ -17,7 +17,8 @@ from apache_beam.io.aws.clients.s3.boto3_client import get_http_error_code
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
-from recordmill.transforms.storage.stores import beam, objects, retries
+from recordmill.transforms.storage.stores import beam, objects
+from recordmill.transforms.storage.stores import store as store_module
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.storage.stores.clients import _connection, iceberg_settings
 from recordmill.transforms.storage.stores.objects import ObjectPath, parse
@@ -26,7 +27,7 @@ from recordmill.transforms.storage.stores.options import (
     current_options,
     use_options,
 )
-from recordmill.transforms.storage.stores.retries import (
+from recordmill.transforms.storage.stores.store import (
     TooLargeError,
     TooSlowError,
     TransientError,
@@ -61,7 +62,7 @@ def test_transient_errors_are_retried_with_increasing_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(retries._attempts, "sleep", waits.append)
+    monkeypatch.setattr(store_module._attempts, "sleep", waits.append)
     asked = iter([0.0, 0.0, 90.0, 500.0, 0.0, 0.0, 0.0, 0.0])
 
     def fails() -> None:
@@ -80,7 +81,7 @@ def test_every_request_outlasts_an_outage_of_fifteen_seconds(
 ) -> None:
     for _ in range(50):
         waits: list[float] = []
-        monkeypatch.setattr(retries._attempts, "sleep", waits.append)
+        monkeypatch.setattr(store_module._attempts, "sleep", waits.append)
         with pytest.raises(OSError, match="given up"):
             persist(_raise_transient)
         assert 15 <= sum(waits) <= 32
@@ -105,7 +106,7 @@ def test_clients_of_beam_wait_as_stores_ask(response: object) -> None:
 
 
 def test_the_result_of_the_last_attempt_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
+    monkeypatch.setattr(store_module._attempts, "sleep", lambda _: None)
     attempts: list[int] = []
 
     def succeeds_the_third_time() -> str:
@@ -328,10 +329,10 @@ def test_too_large_or_too_slow_files_are_not_retried(error: OSError) -> None:
 
 
 def test_no_attempt_starts_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
+    monkeypatch.setattr(store_module._attempts, "sleep", lambda _: None)
     now = iter([0.0, 100.0, 200.0, 301.0])
     clock = SimpleNamespace(monotonic=lambda: next(now))
-    monkeypatch.setattr(retries, "time", clock)
+    monkeypatch.setattr(store_module, "time", clock)
 
     def fails() -> None:
         raise TransientError("503")
@@ -358,7 +359,7 @@ class Answer(NamedTuple):
 def test_a_body_that_is_shorter_than_the_range_is_requested_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retries._attempts, "sleep", lambda _: None)
+    monkeypatch.setattr(store_module._attempts, "sleep", lambda _: None)
     monkeypatch.setattr(objects._CLIENTS, "of", lambda *_: None)
     short, empty, whole = (Answer(data, (2, 6), 9) for data in (b"23", b"", b"2345"))
     stated = Answer(b"23", (2, 4), 9)  # as if the object ended there

@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.transforms.storage.stores import web
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
-from recordmill.transforms.storage.stores.retries import TooLargeError, TooSlowError
+from recordmill.transforms.storage.stores.store import TooLargeError, TooSlowError
 
 SECONDS = 0.3
 """The deadline of the tests in seconds."""

@@ -22,9 +22,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from recordmill.pipelines.run.lock import lock
+from recordmill.pipelines.run.lock import lock, lock_folders
 from recordmill.pipelines.run.run_record import PUBLISHED, read_record
-from recordmill.pipelines.run.target import Contents
+from recordmill.pipelines.run.target import DATASET, Contents, Target
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest
@@ -271,13 +271,13 @@ def _check(contents: Contents) -> list[UsageError]:
         contents.owned  # noqa: B018 - by the manifest, before the commit marker is gone
         names = contents.names
     except OSError as error:
-        return [deletion_problem(error, contents.directory)]
+        return [_deletion_problem(error, contents.directory)]
     if not is_local(contents.directory):
         return []
     folders = {os.path.dirname(layout.join(contents.directory, name)) for name in names}
     denied = OSError(errno.EACCES, os.strerror(errno.EACCES))
     return [
-        deletion_problem(denied, folder) for folder in sorted(folders) if not _is_writable(folder)
+        _deletion_problem(denied, folder) for folder in sorted(folders) if not _is_writable(folder)
     ]
 
 
@@ -306,19 +306,19 @@ def _delete_files(directory: str, names: list[str]) -> list[UsageError]:
         return []
     except OSError as error:
         if not is_local(directory):
-            return [deletion_problem(error, directory)]
+            return [_deletion_problem(error, directory)]
     problems = []
     for path in (layout.join(directory, name) for name in names):
         try:
             delete(path)
         except OSError as error:
-            problems.append(deletion_problem(error, path))
+            problems.append(_deletion_problem(error, path))
     if (more := len(problems) - _SHOWN) > 0:
         problems[_SHOWN:] = [UsageError(f"{directory}: {more:,} more files cannot be deleted.")]
     return problems
 
 
-def deletion_problem(error: OSError, path: str) -> UsageError:
+def _deletion_problem(error: OSError, path: str) -> UsageError:
     """Returns the error for a file that cannot be deleted, with a remedy."""
     remedy = _REMEDIES.get(error.errno or 0, "Correct this")
     what = f"{error.filename or path}: cannot be deleted: {error.strerror or error}"
@@ -399,3 +399,44 @@ def _errors_of(folder: str) -> Iterator[None]:
     except OSError as error:
         what = f"{error.filename or folder}: cannot be read: {error.strerror or error}"
         raise UsageError(f"{what}. Nothing more is deleted.") from error
+
+
+def delete_unfinished(folder: str, versions: Sequence[str]) -> dict[str, RecordmillError]:
+    """Deletes the files of failed or interrupted runs, with the shards to resume from.
+
+    Drafts and copies of images have no index, so that they are not searched. In an object store,
+    which has no locks, active runs are among them. `versions` are those that the runs were writing.
+    Returns the error of each version with files that remain, such as foreign ones.
+    """
+    problems = dict[str, RecordmillError]()
+    for version in versions:
+        final, run = layout.join(folder, version), layout.run_folder(folder, version)
+        target = Target(final, layout.join(run, DATASET), run)
+        try:
+            with lock_folders(target):
+                _delete_run(target)
+        except RecordmillError as error:
+            problems[version] = error
+        except OSError as error:
+            problems[version] = _deletion_problem(error, run)
+    return problems
+
+
+def _delete_run(target: Target) -> None:
+    final = target.contents()
+    # In an object store, a dataset that replaces another is copied from the folder of its run.
+    is_copied = not is_local(target.final) and exists(
+        layout.join(target.run, DATASET, layout.SUCCESS)
+    )
+    if target.needs_rollback or (is_copied and not final.is_published):
+        raise UsageError(
+            f"{target.run}: a run was killed while it replaced the dataset, which is still there. "
+            "Run its command again."
+        )
+    target.check_run()
+    if not is_local(target.final):  # which has no locks
+        target.take_over()
+    if not final.is_published:
+        final.check()
+        final.discard()
+    target.clean_up()

@@ -1,0 +1,574 @@
+"""Publishes a version of a dataset without some of its records, and lists who else has them.
+
+It is a conversion whose only input is its base version and the keys to remove: shards without such
+keys are linked, and the others are rewritten from the records in the base's shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
+from pydantic import ValidationError
+
+from recordmill.pipelines import lineage
+from recordmill.pipelines.base_version import base_of
+from recordmill.pipelines.engines.runners import runner_name
+from recordmill.pipelines.graph import AssignedInput, Conversion, RowsOfShards, publish_rows
+from recordmill.pipelines.run.lock import lock_target
+from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord
+from recordmill.pipelines.run.startup import Interrupt
+from recordmill.pipelines.versions import (
+    Identity,
+    Listing,
+    Version,
+    delete_unfinished,
+    delete_versions,
+    identity,
+    list_versions,
+)
+from recordmill.schemas import layout
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
+from recordmill.schemas.manifest import Base, ShardEntry
+from recordmill.schemas.plan import Plan, SourceEntry, SplitRanges
+from recordmill.schemas.records import ImageRef
+from recordmill.schemas.removal import Removal, RemovedRecords, digest_of_key
+from recordmill.transforms.elements import AssignedRows
+from recordmill.transforms.functional.near_duplicates import MAX_DISTANCE, distances_to
+from recordmill.transforms.functional.rows.analysis import Analyzer
+from recordmill.transforms.functional.rows.batches import OrderedRefs
+from recordmill.transforms.functional.rows.binding import Binding
+from recordmill.transforms.inputs.input_tables import InputTables
+from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.files import exists, is_local
+from recordmill.transforms.storage.published import newest_version, read_file, unreadable
+from recordmill.transforms.verification.verify_shard import image_digests
+
+# Concurrent reads of indexes: they wait for the file system or store, not for a core.
+_THREADS = 16
+
+_SHOWN_KEYS = 5
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records of a dataset that are to be removed."""
+
+    dataset: Dataset  # its newest version
+    keys: Mapping[tuple[str, int], tuple[str, ...]]  # by (split, shard number), where there are any
+    images: frozenset[str]  # the hex digest of each image
+    hashes: tuple[str, ...]  # the perceptual hash of each image that has one, in hexadecimal
+    missing: tuple[str, ...]  # the keys that no record has, sorted
+
+    @cached_property
+    def forgotten_images(self) -> frozenset[str]:
+        """The digests of the images of these keys that this version was made without.
+
+        A certificate does not state whose image one is: it counts if all of its keys are given.
+        """
+        data = read_file(self.dataset.path(layout.REMOVAL))
+        if data is None or layout.REMOVAL not in self.dataset.manifest.sidecars:
+            return frozenset()
+        with suppress(ValidationError):  # `recordmill verify` reports it
+            removal = Removal.model_validate_json(data)
+            if set(map(digest_of_key, self.missing)).issuperset(removal.keys_sha256):
+                return frozenset(removal.images_sha256)
+        return frozenset()
+
+    @property
+    def records(self) -> int:
+        """Their number."""
+        return sum(map(len, self.keys.values()))
+
+
+@dataclass(frozen=True)
+class SimilarRecord:
+    """A remaining record whose image is that of a removed record, or similar to it.
+
+    Attributes:
+        key: its key.
+        split: its split.
+        distance: number of different bits of the perceptual hashes, of 256; 0 for the same image.
+        is_same: whether the images are identical.
+        sha256: the hex digest of its image.
+    """
+
+    key: str
+    split: str
+    distance: int
+    is_same: bool
+    sha256: str
+
+
+def _select(directory: str, keys: Collection[str]) -> Selection:
+    """Finds the records to remove.
+
+    Raises UsageError if there is no published dataset, or if there is a newer version.
+    """
+    try:
+        dataset = Dataset.open(newest_version(directory))
+    except VerificationFailed as error:
+        raise UsageError(str(error)) from error
+    parent = layout.versions_folder(dataset.directory)
+    newest = newest_version(parent)
+    if newest not in (parent, layout.join(parent, dataset.manifest.version)):
+        raise UsageError(f"{directory}: is not the newest version; expected {newest}.")
+    chosen_keys = frozenset(keys)
+    with ThreadPoolExecutor(_THREADS) as executor:
+        tables = executor.map(partial(_index_of, dataset), dataset.shards().values())
+        chosen = {
+            shard: found
+            for shard, table in zip(dataset.shards(), tables, strict=True)
+            if len(found := _rows_with_key(table, chosen_keys))
+        }
+    found = {shard: tuple(table["key"].to_pylist()) for shard, table in chosen.items()}
+    present = {key for some in found.values() for key in some}
+    hashes = (value for table in chosen.values() for value in _flat(table, "phash"))
+    return Selection(
+        dataset,
+        found,
+        frozenset(d for shard, table in chosen.items() for d in _images(dataset, shard, table)),
+        tuple(value for value in hashes if value),
+        tuple(sorted(chosen_keys - present)),
+    )
+
+
+def _check_keys(selection: Selection) -> None:
+    """Rejects keys that no record has, except for those that an earlier `forget` has removed.
+
+    Raises UsageError with what is known of the first ones.
+    """
+    dataset = selection.dataset
+    # A purge that was killed after it had published is repeated with the same keys.
+    base = dataset.manifest.base
+    forgotten = frozenset(base.removed_keys_sha256 if base else ())
+    missing = [key for key in selection.missing if digest_of_key(key) not in forgotten]
+    if not missing:
+        return
+    dropped = {row["key"]: row["repeats"] for row in dataset.dropped()}
+    rejected = {row["key"] for row in dataset.rejects()}
+    shown = []
+    for key in missing[:_SHOWN_KEYS]:
+        note = f" (dropped: the record {dropped[key]!r} has its image)" if key in dropped else ""
+        note = note or (" (rejected: it has no record)" if key in rejected else "")
+        shown.append(f"\n  {key!r}{note}")
+    more = len(missing) - len(shown)
+    raise UsageError(
+        f"{dataset.directory}: has no record with {len(missing):,} of the keys in --keys:"
+        f"{''.join(shown)}{f'{chr(10)}  and {more:,} more' if more else ''}\n"
+        "Correct them; keys are those in records/. Or add --allow_missing to pass over them."
+    )
+
+
+def _similar_records(selection: Selection) -> list[SimilarRecord]:
+    """Returns the remaining records with the image of a removed record, or one similar to it.
+
+    Takes time for each pair of a removed and a remaining image. Identical images come first.
+    """
+    dataset = selection.dataset
+    if not dataset.manifest.dataset_schema.has_image:
+        return []
+    with ThreadPoolExecutor(_THREADS) as executor:
+        by_shard = executor.map(partial(_similar_in_shard, selection), dataset.shards())
+        found = list(chain.from_iterable(by_shard))
+    return sorted(found, key=lambda record: (not record.is_same, record.distance, record.key))
+
+
+def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[SimilarRecord]:
+    found, gone = list[SimilarRecord](), frozenset(selection.keys.get(shard, ()))
+    table = _index_of(selection.dataset, selection.dataset.shard(*shard))
+    images = dict.fromkeys(_flat(table, "phash"))
+    near = distances_to(selection.hashes, [value for value in images if value])
+    for row in table.to_pylist():
+        if row["key"] in gone:
+            continue
+        hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
+        distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
+        digest = row["sha256"] or ""
+        is_same = digest in selection.images
+        if is_same or distance <= MAX_DISTANCE:
+            distance = 0 if is_same else distance
+            found.append(SimilarRecord(row["key"], shard[0], distance, is_same, digest))
+    return found
+
+
+def _index_of(dataset: Dataset, shard: ShardEntry) -> pa.Table:
+    """Returns the index of a shard; the column of perceptual hashes is empty without images."""
+    names = ["key", "sha256", "index"]
+    if dataset.manifest.dataset_schema.has_image:
+        return dataset.index(shard, [*names, "phash"])
+    table = dataset.index(shard, names)
+    return table.append_column("phash", pa.nulls(len(table), pa.string()))
+
+
+def _rows_with_key(table: pa.Table, keys: Collection[str]) -> pa.Table:
+    return table.filter(pa.array([key in keys for key in table["key"].to_pylist()], pa.bool_()))
+
+
+def _flat(table: pa.Table, column: str) -> Iterator[str | None]:
+    """Yields the values of a column, which are lists for sequences."""
+    for value in table[column].to_pylist():
+        yield from value if isinstance(value, list) else [value]
+
+
+def _images(dataset: Dataset, shard: tuple[str, int], table: pa.Table) -> Iterator[str]:
+    """Yields the digests of the images of some records of a shard."""
+    if dataset.manifest.dataset_schema.sequence is None:
+        yield from (value for value in table["sha256"].to_pylist() if value)
+        return
+    entry = dataset.shard(*shard)  # the index has the digest of a sequence, not those of its images
+    for number in table["index"].to_pylist():
+        yield from image_digests(dataset.record(entry, number), dataset.manifest.resolved)
+
+
+def _removed_records(selection: Selection, similar: Sequence[SimilarRecord]) -> RemovedRecords:
+    """Returns the removed records as the certificate states them."""
+    keys = (key for some in selection.keys.values() for key in some)
+    remaining = {record.sha256 for record in similar if record.is_same}
+    return RemovedRecords(
+        keys_sha256=tuple(sorted(map(digest_of_key, keys))),
+        images_sha256=tuple(sorted(selection.images - remaining)),
+        remaining_images_sha256=tuple(sorted(selection.images & remaining)),
+    )
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A version that has removed records.
+
+    Attributes:
+        version: the version.
+        records: number of the removed records in it.
+        links: (path, inode, number) of each local file with such records that has hard links
+            outside of the versions of this dataset.
+    """
+
+    version: Version
+    records: int
+    links: tuple[tuple[str, int, int], ...]
+
+
+def _holders(
+    folder: str, keys: Collection[str], images: Collection[str]
+) -> tuple[list[Holder], Listing]:
+    """Returns the versions that have some records, by key or by image, oldest first.
+
+    Also returns the listing of all versions; those that cannot be searched are unreadable in it.
+    `folder` is that of all versions, DIR/NAME; `images` are hex digests.
+    """
+    listing = list_versions(folder)
+    faults, found = dict(listing.unreadable), list[Holder]()
+    datasets = [Dataset(version.directory, version.manifest) for version in listing.versions]
+    try:
+        known = _known_files(listing, datasets)
+    except OSError as error:
+        raise unreadable(error.filename or folder, error) from error
+    for version, dataset in zip(listing.versions, datasets, strict=True):
+        try:
+            if (holder := _holder(version, dataset, (keys, images), known)).records:
+                found.append(holder)
+        except VerificationFailed as error:  # it may have the records: it is named, and stays
+            faults[os.path.basename(version.directory)] = error
+    return found, replace(listing, unreadable=faults)
+
+
+def _known_files(listing: Listing, datasets: Sequence[Dataset]) -> Counter[Identity]:
+    """Returns the number of names that each local shard has in the versions of this dataset."""
+    known, seen = Counter[Identity](), set[Identity | str]()
+    for dataset in datasets:
+        folder = listing.identities.get(os.path.basename(dataset.directory), dataset.directory)
+        if folder not in seen:  # files of a version that is a link have no other names
+            seen.add(folder)
+            known.update(map(identity, _stats(dataset, dataset.shards().values())))
+    return known
+
+
+def _holder(
+    version: Version,
+    dataset: Dataset,
+    records: tuple[Collection[str], Collection[str]],
+    known: Mapping[Identity, int],
+) -> Holder:
+    total, links = 0, list[tuple[str, int, int]]()
+    shards = dataset.shards().values()
+    with ThreadPoolExecutor(_THREADS) as executor:
+        counts = executor.map(partial(_count_in_shard, dataset, *records), shards)
+        for shard, found in zip(shards, counts, strict=True):
+            total += found
+            for stat in _stats(dataset, [shard] if found else []):
+                outside = stat.st_nlink - known[identity(stat)]
+                if outside > 0:
+                    links.append((dataset.path(shard.file), stat.st_ino, outside))
+    return Holder(version, total, tuple(links))
+
+
+def _count_in_shard(
+    dataset: Dataset, keys: Collection[str], images: Collection[str], shard: ShardEntry
+) -> int:
+    table = dataset.index(shard, ["key", "sha256"])
+    rows = zip(table["key"].to_pylist(), table["sha256"].to_pylist(), strict=True)
+    return sum(key in keys or digest in images for key, digest in rows)
+
+
+def _stats(dataset: Dataset, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
+    """Yields the status of each local shard."""
+    for shard in shards:
+        path = dataset.path(shard.file)
+        if is_local(path):
+            with contextlib.suppress(FileNotFoundError):  # `recordmill verify` reports it
+                yield os.stat(path)
+
+
+def _next_version(version: str) -> str:
+    """Returns the version after another one.
+
+    >>> _next_version("1.2.9")
+    '1.2.10'
+    """
+    first, _, last = version.rpartition(".")
+    return f"{first}.{int(last) + 1}"
+
+
+def _config_without(dataset: Dataset, version: str) -> ConvertConfig:
+    """Returns the options of the new version: those of its base version.
+
+    Raises UsageError if this release does not know the options of the base version, if the new
+    version is not later, or if the folder of the dataset does not have its name.
+    """
+    if _numbers(version) <= _numbers(dataset.manifest.version):
+        raise UsageError(
+            f"--version {version}: expected a version after {dataset.manifest.version}."
+        )
+    changes = {
+        "inputs": (dataset.directory,),
+        "output": _output_of(dataset),
+        "version": version,
+        "base": dataset.directory,
+        "report": exists(dataset.report),
+    }
+    try:
+        return ConvertConfig.model_validate({**dataset.manifest.config, **changes})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " > ".join(map(str, first["loc"]))
+        raise UsageError(
+            f"{dataset.path(layout.MANIFEST)}: at config > {where}: {first['msg']}. Convert again."
+        ) from error
+
+
+def _output_of(dataset: Dataset) -> str:
+    """Returns the folder in which the options of a new version place it beside its base version."""
+    folder, name = layout.versions_folder(dataset.directory), dataset.manifest.name
+    if not layout.is_url(folder) and os.path.basename(folder) != name:
+        folder = os.path.abspath(folder)  # "." and ".." have no name
+    output, _, found = folder.rpartition("/")
+    if found != name:
+        raise UsageError(
+            f"{folder}: has versions of the dataset {name!r}; expected the folder DIR/{name}. "
+            "Rename it."
+        )
+    return output or "."
+
+
+def _numbers(version: str) -> list[int]:
+    parts = version.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"--version {version}: expected three numbers, as in 1.0.1.")
+    return [int(part) for part in parts]
+
+
+def _publish(
+    selection: Selection,
+    removed: RemovedRecords,
+    version: str,
+    options: PipelineOptions,
+    interrupt: Interrupt,
+    command: Sequence[str],
+) -> RunRecord:
+    """Writes, verifies and publishes a version without the selected records.
+
+    Raises UsageError if no record would be left, and the error of a run that failed to publish.
+    """
+    dataset = selection.dataset
+    if selection.records == dataset.manifest.input.records:
+        raise UsageError(
+            f"{dataset.directory}: --keys names all of its records. Delete the dataset instead."
+        )
+    config, base = _config_without(dataset, version), base_of(dataset, keeps_records=True)
+    schema = dataset.manifest.dataset_schema
+    splits = SplitRanges.from_weights(config.weights)
+    analyzer = Analyzer(config, schema, Binding.of(config, schema), splits, base)
+    context = RunContext.begin(runner_name(options), command)
+    locked = lock_target(config, context)
+    if locked is None:  # the options have if_exists=fail, which raises instead
+        raise UsageError(f"{config.directory}: is already published.")
+    job = Conversion(config, InputTables((), has_rows=True), None, analyzer, context, *locked)
+
+    def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
+        return publish_rows(_only_removals(root, base, selection), job, removed)
+
+    record = lineage.run("forget", job, options, interrupt, stages=build)
+    if record.state != PUBLISHED:
+        for warning in record.warnings:  # the error does not have them
+            logging.getLogger("recordmill").warning("%s", warning)
+        raise record.error(config.directory)
+    return record
+
+
+def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> RowsOfShards:
+    """Returns the removals of all shards: there are no rows."""
+    shards = {split: len(entry.shards) for split, entry in base.manifest.splits.items()}
+    left = base.manifest.input.records - selection.records
+    source = SourceEntry(snapshots=base.manifest.snapshots)
+    plan = Plan(base.manifest.resolved, shards, 0, source=source, kept=left)
+    removals = root | "Removals" >> beam.Create(list(_removals(selection))).with_output_types(
+        AssignedRows
+    )
+    plans = root | "Plan" >> beam.Create([plan])
+
+    assigned = AssignedInput(removals, counts=(), read=(), unread=(), unassigned=(), skipped=())
+    return RowsOfShards(plans, assigned, removals)
+
+
+def _removals(selection: Selection) -> Iterator[AssignedRows]:
+    """Yields the removals of each shard: ((split, shard), [(order, ImageRef)])."""
+    for shard, keys in selection.keys.items():
+        yield shard, OrderedRefs.of([(b"", ImageRef.removal(key)) for key in keys])
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What `forget` has done.
+
+    Attributes:
+        directory: the folder of the new version; that of the newest one if it has none of the keys.
+        source: the folder of the version that records were removed from.
+        removed: number of records removed.
+        records: number of records that remain; 0 if there is no new version.
+        similar: the remaining records with the image of a removed record, or one similar to it.
+        holders: the older versions that have the records, or had them before they were purged.
+        unfinished: the versions with files of unfinished runs, which may have the records.
+        warnings: problems that do not affect the data.
+        listing: the versions of the dataset, with those that cannot be read.
+    """
+
+    directory: str
+    source: str
+    removed: int
+    records: int
+    similar: tuple[SimilarRecord, ...]
+    holders: tuple[Holder, ...]
+    unfinished: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    listing: Listing | None = field(default=None, repr=False)
+
+    @property
+    def certificate(self) -> str | None:
+        """The path of the certificate; None if there is no new version."""
+        return layout.join(self.directory, layout.REMOVAL) if self.removed else None
+
+    @property
+    def links(self) -> list[tuple[str, int, int]]:
+        """(path, inode, number) of each file of older versions with hard links elsewhere."""
+        return [link for holder in self.holders for link in holder.links]
+
+    @property
+    def problems(self) -> list[VerificationFailed]:
+        """The error of each version that may have the records, but cannot be read."""
+        return self.listing.problems if self.listing else []
+
+    @property
+    def folder(self) -> str:
+        """The folder of all versions."""
+        return layout.versions_folder(self.source)
+
+
+def forget(
+    directory: str,
+    keys: Collection[str],
+    options: PipelineOptions,
+    *,
+    version: str | None = None,
+    allow_missing: bool = False,
+    interrupt: Interrupt | None = None,
+    command: Sequence[str] = (),
+) -> Forgotten:
+    """Publishes a version without some records, and finds the older versions that have them.
+
+    `directory` is the folder of the newest version, or that of all versions. Raises UsageError if
+    there is no such dataset or record, or if no record would be left.
+    """
+    selection = _select(directory, keys)
+    if not allow_missing:
+        _check_keys(selection)
+    similar = _similar_records(selection)
+    removed = _removed_records(selection, similar)
+    made = source = selection.dataset.directory
+    record = None
+    if selection.records:
+        number = version or _next_version(selection.dataset.manifest.version)
+        interrupt = interrupt or Interrupt()
+        record = _publish(selection, removed, number, options, interrupt, command)
+        made = layout.join(layout.versions_folder(source), number)
+    images = selection.forgotten_images.union(removed.images_sha256)
+    found, listing = _holders(layout.versions_folder(source), frozenset(keys), images)
+    return Forgotten(
+        made,
+        source,
+        selection.records,
+        record.records if record else 0,
+        tuple(similar),
+        tuple(holder for holder in found if holder.version.directory != made),
+        listing.unfinished,
+        record.warnings if record else (),
+        listing,
+    )
+
+
+@dataclass(frozen=True)
+class Purge:
+    """What `purge` has done."""
+
+    holders: tuple[Holder, ...] = ()  # those that it has deleted
+    unfinished: tuple[str, ...] = ()  # the versions whose files of unfinished runs it has deleted
+    problems: tuple[RecordmillError, ...] = ()  # what remains, and links elsewhere
+
+
+def purge(forgotten: Forgotten) -> Purge:
+    """Deletes the older versions that have the records, and the files of unfinished runs.
+
+    What cannot be deleted is a problem of the result, and the rest is deleted.
+    """
+    deleted, problems = set[str](), list[RecordmillError]()
+    if forgotten.listing:
+        try:
+            done = delete_versions(
+                forgotten.listing, [holder.version for holder in forgotten.holders]
+            )
+            deleted.update(version.directory for version in done.deleted)
+            problems += done.problems
+        except RecordmillError as error:
+            problems.append(error)
+    faults = delete_unfinished(forgotten.folder, forgotten.unfinished)
+    problems += (error for error in faults.values() if str(error) not in map(str, problems))
+    if forgotten.links:
+        what = "deleted files with removed records have hard links elsewhere"
+        problems.append(VerificationFailed(f"{len(forgotten.links)} {what}"))
+    return Purge(
+        tuple(h for h in forgotten.holders if h.version.directory in deleted),
+        tuple(version for version in forgotten.unfinished if version not in faults),
+        tuple(problems),
+    )

@@ -1,1 +1,0 @@
-"""The versions of a dataset: their list, base versions, removal of records, and deletion."""

@@ -1,1 +1,0 @@
-"""Resolves tables of Delta Lake and Apache Iceberg to the data files of one snapshot."""
