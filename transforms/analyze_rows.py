@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection
+from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection, TaggedOutput
 
 from recordmill.schemas.plan import Plan, SplitRanges
+from recordmill.schemas.sums import Summed
 from recordmill.transforms.elements import displayed
-from recordmill.transforms.find_splits import FindSplits
 from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
     Analysis,
     Analyzer,
-    row_positions,
-    sampled_rows,
-)
-from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.placement import POSITION_BYTES, split_of
-from recordmill.transforms.functional.rows.planning import (
     build_plan,
     check_shard_counts,
+    check_strata,
     needs_sizes,
+    row_positions,
+    sampled_rows,
+    unassigned_rows,
 )
-from recordmill.transforms.functional.rows.strata import Strata, with_class_ids
+from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.rows.placement import (
+    END,
+    POSITION_BYTES,
+    split_of,
+    split_position,
+)
+from recordmill.transforms.functional.rows.strata import (
+    GROUP_BITS,
+    Group,
+    LabelSet,
+    Strata,
+    allocate_groups,
+    allocate_rows,
+    distributes_groups,
+    group_bits,
+    with_class_ids,
+)
 from recordmill.transforms.select_ranks import End, Hashes, SelectRanks
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size
@@ -210,3 +229,224 @@ def _ranks_of_starts(records_by_split: Mapping[str, int], records: int) -> dict[
     """
     check_shard_counts(records_by_split, records)
     return {split: range(records, count, records) for split, count in records_by_split.items()}
+
+
+_BASE = "base"
+
+
+@dataclass(eq=False)
+class FindSplits(beam.PTransform):
+    """Finds where splits end: PCollection[RowBatch] → PCollection[SplitRanges], one element.
+
+    The strata of its result are labels as text.
+    """
+
+    # The schema, column mapping and options; with a split method other than hash.
+    analyzer: Analyzer
+
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[SplitRanges]:
+        """Adds a shuffle of hashes, or of the labels of groups."""
+        if distributes_groups(self.analyzer.config, self.analyzer.schema):
+            return rows | FindGroupSplits(self.analyzer)
+        hashing = beam.FlatMap(_hashes_of_rows, self.analyzer).with_output_types(Hashes)
+        found = rows | "StrataOfRows" >> hashing.with_outputs(_BASE, main="new")
+        in_base = found[_BASE] | "CountInBase" >> beam.combiners.Count.PerElement()
+        choose = partial(_allocate, analyzer=self.analyzer)
+        ends = found.new | "SelectRanks" >> SelectRanks(choose, AsDict(in_base))
+        return ends | "Ranges" >> beam.Map(_ranges_of, self.analyzer)
+
+
+def _hashes_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[Hashes | TaggedOutput]:
+    """Yields {stratum: positions} of new rows, and (stratum, split) of each that is in the base.
+
+    Rows that state their split are left out.
+    """
+    find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
+    # A row is not an element of its own, which would cost a runner ten times as much as its hash.
+    found = defaultdict[str, bytearray](bytearray)
+    for row, entity, base_split in unassigned_rows(rows, analyzer, find):
+        stratum = strata.of(row)
+        if base_split:
+            yield TaggedOutput(_BASE, (stratum, base_split))
+            continue
+        position = split_position(entity, analyzer.config.seed)
+        found[stratum] += position.to_bytes(POSITION_BYTES, "big")
+    yield {stratum: bytes(hashes) for stratum, hashes in found.items()}
+
+
+def _allocate(
+    counts: Mapping[str, int], in_base: Mapping[tuple[str, str], int], analyzer: Analyzer
+) -> dict[str, list[int]]:
+    """Returns the ranks at which the splits of each stratum end.
+
+    `counts` is the number of rows of each stratum. Raises UsageError if there are too many strata.
+    """
+    check_strata(len(counts))
+    names, weights = _whole_weights(analyzer)
+    fixed: dict[str, list[int]] = {}
+    for (stratum, split), number in in_base.items():
+        if split in names:
+            fixed.setdefault(stratum, [0] * len(names))[names.index(split)] = number
+    sets = _label_sets([*counts, *fixed])
+    allocated = allocate_rows(
+        {sets[stratum]: rows for stratum, rows in counts.items()},
+        weights,
+        {sets[stratum]: numbers for stratum, numbers in fixed.items()},
+    )
+    return {stratum: list(accumulate(allocated[sets[stratum]])) for stratum in counts}
+
+
+def _whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
+    """Returns the names of the splits, and their weights as whole numbers."""
+    weights = {name: Fraction(weight) for name, weight in analyzer.config.weights.items() if weight}
+    least = min(weights.values())
+    scaled = [weight / least for weight in weights.values()]
+    common = 1
+    for weight in scaled:
+        common *= (weight * common).denominator
+    return tuple(weights), [int(weight * common) for weight in scaled]
+
+
+def _label_sets(strata: Iterable[str]) -> dict[str, LabelSet]:
+    """Returns a set of numbers for each stratum, in which a number stands for a label."""
+    labels = {
+        stratum: [tuple(found) for found in json.loads(stratum or "[]")] for stratum in strata
+    }
+    distinct = {label for found in labels.values() for label in found}
+    numbers = {label: i for i, label in enumerate(sorted(distinct, key=repr))}
+    return {
+        stratum: tuple(sorted(numbers[label] for label in found))
+        for stratum, found in labels.items()
+    }
+
+
+def _ranges_of(ends: Mapping[str, Sequence[End]], analyzer: Analyzer) -> SplitRanges:
+    """Returns the ranges of the splits for each stratum, and for rows of other strata."""
+    names, weights = _whole_weights(analyzer)
+    bounds = {stratum: tuple(end.position for end in found) for stratum, found in ends.items()}
+    if bounds.keys() == {""}:  # exact: rows have no stratum
+        return SplitRanges(names, bounds[""])
+    # The number of rows in the splits up to each, in all strata.
+    totals = [sum(end.rank for end in found) for found in zip(*ends.values(), strict=True)]
+    return SplitRanges(names, _bounds_of_counts(totals or [*accumulate(weights)]), bounds)
+
+
+def _bounds_of_counts(ends: Sequence[int]) -> tuple[int, ...]:
+    """Returns the ends of ranges of hashes that are proportional to numbers of rows up to them.
+
+    >>> _bounds_of_counts([1, 1, 2]) == (2**63, 2**63, 2**64)
+    True
+    """
+    total = max(ends, default=0) or 1
+    return (*(end * END // total for end in ends[:-1]), END)
+
+
+@dataclass(eq=False)
+class FindGroupSplits(beam.PTransform):
+    """Finds the split of each group: PCollection[RowBatch] → PCollection[SplitRanges], of one."""
+
+    analyzer: Analyzer  # the schema, column mapping and options
+
+    def expand(self, rows: PCollection[RowBatch]) -> PCollection[SplitRanges]:
+        """Adds a shuffle of the labels of each group."""
+        groups = (
+            rows
+            | "GroupsOfRows"
+            >> beam.FlatMap(_groups_of_rows, self.analyzer).with_output_types(
+                tuple[bytes, GroupRows]
+            )
+            | "RowsOfGroup" >> beam.CombinePerKey(_merged_rows)  # (hash of group, GroupRows)
+        )
+        # With too many groups for one worker, those whose hashes begin alike become one.
+        sizes = (
+            groups
+            | "SizeOfGroup" >> beam.Map(_sizes_of)
+            | "SumSizes" >> beam.CombineGlobally(GroupSizes.sum_of)
+        )
+        fewer = (
+            groups
+            | "ShortenHashes" >> beam.Map(_shortened, AsSingleton(sizes))
+            | "MergeGroups" >> beam.CombinePerKey(_merged_rows)  # (first bits of hash, GroupRows)
+        )
+        return sizes | "AllocateGroups" >> beam.Map(_group_ranges, AsIter(fewer), self.analyzer)
+
+
+# Number of rows by label as JSON, "" for all rows; and of rows in the base version, by split.
+GroupRows: TypeAlias = tuple[dict[str, int], dict[str, int]]
+
+
+def _groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, GroupRows]]:
+    """Yields the hash of each row's group, and its labels.
+
+    `rows` are the rows; those that state their split are left out. `analyzer` is the schema, column
+    mapping and options.
+    """
+    find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
+    for row, entity, base_split in unassigned_rows(rows, analyzer, find):
+        labels = json.loads(strata.of(row) or "[]")
+        counts = {"": 1, **{json.dumps(label): 1 for label in labels}}
+        position = split_position(entity, analyzer.config.seed)
+        # Bytes, because coders of integers are signed.
+        yield (
+            position.to_bytes(POSITION_BYTES, "big"),
+            (counts, {base_split: 1} if base_split else {}),
+        )
+
+
+def _merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
+    """Returns the sums of parts of a group."""
+    labels, fixed = Counter[str](), Counter[str]()
+    for counts, splits in parts:
+        labels.update(counts)
+        fixed.update(splits)
+    return dict(labels), dict(fixed)
+
+
+@dataclass(frozen=True)
+class GroupSizes(Summed):
+    """Sizes by which groups are merged or not."""
+
+    groups: int = 0
+    group_labels: int = 0
+    labels: frozenset[str] = frozenset()
+
+    @property
+    def bits(self) -> int:
+        """By how many bits of their hashes groups are distinguished."""
+        return group_bits(self.groups, self.group_labels, len(self.labels))
+
+
+def _sizes_of(group: tuple[bytes, GroupRows]) -> GroupSizes:
+    _, (labels, _) = group
+    return GroupSizes(1, len(labels), frozenset(labels))
+
+
+def _shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes, GroupRows]:
+    """Returns the first bits of the hash of a group as a number, and its rows."""
+    position, rows = group
+    first = int.from_bytes(position, "big") >> (GROUP_BITS - sizes.bits)
+    return first.to_bytes(POSITION_BYTES, "big"), rows
+
+
+def _group_ranges(
+    sizes: GroupSizes, groups: Iterable[tuple[bytes, GroupRows]], analyzer: Analyzer
+) -> SplitRanges:
+    """Returns the split of each group.
+
+    `analyzer` is the schema, column mapping and options.
+    """
+    names, weights = _whole_weights(analyzer)
+    numbers = {label: number for number, label in enumerate(sorted(sizes.labels - {""}))}
+    found = {}
+    for hash_, (counts, fixed) in sorted(groups, key=itemgetter(0)):
+        position = int.from_bytes(hash_, "big")
+        kept = tuple(fixed.get(name, 0) for name in names)
+        labels = {numbers[label]: number for label, number in counts.items() if label}
+        found[position] = Group(labels, counts[""], kept if any(kept) else ())
+    placed = allocate_groups(found, weights)
+    rows = Counter[int]()
+    for position, split in placed.items():
+        rows[split] += found[position].rows
+    bounds = _bounds_of_counts([*accumulate(rows[split] for split in range(len(names)))])
+    of_groups = {position: split + 1 for position, split in placed.items()}
+    return SplitRanges(names, bounds, groups=of_groups, group_bits=sizes.bits)

@@ -14,9 +14,10 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import Row
-from recordmill.transforms import find_splits
-from recordmill.transforms.analyze_rows import AnalyzeFn, AnalyzeRows
-from recordmill.transforms.find_splits import (
+from recordmill.transforms import analyze_rows
+from recordmill.transforms.analyze_rows import (
+    AnalyzeFn,
+    AnalyzeRows,
     GroupSizes,
     _allocate,
     _bounds_of_counts,
@@ -220,7 +221,7 @@ def test_labels_of_different_types_are_different() -> None:
 
 
 def test_groups_above_the_limit_are_merged_by_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_splits, "group_bits", lambda *sizes: 2)
+    monkeypatch.setattr(analyze_rows, "group_bits", lambda *sizes: 2)
     asked: Any = analyzer(config(splits=WEIGHTS, split_method="exact", group_column="who"))
     groups = [(bytes([i]) + bytes(7), ({"": 1, "[0, 1]": 1}, {})) for i in range(256)]
     sizes = GroupSizes.sum_of(map(_sizes_of, groups))

@@ -20,10 +20,14 @@ from recordmill.schemas.tensorflow_metadata import schema_text
 from recordmill.schemas.yaml_files import parse_schema, preset
 from recordmill.transforms.elements import ImageRefCoder
 from recordmill.transforms.functional.records.index import RecordIndex, index_mismatch
-from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, row_positions
+from recordmill.transforms.functional.rows.analysis import (
+    Analysis,
+    Analyzer,
+    build_plan,
+    row_positions,
+)
 from recordmill.transforms.functional.rows.binding import Binding, broken_frame
 from recordmill.transforms.functional.rows.placement import split_of
-from recordmill.transforms.functional.rows.planning import build_plan
 from recordmill.transforms.functional.rows.sequences import _spans_splits_reject, in_one_split
 from tests.binding import bind, identity_of
 

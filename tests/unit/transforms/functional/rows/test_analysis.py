@@ -17,10 +17,10 @@ from recordmill.transforms.functional.rows import feature_values
 from recordmill.transforms.functional.rows.analysis import (
     SAMPLE_ROWS,
     Analysis,
+    build_plan,
     sampled_rows,
 )
 from recordmill.transforms.functional.rows.placement import split_of
-from recordmill.transforms.functional.rows.planning import build_plan
 from tests.unit.transforms.functional.rows.analyzed import analyze, analyzer, text_rows
 
 CLASSIFICATION = preset("image_classification")

@@ -16,8 +16,8 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.analysis import Analysis
-from recordmill.transforms.functional.rows.planning import (
+from recordmill.transforms.functional.rows.analysis import (
+    Analysis,
     _num_shards,
     build_plan,
     check_shard_counts,

@@ -11,10 +11,9 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan, ResolvedSchema, SplitRanges
 from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer
+from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import resolve_sources
-from recordmill.transforms.functional.rows.planning import build_plan
 from recordmill.transforms.functional.rows.strata import (
     Strata,
     _label_set_of_stratum,
