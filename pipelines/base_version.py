@@ -15,7 +15,6 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.option import Affects, fields_that_affect
-from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.rows.feature_values import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import Dataset
@@ -52,8 +51,6 @@ def check_base(base: Base, config: ConvertConfig) -> None:
     _check_sequences(config, base.manifest)
     _check_groups(config, base.manifest)
     _check_classes(config, base.manifest)
-    if base.keeps_records:
-        _check_index(base)
     base_shard_lookup(base)  # a damaged base version fails here, not in a worker
 
 
@@ -148,18 +145,6 @@ def _check_append(config: ConvertConfig, manifest: Manifest) -> None:
             f"{config.split_method}, because the groups of the records in --base are not known. "
             "Convert the whole table without --append."
         )
-
-
-def _check_index(base: Base) -> None:
-    """Rejects a base version whose indexes lack columns, which earlier releases did not write."""
-    dataset = Dataset(base.directory, base.manifest)
-    for shard in list(dataset.shards().values())[:1]:
-        try:
-            dataset.index(shard, arrow_schema(base.manifest.resolved).names)
-        except VerificationFailed as error:
-            raise UsageError(
-                f"--append: --base {error} Or convert the whole table without --append."
-            ) from error
 
 
 def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:

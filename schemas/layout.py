@@ -214,22 +214,8 @@ _UNFINISHED = re.compile(r"(?:\.[0-9a-f]{32})?\.partial$")
 # Temporary files of Beam, for rejects and dropped rows.
 _TEMPORARY = re.compile(r"(?:[a-z]+/)?beam-temp-[^/]+-[0-9a-f]{32}/[^/]+")
 
-# The only ones that a late attempt may leave in a published dataset: of lines of release 0.1.0.
-# Their folder ends in a UUID of version 1. Source: `FileBasedSink` of Beam.
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_TEMPORARY_LINES = re.compile(
-    rf"({REJECTS}|{DROPPED})/beam-temp-\1-[0-9a-f]{{12}}1[0-9a-f]{{3}}[89ab][0-9a-f]{{15}}"
-    rf"/{_UUID}\.\1\.jsonl"
-)
-
 _DRAFT = re.compile(rf"{re.escape(STAGING)}/[0-9a-f]{{32}}(?:\.images)?")
 
-_STAGED = re.compile(
-    r"""(?:checkpoints|receipts)/[^/]+-\d{5,}\.json
-    | (?:shards|records)-[^/]+/\d{5,}-[0-9a-f-]{36}[^/]*
-    | (?:shards|records)-[^/]+/beam-temp-[^/]+/[^/]+""",
-    re.VERBOSE,
-)
 _PROGRESS = re.compile(r"[0-9a-f-]{36}\.json")
 
 
@@ -243,7 +229,7 @@ def first_foreign(names: Iterable[str], owned: Owned) -> str | None:
 
 def owned_in_published(files: Collection[str]) -> Owned:
     """Returns the check for files of a published dataset: those that its manifest lists."""
-    return lambda name: _UNFINISHED.sub("", name) in files or bool(_TEMPORARY_LINES.fullmatch(name))
+    return lambda name: _UNFINISHED.sub("", name) in files
 
 
 def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
@@ -294,11 +280,6 @@ def _shard_pattern(dataset: str) -> str:
 def is_shard(dataset: str, file: str) -> bool:
     """Returns whether a file, relative to a dataset's folder, has the name of one of its shards."""
     return bool(re.fullmatch(_shard_pattern(dataset), file))
-
-
-def owned_in_staging(name: str) -> bool:
-    """Returns whether a file in the staging area of release 0.1.0 is of a shard or a checkpoint."""
-    return bool(_STAGED.fullmatch(_UNFINISHED.sub("", name)))
 
 
 def owned_in_progress(name: str) -> bool:

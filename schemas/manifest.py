@@ -51,8 +51,6 @@ class ShardEntry(Counted):
     index_file: File
     index_sha256: str
     images: dict[str, Count]
-    classes: dict[str, dict[int, Count]] = Field(default_factory=dict, exclude=True)
-    """Only in manifests of release 0.1.0."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the values only: pydantic's own pickles take twice the memory."""
@@ -75,15 +73,6 @@ class SplitEntry(SplitCounts):
     classes: dict[str, dict[int, Count]] = Field(default_factory=dict)
     # Its shards, in order. Each error keeps its input: 1 MB of empty objects would take 2 GB.
     shards: Annotated[tuple[ShardEntry, ...], FailFast()]
-
-    @model_validator(mode="after")
-    def _sum_classes(self) -> SplitEntry:
-        for shard in self.shards:
-            for feature, counts in shard.classes.items():
-                total = self.classes.setdefault(feature, {})
-                for label, count in counts.items():
-                    total[label] = total.get(label, 0) + count
-        return self
 
 
 class ClassDrift(Document):

@@ -70,11 +70,6 @@ Encoding = Literal["jpeg", "png", "raw"]
 _QUALITY = 95
 
 
-def _quality(value: Any) -> Any:
-    """Returns the default for None, which manifests of release 0.1.0 have."""
-    return _QUALITY if value is None else value
-
-
 def _parse_window(value: Any) -> Any:
     """Returns the pair of a window in a flag, such as "-1000:3000", where commas separate settings.
 
@@ -129,7 +124,7 @@ class ImageSettings(Document):
     )
     rescale: Literal["per_image"] | None = unwritten_if_empty(None)
     format: Literal["keep", "jpeg", "png", "raw"] = "keep"
-    quality: Annotated[int, Field(ge=1, le=100), BeforeValidator(_quality)] = _QUALITY
+    quality: Annotated[int, Field(ge=1, le=100)] = _QUALITY
     max_side: Side | None = None
     resize: Annotated[Resize, BeforeValidator(_parse_resize)] | None = None
     animated: Literal["first", "reject"] = "first"

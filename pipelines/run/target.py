@@ -55,9 +55,6 @@ from recordmill.transforms.storage.published import find_manifest
 DATASET = "dataset"
 _PROGRESS = "progress"
 
-# The folder in which release 0.1.0 kept finished shards; later releases do not reuse them.
-_STAGING_OF_0_1 = ("staging", "published")
-
 _MARKERS = (layout.RUN, layout.MANIFEST)
 
 # The files of a manifest that a dataset need not have.
@@ -260,8 +257,6 @@ class Target:
         self.checkpoints.keep(finished)
         marker = (layout.RUN,) if self.work == self.final else ()
         work.discard(keep={*marker, *chain.from_iterable(finished.values())})
-        for folder in _STAGING_OF_0_1:
-            _discard(layout.join(self.run, folder), layout.owned_in_staging)
         if self.work != self.final:
             self.begin(context)
 
@@ -337,7 +332,6 @@ class Target:
             {
                 DATASET: self._contents(self._dataset).owned,
                 layout.REPLACED: self._contents(self._replaced).owned,
-                **dict.fromkeys(_STAGING_OF_0_1, layout.owned_in_staging),
                 layout.CHECKPOINTS: layout.owned_in_checkpoints(self._name),
                 _PROGRESS: layout.owned_in_progress,
             }

@@ -290,7 +290,6 @@ def test_only_manifests_of_sequences_have_frames():
     shard = {
         **dict.fromkeys(("file", "sha256", "index_file", "index_sha256"), "name"),
         **dict.fromkeys(("records", "bytes", "payload", "crc32c"), 2),
-        "classes": {},
         "images": {},
     }
     split = {"rows": 5, "records": 2, "rejected": 1, "duplicates": 0}

@@ -136,4 +136,3 @@ def test_flags_reject_digits_of_other_scripts(flag: str, form: str, text: str) -
 @pytest.mark.parametrize("options", [{"format": "jpeg"}, {"max_side": 9}, {"resize": "9x9"}])
 def test_quality_applies_to_converted_and_resized_jpegs(options):
     assert ImageSettings(**options, quality=80).quality == 80
-    assert ImageSettings(**options, quality=None).quality == 95  # as manifests of 0.1.0 have it

@@ -36,12 +36,9 @@ SHARD = "birds-train.tfrecord-00000-of-00001"
 INDEX = "records/records-train-00000-of-00001.parquet"
 ENTRY = ShardEntry(
     **{"file": SHARD, "records": 1, "bytes": 25, "payload": 9, "sha256": "aa", "crc32c": 1},
-    **{"index_file": INDEX, "index_sha256": "bb", "classes": {}, "images": {}},
+    **{"index_file": INDEX, "index_sha256": "bb", "images": {}},
 )
 VERIFIED = ShardVerification("train", 0, ENTRY, 2)
-OLD_CHECKPOINT = "staging/receipts/train-00000.json"
-"""Of release 0.1.0."""
-
 CHECKPOINT = f"checkpoints/{SHARD}.json"
 TFDS = (
     *("dataset_info.json", "features.json", "label.labels.txt"),
@@ -93,9 +90,7 @@ def put_leftover(folder: Path) -> None:
 
 
 def put_run(folder: Path) -> None:
-    write(folder, OLD_CHECKPOINT, b"{}")
     write(folder, CHECKPOINT, b"{}")
-    write(folder, "staging/shards-train/00000-" + "1" * 8 + "-1111-1111-1111-" + "1" * 12, b"ours")
     write(folder, "dataset/.staging/" + "b" * 32 + ".images", b"ours")
     write(folder, "dataset/.staging/" + "c" * 32 + ".partial", b"ours")
     write(folder, f"dataset/{INDEX}", b"ours")
