@@ -148,7 +148,6 @@ def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> 
         index_file=shard.records,
         index_sha256=index_digests[0],
         images={},
-        classes={},
         frames=None if contents.frames is None else sum(contents.frames),
     )
     classes = {name: dict(sorted(counts.items())) for name, counts in contents.classes.items()}
