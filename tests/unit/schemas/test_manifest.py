@@ -224,13 +224,3 @@ def test_a_later_format_version_is_rejected():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
     with pytest.raises(ValidationError, match="format_version"):
         Manifest.model_validate({**document, "format_version": FORMAT_VERSION + 1})
-
-
-def test_class_counts_per_shard_of_release_0_1_0_are_summed():
-    document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
-    for split, classes in (("test", [{"1": 2}]), ("train", [{"0": 1, "1": 1}, {"1": 2}])):
-        del document["splits"][split]["classes"]
-        for shard, counts in zip(document["splits"][split]["shards"], classes, strict=True):
-            shard["classes"] = {"label": counts}
-    found = Manifest.model_validate_json(json.dumps(document))
-    assert {name: split.classes for name, split in found.splits.items()} == INFO.classes
