@@ -35,8 +35,6 @@ ALLOWED = (
     # Published names of JSON fields.
     r"""["'`.](input\.)?asides\b""",
     r"\basides[:=]",
-    # A folder that earlier releases wrote.
-    r"checkpoints\|receipts",
     # Other tools' words.
     r"ConnectionRefused\w*|ECONNREFUSED|connection[ _]refused|refused[ _](the )?connection",
     r"code[ _]fences?|fenced[ _]code",

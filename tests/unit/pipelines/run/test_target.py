@@ -256,8 +256,7 @@ def test_a_link_in_place_of_a_dataset_is_not_replaced(
         assert lock_target(config(tmp_path, "skip"), CONTEXT) is None
 
 
-def test_files_of_a_killed_run_of_release_0_1_0_are_recognized(tmp_path: Path) -> None:
-    """Its only marker was the name of its folder."""
+def test_the_folder_of_a_killed_run_is_recognized_by_its_name(tmp_path: Path) -> None:
     put_run(tmp_path / "birds/.1.0.0.run")
     write(tmp_path / "birds/.1.0.0.run/dataset", f"{SHARD}.partial", b"ours")
     chosen = lock_target(config(tmp_path), CONTEXT)
