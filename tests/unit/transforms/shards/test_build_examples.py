@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from functools import partial
@@ -19,6 +20,8 @@ from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.images.transcode import keep_all
 from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, build_all
+from recordmill.transforms.storage.files import store_of
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 from tests.beam.direct import TABLE, example, plan, ref
@@ -41,6 +44,25 @@ def expected(refs: list[ImageRef], tmp_path: Path) -> list[bytes]:
         example(f"{i}.jpg", (tmp_path / f"{i}.jpg").read_bytes(), i % 2)
         for i in range(len(refs) - 1)
     ]
+
+
+@pytest.mark.parametrize("confined", [True, False])
+def test_an_image_takes_one_call_for_its_kind_one_open_and_one_read(
+    confined: bool, refs: list[ImageRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call that names a file is a round trip to a network file system."""
+    guard, seen, calls = ImageRootGuard(str(tmp_path) if confined else None), {}, list[str]()
+    _fetch(refs[0], seen, guard)  # resolves the folder
+
+    def counted(name: str) -> Any:
+        call = getattr(os, name)
+        return lambda *arguments: (calls.append(name), call(*arguments))[1]
+
+    for name in ("stat", "lstat", "open", "fstat", "pread"):
+        monkeypatch.setattr(os, name, counted(name))
+    _fetch(refs[1], seen, guard)
+    assert calls == ["lstat" if confined else "stat", "open", "fstat", "pread"]
+    assert seen == {each.uri: store_of(each.uri).version_tag(each.uri) for each in refs[:2]}
 
 
 @pytest.mark.parametrize("decode", ["full", "header"])
