@@ -74,6 +74,11 @@ class SplitEntry(SplitCounts):
     # Its shards, in order. Each error keeps its input: 1 MB of empty objects would take 2 GB.
     shards: Annotated[tuple[ShardEntry, ...], FailFast()]
 
+    def __repr_args__(self) -> Iterator[tuple[str, int]]:
+        """Yields what a notebook shows: counts, not a page of classes and shards."""
+        yield "records", self.records
+        yield "shards", len(self.shards)
+
 
 class ClassDrift(Document):
     """How the classes of a feature differ from those of the base version."""

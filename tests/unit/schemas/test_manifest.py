@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification, manifest_of
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.manifest import Manifest, ShardEntry
+from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakage, Leakage
@@ -224,3 +224,8 @@ def test_a_later_format_version_is_rejected():
     document = json.loads(manifest_of(INFO, CONFIG, SIDECARS).to_json())
     with pytest.raises(ValidationError, match="format_version"):
         Manifest.model_validate({**document, "format_version": FORMAT_VERSION + 1})
+
+
+def test_a_split_is_shown_in_a_line():
+    split = SplitEntry(rows=2, records=2, rejected=0, duplicates=0, shards=())
+    assert repr({"train": split}) == "{'train': SplitEntry(records=2, shards=0)}"

@@ -347,7 +347,7 @@ def _hint_at_header(present: Collection[str]) -> str:
         return f" (the line {first!r} is of Excel: remove it, and set --delimiter {mark!r})"
     delimiters = [mark for mark in ";\t|" if len(present) == 1 and mark in next(iter(present))]
     if delimiters:
-        return f" (if {delimiters[0]!r} separates its fields, set --delimiter)"
+        return f" (if {delimiters[0]!r} separates its fields, add --delimiter {delimiters[0]!r})"
     if any(has_image_suffix(name) for name in present):
         return " (if its first row is not a header, set --header none)"
     return ""

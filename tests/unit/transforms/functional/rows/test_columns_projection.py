@@ -231,7 +231,7 @@ def test_other_columns_can_have_any_type():
         (
             ("file;class",),
             "t.csv has no columns 'image', 'label'; it has: file;class (if ';' separates its "
-            "fields, set --delimiter). Name them with --columns image=COLUMN,label=COLUMN.",
+            "fields, add --delimiter ';'). Name them with --columns image=COLUMN,label=COLUMN.",
         ),
         (
             ("a.jpg", "cat"),
