@@ -35,7 +35,7 @@ from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import NOTED, OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
-from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, TINY
+from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
 from recordmill.transforms.functional.sources import annotated
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS

@@ -23,7 +23,7 @@ from recordmill.pipelines.report.statistics import shape_text
 from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import KEYPOINTS, Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.option import RESPONSIBLE_AI
@@ -142,9 +142,11 @@ def _tasks(schema: Schema) -> list[str]:
         return ["video-classification"] if schema.class_features else []
     if not schema.has_image:
         return ["tabular-classification"] if schema.class_features else []
-    if schema.has_boxes:
+    if schema.columns_from(KEYPOINTS):
+        return ["keypoint-detection"]
+    if schema.has_boxes and not schema.has_instances:
         return ["object-detection"]
-    if schema.mask_feature:
+    if schema.mask_feature or schema.has_instances:
         return ["image-segmentation"]
     return ["image-classification"] if schema.class_features else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -47,6 +48,15 @@ class Origin(str, Enum):
     AREA = "area"  # the area of each object in a column, in pixels of the stored image
     MASK = "mask"  # a mask, an image of class ids, whose path is in a column
     SEGMENTATION = "segmentation"  # a mask that is drawn from the outlines in a column
+    INSTANCE_PNG = "instance_png"  # the mask of each object in a column of outlines, as a PNG
+    INSTANCE_RLE = "instance_rle"  # the same as COCO's run lengths, in JSON
+    INSTANCE_IDS = "instance_ids"  # one mask, whose pixels are the numbers of objects, from 1
+    CORNERS = "corners"  # the four corners of each oriented box in a column
+    KEYPOINT_X = "keypoint_x"  # the keypoints of all objects in a column, one after the other
+    KEYPOINT_Y = "keypoint_y"
+    KEYPOINT_VISIBILITY = "keypoint_visibility"
+    KEYPOINT_COUNT = "keypoint_count"  # the number of labeled keypoints of each object
+    KEYPOINT_NAME = "keypoint_name"  # the names of the keypoints of all objects
     FLAT = "flat"  # the concatenated values of a list of lists
     ROW_LENGTHS = "row_lengths"  # the length of each list in a list of lists
 
@@ -86,12 +96,26 @@ KIND_OF_ATTRIBUTE = {
 BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 BOX_ORDERS = ("xyxy", "yxyx", "xywh", "cxcywh")
 
+# The sources of keypoints, of oriented boxes, and of masks that are drawn from outlines.
+KEYPOINTS = (
+    *(Origin.KEYPOINT_X, Origin.KEYPOINT_Y, Origin.KEYPOINT_VISIBILITY, Origin.KEYPOINT_COUNT),
+)
+POINTS = (*KEYPOINTS, Origin.KEYPOINT_NAME, Origin.CORNERS)
+INSTANCES = (Origin.INSTANCE_PNG, Origin.INSTANCE_RLE, Origin.INSTANCE_IDS)
+OUTLINES = (Origin.SEGMENTATION, *INSTANCES)
+
 _KIND_OF_ORIGIN = {
     Origin.BOX: Kind.FLOAT,
     Origin.AREA: Kind.FLOAT,
     Origin.MASK: Kind.BYTES,
-    Origin.SEGMENTATION: Kind.BYTES,
     Origin.ROW_LENGTHS: Kind.INT64,
+    Origin.CORNERS: Kind.FLOAT,
+    Origin.KEYPOINT_X: Kind.FLOAT,
+    Origin.KEYPOINT_Y: Kind.FLOAT,
+    Origin.KEYPOINT_VISIBILITY: Kind.INT64,
+    Origin.KEYPOINT_COUNT: Kind.INT64,
+    Origin.KEYPOINT_NAME: Kind.BYTES,
+    **dict.fromkeys(OUTLINES, Kind.BYTES),
 }
 
 # The class label of a row without one, as in TFDS and Hugging Face Datasets.
@@ -101,11 +125,13 @@ NO_LABEL = -1
 NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
 
 # Sources that belong to an image; in sequences, only frames have them.
-_IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, Origin.SEGMENTATION)
+_IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, *OUTLINES, *POINTS)
 
 _SOURCE_SYNTAX = (
     "column:NAME, class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "
-    "segmentation:COLUMN, flat:COLUMN or row_lengths:COLUMN"
+    "segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, instance_ids:COLUMN, "
+    "corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, keypoint_visibility:COLUMN, "
+    "keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN or row_lengths:COLUMN"
 )
 
 
@@ -205,7 +231,7 @@ class Feature(Document):
     def _check(self) -> Feature:
         self._check_kind()
         self._check_shape()
-        if self.is_mask and self.missing is not Missing.REQUIRED:
+        if self.is_encoded_mask and self.missing is not Missing.REQUIRED:
             raise ValueError("a mask cannot be empty. Remove missing: empty.")
         if self.label_offset and not self.classes:
             raise ValueError("label_offset applies only to class labels. Add classes: true.")
@@ -233,14 +259,19 @@ class Feature(Document):
         if self.shape and (None in self.shape[1:] or self.shape == (None,)):
             raise ValueError("only the first of several sizes can be null, as in [null, 4]")
         fixed: tuple[int | None, ...] | None = ()
-        if self.is_mask:
+        origin = self.source.origin
+        if self.is_mask or origin is Origin.INSTANCE_IDS:
             fixed = None
-        elif self.source.origin is Origin.BOX and self.source.name in BOX_ORDERS:
+        elif origin is Origin.CORNERS:
+            fixed = (None, 8)
+        elif origin is Origin.BOX and self.source.name in BOX_ORDERS:
             fixed = (None, 4)
-        elif not self.of_boxes and self.source.origin not in (Origin.FLAT, Origin.ROW_LENGTHS):
+        elif not (
+            self.of_boxes or origin in (Origin.FLAT, Origin.ROW_LENGTHS, *POINTS, *INSTANCES)
+        ):
             return
         if self.shape != fixed:
-            expected = "[null, 4]" if fixed else "omitted" if fixed is None else "[]"
+            expected = f"[null, {fixed[1]}]" if fixed else "omitted" if fixed is None else "[]"
             raise ValueError(f"the shape of {self.source} must be {expected}")
 
     def _holds(self, value: bool | int | float | str) -> bool:
@@ -292,14 +323,24 @@ class Feature(Document):
         return self.source.origin in (Origin.MASK, Origin.SEGMENTATION)
 
     @property
-    def is_box(self) -> bool:
-        """Whether the values are sides of boxes, as fractions of the image."""
-        return self.source.origin is Origin.BOX
+    def is_encoded_mask(self) -> bool:
+        """Whether the feature is one PNG with the pixels of the image: of classes or of objects."""
+        return self.is_mask or self.source.origin is Origin.INSTANCE_IDS
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether the values are where something is in the image: boxes, points or masks."""
+        return self.source.origin in (Origin.BOX, *POINTS, *INSTANCES)
 
     @property
     def of_boxes(self) -> bool:
         """Whether the feature has one value per box."""
         return self.per_box or self.source.origin in (Origin.BOX, Origin.AREA)
+
+    @property
+    def of_objects(self) -> bool:
+        """Whether the values are those of objects, and are known when boxes are transformed."""
+        return self.of_boxes or self.source.origin in POINTS
 
     @property
     def of_image(self) -> bool:
@@ -342,12 +383,15 @@ class Schema(Document):
             raise ValueError("a schema needs features, or every_column: true")
         if any(f.per_box or f.source.origin is Origin.AREA for f in self.features.values()):
             self._require(
-                self.has_boxes, "a feature per box needs boxes. Add a feature from box:xmin, …"
+                self.has_boxes or self.has_points or self.has_instances,
+                "a feature per box needs boxes. Add a feature from box:xmin, …",
             )
-        if self.has_boxes or self.mask_feature:
+        if self.has_annotations:
             self._require(
                 self.has_image, "boxes and masks need an image. Add a feature from image:…"
             )
+        named = {f.source.name for f in self.features.values() if f.source.origin in OUTLINES}
+        self._require(len(named) <= 1, "all outlines of a schema must be in one column")
         self._require(
             sum(f.is_mask for f in self.features.values()) <= 1, "a schema can have only one mask"
         )
@@ -420,11 +464,35 @@ class Schema(Document):
         """Whether the source of any feature is a box."""
         return any(f.source.origin is Origin.BOX for f in self.features.values())
 
+    @cached_property
+    def has_points(self) -> bool:
+        """Whether objects have keypoints or oriented boxes."""
+        return bool(self.columns_from(POINTS))
+
+    @cached_property
+    def has_instances(self) -> bool:
+        """Whether objects have masks of their own."""
+        return bool(self.columns_from(INSTANCES))
+
     @property
     def has_outlines(self) -> bool:
         """Whether a mask can be drawn from outlines."""
-        sources = (source for feature in self.features.values() for source in feature.sources)
-        return any(source.origin is Origin.SEGMENTATION for source in sources)
+        return bool(self.columns_from(OUTLINES))
+
+    @property
+    def draws_classes(self) -> bool:
+        """Whether the mask of classes is drawn from outlines."""
+        return bool(self.columns_from((Origin.SEGMENTATION,)))
+
+    @property
+    def has_annotations(self) -> bool:
+        """Whether records have annotations that follow the geometry of their image."""
+        return bool(self.has_boxes or self.has_points or self.has_instances or self.mask_feature)
+
+    def columns_from(self, origins: Collection[Origin]) -> dict[str, Feature]:
+        """Returns the schema columns of sources, each with its feature."""
+        features = self.features.values()
+        return {s.name: f for f in features for s in f.sources if s.origin in origins}
 
     @cached_property
     def mask_feature(self) -> str | None:

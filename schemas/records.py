@@ -20,8 +20,11 @@ Thumbnail: TypeAlias = bytes
 UNMATCHED_LABELS = "label rows without an image"
 UNUSED_IMAGES = "images that no row names"
 MORE_BOXES = "rows with another box of an image, which are in its record"
-KEYPOINTS = "label files with keypoints, of which only the boxes are read"
-ORIENTED = "label files of four corners per object, as of oriented boxes, read as upright boxes"
+KEYPOINTS = "images with keypoints that the schema leaves out; --schema keypoints has them"
+ORIENTED = (
+    "images with four corners per object, as of oriented boxes, read as upright boxes; "
+    "--schema oriented_boxes has the corners"
+)
 ROTATED = "images with rotated boxes, read as the upright boxes around them"
 RECTANGLES = "images with boxes without an outline, whose outline is the box"
 OUTSIDE_SAMPLE = "rows outside of --sample"
@@ -175,6 +178,13 @@ class RowBoxes(NamedTuple):
     units: str  # "pixel", or "normalized" for fractions of width and height
     corners: list[float]  # xmin, ymin, xmax and ymax of the first box, then of the second, …
     size: tuple[float, float] | None = None  # the stated width and height of the annotated image
+    # The keypoints, oriented boxes or names of each object, by column.
+    shapes: dict[str, list[list[Any]]] | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of objects, which may have keypoints without boxes."""
+        return max(len(self.corners) // 4, *map(len, (self.shapes or {}).values()), 0)
 
     @property
     def boxes(self) -> Iterator[tuple[float, float, float, float]]:
@@ -217,8 +227,8 @@ class ImageRef(NamedTuple):
     values: tuple[FeatureValue, ...]
     split: str = ""
     group: str = ""  # rows with the same group are in the same split; "" if the key is the group
-    # The fields of `RowBoxes`, or None for schemas without boxes.
-    boxes: tuple[str, list[float], tuple[float, float] | None] | None = None
+    # The fields of `RowBoxes`, the last one only if it is set; None for schemas without boxes.
+    boxes: tuple[Any, ...] | None = None
     mask_uri: str = ""
     # The fields of `RowOutlines`, from which a mask is drawn, or None.
     outlines: tuple[str, list[tuple[int, Any]], tuple[float, float] | None] | None = None

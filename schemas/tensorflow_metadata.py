@@ -44,7 +44,7 @@ def _protos_of(
 ) -> Iterator[schema_pb2.Feature]:
     for name, feature in sorted(features.items()):
         stated = _proto_of(name, feature, len(resolved.classes.get(name, ())))
-        if name == resolved.schema.encoded_image or feature.is_mask:
+        if name == resolved.schema.encoded_image or feature.is_encoded_mask:
             stated.image_domain.SetInParent()
         yield stated
 
@@ -86,7 +86,7 @@ def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
         num_classes = len(resolved.classes.get(name, ()))
         if name == schema.encoded_image:
             features[name] = _image()
-        elif feature.is_mask:
+        elif feature.is_encoded_mask:
             features[name] = _mask(schema.masks.bit_depth, num_classes)
         else:
             features[name] = _feature(feature, num_classes)
@@ -148,7 +148,8 @@ def _split(name: str, shards: Sequence[tuple[int, int]]) -> dict[str, Any]:
 def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
     if feature.source.origin is Origin.BOX and feature.source.name == "yxyx":
         return _sequence(_box(), -1)
-    item = _scalar(feature, num_classes)
+    is_masks = feature.source.origin is Origin.INSTANCE_PNG
+    item = _mask(8, 0) if is_masks else _scalar(feature, num_classes)
     if feature.optional:
         return _sequence(item, -1)
     if feature.shape is None:

@@ -268,7 +268,7 @@ class _Selection:
         Raises:
             UsageError: if boxes would no longer be where the schema says.
         """
-        boxes = [n for n in self.names_in_order if self.schema.features[n].is_box]
+        boxes = [n for n in self.names_in_order if self.schema.features[n].has_positions]
         if boxes and resize and not resize.keeps_positions:
             raise UsageError(
                 f"resize={resize.fill!r} moves what is in {', '.join(boxes)}. Use "

@@ -108,7 +108,7 @@ class ThumbnailBudget:
 def _thumbnails(
     dataset: Dataset, locations: Iterable[RecordLocation], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
-    """Returns the thumbnails of records, with boxes and masks.
+    """Returns the thumbnails of records, with their objects and masks.
 
     For sequences, of the first frame.
     """
@@ -119,7 +119,7 @@ def _thumbnails(
     # In file order, because compressed shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     # Records with the same image are drawn once, unless boxes or masks make them look different.
-    alike = schema.encoded_image and not (schema.has_boxes or schema.mask_feature)
+    alike = schema.encoded_image and not schema.has_annotations
     images = {at: at.sha256 if alike and at.sha256 else at for at in ordered}
     firsts: dict[str | RecordLocation, RecordLocation] = {}
     for at, image in images.items():

@@ -389,7 +389,7 @@ def _shown_in_rows(schema: Schema) -> tuple[str, ...]:
     if not schema.has_image:
         return tuple(schema.features)
     columns = {name: f for name, f in schema.features.items() if f.column and f.per == "record"}
-    columns = {name: f for name, f in columns.items() if not (f.is_mask or f.is_box)}
+    columns = {name: f for name, f in columns.items() if not (f.is_mask or f.has_positions)}
     return tuple(columns) if any(not f.classes for f in columns.values()) else ()
 
 

@@ -16,7 +16,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.masks import mask_from_file
 from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.functional.records.examples import build_example
+from recordmill.transforms.functional.records.examples import Masks, build_example
 from tests.annotations import Case, expected_box, expected_mask, placement
 from tests.images import jpeg, png
 
@@ -94,7 +94,8 @@ def built(case, seed, boxes, units="pixel", ids=None):
     )
     corners = [float(side) for box in boxes for side in box]
     ref = ImageRef("k", "t", 1, "u", None, None, values, boxes=(units, corners))
-    made = build_example(schema, ref, stored, mask_from_file(mask.getvalue(), stored, schema))
+    masks = Masks(mask_from_file(mask.getvalue(), stored, schema))
+    made = build_example(schema, ref, stored, masks)
     return Example.FromString(made.data).features.feature, stored
 
 

@@ -19,7 +19,7 @@ BUDGETS = {
     "lines of code": 34_900,
     "lines of docstrings": 7_900,
     "lines of the longest function": 50,
-    "lines of the longest file": 625,
+    "lines of the longest file": 645,
     "public functions used in no other file": 0,
     "modules with one importer": 32,
     "names with two meanings": 1,

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.config import ConvertConfig, Decode
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import Origin, Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import (
@@ -25,9 +25,11 @@ from recordmill.schemas.records import (
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.masks import (
+    check_segments,
     examine_mask_in_process,
     mask_from_file,
     mask_from_outlines,
+    read_segments,
 )
 from recordmill.transforms.functional.images.transcode import (
     Kept,
@@ -43,6 +45,7 @@ from recordmill.transforms.functional.read_ahead import (
     map_ahead,
 )
 from recordmill.transforms.functional.records.examples import (
+    Masks,
     build_example,
     build_examples,
     build_frame,
@@ -250,7 +253,7 @@ def _fetch(
         image = held
         if image is None:
             image = read_bytes(ref.uri, ref.start, ref.stop, seen, is_regular)
-        if not ref.mask_uri or ref.outlines is not None:
+        if not ref.mask_uri:
             return Fetched(ref, image, is_complete=True)
         with _mask_errors(ref):
             return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen), is_complete=True)
@@ -280,11 +283,11 @@ def _build_one(
     ref, schema = fetched.ref, plan.resolved.schema
     try:
         image = read_image(fetched.image, schema.image, decode, kept)
-        mask = _read_mask(fetched, image, schema) if schema.mask_feature else None
+        masks = _read_masks(fetched, image, schema)
         if check:
-            check(image, mask, schema)
+            check(image, masks.classes, schema)
         build = build_example if schema.sequence is None else build_frame
-        return build(schema, ref, image, mask)
+        return build(schema, ref, image, masks)
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
     except MemoryError:
@@ -313,20 +316,34 @@ def read_image(
     return run_in_subprocess(call, timeout=settings.timeout)
 
 
-def _read_mask(fetched: Fetched, image: StoredImage, schema: Schema) -> bytes:
-    """Returns the encoded mask of an image, made from its mask file or from object outlines.
+def _read_masks(fetched: Fetched, image: StoredImage, schema: Schema) -> Masks:
+    """Returns the mask of classes, from a file or outlines, and the segments of outlines.
 
     `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
     cannot be decoded, or does not match the image's size.
     """
-    ref, data = fetched.ref, fetched.mask or b""
-    if ref.outlines is not None:
-        return mask_from_outlines(RowOutlines(*ref.outlines), image, schema)
-    image = image._replace(data=b"")  # only its size is used: less to send to the subprocess
+    ref, data, classes, segments = fetched.ref, fetched.mask, None, None
+    mask = schema.features[schema.mask_feature] if schema.mask_feature else None
+    sized = image._replace(data=b"")  # only its size is used: less to send to the subprocess
+    outlines = RowOutlines(*ref.outlines) if ref.outlines else None
+    if outlines and data is not None and any("segment" in o for _, o in outlines.objects):
+        segments = _from_file(read_segments, data, ref, sized, schema)
+        check_segments(outlines, segments)
+    if mask and mask.source.origin is Origin.MASK:
+        classes = _from_file(mask_from_file, data or b"", ref, sized, schema)
+    elif mask and outlines is not None:
+        classes = mask_from_outlines(outlines, sized, schema, segments)
+    return Masks(classes, segments)
+
+
+def _from_file(
+    read: Callable[..., T], data: bytes, ref: ImageRef, image: StoredImage, schema: Schema
+) -> T:
+    """Reads a mask file, in a subprocess if it is over the work limits."""
     with _mask_errors(ref):
         if header := examine_mask_in_process(data):
-            return mask_from_file(data, image, schema, header)
-        call = partial(reject_printed_errors, mask_from_file, data, image, schema)
+            return read(data, image, schema, header)
+        call = partial(reject_printed_errors, read, data, image, schema)
         return run_in_subprocess(call, timeout=schema.image.timeout)
 
 

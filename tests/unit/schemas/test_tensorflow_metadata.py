@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.features import BOX_SIDES, Feature, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.tensorflow_metadata import (
     dataset_info_document,
@@ -160,18 +160,36 @@ def number():
 
 def expected_features(name, names):
     """Returns the features of a preset as declared in TFDS."""
+    boxes = {
+        **image_bytes(),
+        **{f"image/object/bbox/{side}": listed(number()) for side in BOX_SIDES},
+        "image/object/class/text": listed(text()),
+        "image/object/class/label": listed(label(names)),
+    }
+    crowds = {"image/object/is_crowd": listed(integer()), "image/object/area": listed(number())}
+    difficult = {"image/object/difficult": listed(integer())}
     return {
-        "object_detection": lambda: {
-            **image_bytes(),
-            "image/object/bbox/xmin": listed(number()),
-            "image/object/bbox/xmax": listed(number()),
-            "image/object/bbox/ymin": listed(number()),
-            "image/object/bbox/ymax": listed(number()),
-            "image/object/class/text": listed(text()),
-            "image/object/class/label": listed(label(names)),
-            "image/object/is_crowd": listed(integer()),
-            "image/object/area": listed(number()),
-            "image/object/difficult": listed(integer()),
+        "object_detection": lambda: {**boxes, **crowds, **difficult},
+        "keypoints": lambda: {
+            **boxes,
+            **crowds,
+            "image/object/keypoint/x": listed(number()),
+            "image/object/keypoint/y": listed(number()),
+            "image/object/keypoint/visibility": listed(integer()),
+            "image/object/keypoint/num": listed(integer()),
+            "image/object/keypoint/text": listed(text()),
+        },
+        "instance_segmentation": lambda: {**boxes, **crowds, "image/object/mask": listed(mask(()))},
+        "oriented_boxes": lambda: {
+            **boxes,
+            **difficult,
+            "image/object/oriented_bbox": tfds.features.Tensor(shape=(None, 8), dtype=tf.float32),
+        },
+        "panoptic": lambda: {
+            **boxes,
+            **crowds,
+            "image/panoptic/category_mask": mask(names),
+            "image/panoptic/instance_mask": mask(()),
         },
         "segmentation": lambda: {**image_bytes(), "image/segmentation/class/encoded": mask(names)},
         "captioning": lambda: {**image_bytes(), "image/caption": listed(text())},

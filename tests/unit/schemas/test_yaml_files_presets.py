@@ -19,15 +19,44 @@ IMAGE = {
     "image/key/sha256": ("bytes", "image:sha256", SINGLE, False),
     "image/source_id": ("bytes", "column:id key", SINGLE, False),
 }
+BOXES = {
+    **IMAGE,
+    **{f"image/object/bbox/{s}": ("float", f"box:{s}", (), False) for s in BOX_SIDES},
+    "image/object/class/text": ("bytes", "class_name:labels", (), False),
+    "image/object/class/label": ("int64", "column:labels", (), True),
+}
+CROWDS = {
+    "image/object/is_crowd": ("int64", "column:is_crowd", (), False),
+    "image/object/area": ("float", "area:area", (), False),
+}
+DIFFICULT = {"image/object/difficult": ("int64", "column:difficult", (), False)}
+POINT = "image/object/keypoint"
 EXPECTED = {
-    "object_detection": {
-        **IMAGE,
-        **{f"image/object/bbox/{s}": ("float", f"box:{s}", (), False) for s in BOX_SIDES},
-        "image/object/class/text": ("bytes", "class_name:labels", (), False),
-        "image/object/class/label": ("int64", "column:labels", (), True),
-        "image/object/is_crowd": ("int64", "column:is_crowd", (), False),
-        "image/object/area": ("float", "area:area", (), False),
-        "image/object/difficult": ("int64", "column:difficult", (), False),
+    "object_detection": {**BOXES, **CROWDS, **DIFFICULT},
+    "keypoints": {
+        **BOXES,
+        **CROWDS,
+        f"{POINT}/x": ("float", "keypoint_x:keypoints", (), False),
+        f"{POINT}/y": ("float", "keypoint_y:keypoints", (), False),
+        f"{POINT}/visibility": ("int64", "keypoint_visibility:keypoints", (), False),
+        f"{POINT}/num": ("int64", "keypoint_count:keypoints", (), False),
+        f"{POINT}/text": ("bytes", "keypoint_name:keypoint_names", (), False),
+    },
+    "instance_segmentation": {
+        **BOXES,
+        **CROWDS,
+        "image/object/mask": ("bytes", "instance_png:segmentation", (), False),
+    },
+    "oriented_boxes": {
+        **BOXES,
+        **DIFFICULT,
+        "image/object/oriented_bbox": ("float", "corners:corners", (None, 8), False),
+    },
+    "panoptic": {
+        **BOXES,
+        **CROWDS,
+        "image/panoptic/category_mask": ("bytes", "segmentation:segmentation", SINGLE, True),
+        "image/panoptic/instance_mask": ("bytes", "instance_ids:segmentation", SINGLE, False),
     },
     "segmentation": {
         **IMAGE,
@@ -166,7 +195,10 @@ def test_a_schema_file():
             "features: {a: {kind: int64, from: label}}",
             "s.yaml:1:35: at features > a > from: 'label' is not a source; expected column:NAME, "
             "class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "
-            "segmentation:COLUMN, flat:COLUMN or row_lengths:COLUMN, got 'label'",
+            "segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, instance_ids:COLUMN, "
+            "corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, keypoint_visibility:COLUMN, "
+            "keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN or row_lengths:COLUMN, "
+            "got 'label'",
             id="source",
         ),
         pytest.param(

@@ -1,47 +1,25 @@
-"""Geometric transforms of images (orientation, crop, scale, padding) and of their boxes.
+"""Geometric transforms of images: orientation, crop, scale and padding.
 
-A `Geometry` is computed from sizes only, and is applied to the pixels, the boxes and the mask of an
-image, so that annotations stay aligned with the pixels.
+A `Geometry` is computed from sizes only, and is applied to the pixels and masks of an image. A
+`PointMap` is the same transform for the points of boxes and other annotations.
 """
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
-from recordmill.schemas.features import BOX_SIDES, Feature, Origin
-from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
+from recordmill.schemas.records import RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import BoxSettings, CoordinateFrame, ImageSettings, Resize
-from recordmill.transforms.functional.values.boxes import NORMALIZED, Box, convert_box
+from recordmill.schemas.settings import CoordinateFrame, ImageSettings, Resize
+from recordmill.transforms.functional.values.boxes import NORMALIZED, Box
 
 # Width and height, in pixels.
 Size: TypeAlias = tuple[int, int]
 
 # x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel.
 Point: TypeAlias = tuple[float, float]
-
-# Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.
-_ROUNDING = 1e-6
-
-CLIPPED = "boxes clipped"
-DROPPED = "boxes dropped"
-CROPPED_OFF = "boxes cropped off"
-RESCALED = "annotations rescaled"
-TINY = "boxes below 0.01 % of the image"
-
-# What was done to the annotations of images, as text after their number.
-CHANGES = {
-    RESCALED: "with another size than annotated; annotations are scaled to it",
-    CLIPPED: "with boxes beyond the edges, which are clipped to the image",
-    DROPPED: "without some boxes, which are dropped as --boxes says",
-    CROPPED_OFF: "without the boxes in the part that is cropped off",
-}
-
-# The part of the image below which a box is `TINY`.
-TINY_AREA = 1e-4
 
 
 class Geometry(NamedTuple):
@@ -69,6 +47,12 @@ class Geometry(NamedTuple):
     def annotated(self, frame: CoordinateFrame) -> Size:
         """Returns the size of the image as it was annotated."""
         return self.displayed if frame == "displayed" else self.stored
+
+    def turn(self, frame: CoordinateFrame) -> int:
+        """Returns the EXIF orientation by which what is drawn on the annotated image is turned."""
+        if frame == "displayed" and not self.turned:
+            return inverse_orientation(self.orientation)
+        return self.orientation if frame == "stored" and self.turned else 1
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -133,8 +117,6 @@ def target_size(size: Size, settings: ImageSettings) -> Size:
 def _oriented_point(point: Point, size: Size, orientation: int) -> Point:
     """Returns the coordinates of a point after an EXIF orientation is applied to its image.
 
-    `orientation` is the orientation, from 1 to 8.
-
     >>> _oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
     (300, 10)
     """
@@ -157,24 +139,6 @@ def inverse_orientation(orientation: int) -> int:
     """Returns the EXIF orientation that reverts another."""
     # Only the quarter turns 6 and 8 are not their own inverse.
     return {6: 8, 8: 6}.get(orientation, orientation)
-
-
-def _oriented_box(box: Box, geometry: Geometry, frame: str) -> Box:
-    """Transforms a box from the annotated image to the image before cropping.
-
-    `box` is the box in pixels of the annotated image. `frame` is the annotated image, "displayed"
-    or "stored".
-    """
-    if frame == "displayed" and not geometry.turned:
-        size, orientation = geometry.displayed, inverse_orientation(geometry.orientation)
-    elif frame == "stored" and geometry.turned:
-        size, orientation = geometry.stored, geometry.orientation
-    else:
-        return box
-    # An orientation may swap the corners, so the coordinates are sorted again.
-    first = _oriented_point(box[:2], size, orientation)
-    second = _oriented_point(box[2:], size, orientation)
-    return (*map(min, first, second), *map(max, first, second))  # type: ignore[return-value]
 
 
 def _crop(size: Size, ratio: Size) -> tuple[Fraction, Fraction, Fraction, Fraction]:
@@ -223,6 +187,53 @@ def coordinate_scale(
     return CoordinateScale(width / stated[0], height / stated[1], is_rescaled)
 
 
+class PointMap(NamedTuple):
+    """The affine map from the annotations of a row to fractions of the image of its record.
+
+    All annotations take it: `in_pixels` of the annotated image, `turned` upright, and `placed`
+    after cropping, scaling and padding. Between the steps, boxes are clipped to image and crop.
+    """
+
+    unit: CoordinateScale
+    annotated: Size
+    orientation: int
+    crop: Box
+    scale: tuple[float, float]
+    offset: tuple[int, int]
+    size: Size
+
+    @classmethod
+    def of(
+        cls, row: RowBoxes | RowOutlines, geometry: Geometry, frame: CoordinateFrame
+    ) -> PointMap:
+        """Returns the map of a row; raises invalid_dimensions if it states another image."""
+        unit = coordinate_scale(row, geometry, frame)
+        left, top, right, bottom = map(float, geometry.crop)  # once per image: fractions are slow
+        steps = (unit, geometry.annotated(frame), geometry.turn(frame), (left, top, right, bottom))
+        return cls(*steps, geometry.scale, geometry.offset, geometry.size)
+
+    def in_pixels(self, point: Point) -> Point:
+        """Returns a point of the row in pixels of the annotated image."""
+        return point[0] * self.unit.x, point[1] * self.unit.y
+
+    def turned(self, point: Point) -> Point:
+        """Returns a point of the annotated image in pixels of the upright image."""
+        return _oriented_point(point, self.annotated, self.orientation)
+
+    def placed(self, point: Point) -> Point:
+        """Returns a point of the upright image as fractions of the record's."""
+        x, y = (
+            ((point[i] - self.crop[i]) * self.scale[i] + self.offset[i]) / self.size[i]
+            for i in (0, 1)
+        )
+        return x, y
+
+    def clipped(self, point: Point) -> Point:
+        """Returns the nearest point of the upright image that is not cropped off."""
+        left, top, right, bottom = self.crop
+        return min(max(point[0], left), right), min(max(point[1], top), bottom)
+
+
 def _stated_size(
     stated: tuple[float, float], annotated: Size, geometry: Geometry, frame: CoordinateFrame
 ) -> tuple[float, float]:
@@ -254,141 +265,3 @@ def _is_scaled(size: tuple[float, float], scaled: Size) -> bool:
     return (to_width - 1) * height < (to_height + 1) * width and (to_height - 1) * width < (
         to_width + 1
     ) * height
-
-
-class TransformedBoxes(NamedTuple):
-    """The boxes of a record."""
-
-    boxes: list[Box]
-    kept: list[int]
-    area_scale: float  # the number of pixels of the image per unit of area in the row
-    # The changes to boxes, such as "boxes clipped", and `TINY` for each tiny box, which the
-    # manifest counts.
-    remarks: tuple[str, ...]
-
-
-def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedBoxes:
-    """Transforms the boxes of a row from the annotated image to the image of the record.
-
-    `row` is the corners of each box, in pixels or as fractions of the annotated image. Raises
-    RecordError (bad_box) if the settings reject invalid boxes and there is one; invalid_dimensions
-    if the row states a size of another aspect ratio.
-    """
-    # Order of the transform: to pixels of the annotated image, check and clip, orient, crop, scale,
-    # pad, divide by the size of the image of the record.
-    annotated = geometry.annotated(settings.frame)
-    if not row.corners:
-        return TransformedBoxes([], [], 1.0, ())
-    unit = coordinate_scale(row, geometry, settings.frame)
-    left, top, right, bottom = map(float, geometry.crop)  # once per image: fractions are slow
-    crop, scale = (left, top, right, bottom), geometry.scale
-    boxes, kept, remarks = list[Box](), list[int](), {RESCALED} if unit.is_rescaled else set[str]()
-    for i, box in enumerate(row.boxes):
-        scaled = box[0] * unit.x, box[1] * unit.y, box[2] * unit.x, box[3] * unit.y
-        checked = _checked(scaled, annotated, settings, i, remarks)
-        if checked is None:
-            remarks.add(DROPPED)
-            continue
-        oriented = _oriented_box(checked, geometry, settings.frame)
-        cropped = _cropped(oriented, crop, scale, geometry)
-        if cropped is None:
-            remarks.add(CROPPED_OFF)
-            continue
-        boxes.append(cropped)
-        kept.append(i)
-    area_scale = unit.x * unit.y * scale[0] * scale[1]
-    tiny = sum((box[2] - box[0]) * (box[3] - box[1]) < TINY_AREA for box in boxes)
-    return TransformedBoxes(boxes, kept, area_scale, (*sorted(remarks), *(TINY,) * tiny))
-
-
-def box_values(
-    feature: Feature, value: FeatureValue, transformed: TransformedBoxes
-) -> FeatureValue:
-    """Returns the value of a feature that has one item per box.
-
-    `value` is the items of the row, including those of dropped boxes; empty if missing.
-    """
-    if feature.source.origin is Origin.BOX:
-        return _sides(transformed.boxes, feature.source.name)
-    items = value if isinstance(value, list) else []
-    kept: Any = [items[i] for i in transformed.kept] if items else []
-    if feature.source.origin is Origin.AREA:
-        return [area * transformed.area_scale for area in kept]
-    return cast("FeatureValue", kept)
-
-
-def _sides(boxes: list[Box], name: str) -> list[float]:
-    if name in BOX_SIDES:
-        side = BOX_SIDES.index(name)
-        return [box[side] for box in boxes]
-    return [number for box in boxes for number in convert_box(box, name)]
-
-
-def _checked(
-    box: Box, size: Size, settings: BoxSettings, index: int, remarks: set[str]
-) -> Box | None:
-    """Checks a box and clips it to its image.
-
-    Returns the clipped box; None for a box to drop. `box` is the box in pixels of the annotated
-    image. Raises RecordError (bad_box) if the settings reject the box.
-    """
-    problem = _problem(box)
-    if problem is None:
-        inside = _clipped(box, size)
-        # Boxes rounded to six decimals may exceed the edge by their rounding error.
-        if _overshoot(box, size) > _ROUNDING:
-            if settings.out_of_bounds == "drop":
-                return None
-            if settings.out_of_bounds == "reject":
-                raise _bad_box(index, box, f"extends beyond the image of {size[0]} x {size[1]}")
-            remarks.add(CLIPPED)
-        if _problem(inside) is None:
-            return inside
-        problem = f"lies outside the image of {size[0]} x {size[1]}"
-    if settings.invalid == "drop":
-        return None
-    raise _bad_box(index, box, problem)
-
-
-def _problem(box: Box) -> str | None:
-    """Describes the reason why a box is invalid; None if it is valid."""
-    xmin, ymin, xmax, ymax = box
-    if not all(map(math.isfinite, box)):
-        return "has a coordinate that is not finite"
-    if xmax < xmin or ymax < ymin:
-        return "is inverted; expected the second corner to the right of and below the first"
-    if xmax == xmin or ymax == ymin:
-        return "has no area"
-    return None
-
-
-def _bad_box(index: int, box: Box, what: str) -> RecordError:
-    corners = ", ".join(f"{value:g}" for value in box)
-    return RecordError(Reason.BAD_BOX, f"box {index} of ({corners}) in pixels {what}")
-
-
-def _overshoot(box: Box, size: Size) -> float:
-    """Returns the distance by which a box exceeds its image, as a fraction of the side."""
-    (xmin, ymin, xmax, ymax), (width, height) = box, size
-    return max(-xmin / width, -ymin / height, xmax / width - 1, ymax / height - 1)
-
-
-def _clipped(box: Box, size: Size) -> Box:
-    (xmin, ymin, xmax, ymax), (width, height) = box, size
-    return max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
-
-
-def _cropped(box: Box, crop: Box, scale: tuple[float, float], geometry: Geometry) -> Box | None:
-    """Crops, scales and pads an oriented box, and divides it by the size of the image.
-
-    Returns None for a box outside the crop.
-    """
-    inside = (*map(max, box[:2], crop[:2]), *map(min, box[2:], crop[2:]))
-    if _problem(inside) is not None:  # type: ignore[arg-type]
-        return None
-    placed = [
-        ((side - crop[axis]) * scale[axis] + geometry.offset[axis]) / geometry.size[axis]
-        for side, axis in zip(inside, (0, 1, 0, 1), strict=True)
-    ]
-    # Clamped, because rounding errors could put a coordinate outside 0 to 1.
-    return tuple(min(max(side, 0.0), 1.0) for side in placed)  # type: ignore[return-value]

@@ -1,8 +1,10 @@
 """Builds segmentation masks, images whose pixels are class ids, from files or outlines of objects.
 
-Ids are kept exactly, and colors are never converted. Outlines are in COCO's formats: polygons, and
-run lengths with or without compression. Run lengths are in column-major order and begin with the
-background. Source: cocoapi, common/maskApi.c, which also fills the polygons.
+Ids are kept exactly, and colors are never converted. Outlines are in COCO's formats: polygons, run
+lengths with or without compression, and segments, whose ids are the pixels of a file: the values of
+a gray or palette PNG, or in color, red + 256 green + 65536 blue, as of panoptic masks. Run lengths
+are in column-major order and begin with the background. Source: cocoapi, common/maskApi.c, which
+also fills the polygons.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pycocotools import mask as coco
 from recordmill.schemas.features import Schema
 from recordmill.schemas.records import RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import MaskSettings
+from recordmill.schemas.settings import CoordinateFrame, MaskSettings
 from recordmill.transforms.functional.images import png
 from recordmill.transforms.functional.images.codecs import (
     MAX_WORK,
@@ -36,7 +38,6 @@ from recordmill.transforms.functional.images.geometry import (
     Size,
     coordinate_scale,
     geometry_of,
-    inverse_orientation,
 )
 from recordmill.transforms.functional.images.pixels import turned
 from recordmill.transforms.functional.values.boxes import Box
@@ -55,7 +56,7 @@ MAX_EDGE_POINTS = 2**25
 MAX_DRAWN_PIXELS = 2**33
 
 # Polygons [[x1, y1, x2, y2, …], …], or run lengths {size: [height, width], counts}, whose counts
-# are bytes if compressed, or else a list of integers.
+# are bytes if compressed, or else a list of integers, or the id {segment} of pixels of a file.
 Outline: TypeAlias = "list[list[float]] | dict[str, Any]"
 
 
@@ -74,6 +75,10 @@ def checked_outlines(values: Iterable[Any]) -> list[Outline]:
 
 
 def _checked(value: Any) -> Outline:
+    if isinstance(value, Mapping) and "segment" in value:
+        if not _are_counts([value["segment"]]):
+            raise _invalid_outline(value)
+        return {"segment": value["segment"]}
     if isinstance(value, Mapping):
         size, counts = value.get("size"), value.get("counts")
         if isinstance(counts, str):
@@ -101,7 +106,7 @@ def box_of_outline(value: Any) -> Box:
     if not isinstance(outline, dict):
         xs, ys = ([n for polygon in outline for n in polygon[side::2]] for side in (0, 1))
         return min(xs), min(ys), max(xs), max(ys)
-    if len(outline["size"]) != 2:
+    if len(outline.get("size", ())) != 2:
         raise _invalid_outline(value)
     height, width = outline["size"]
     boxes = list[Box]()
@@ -132,32 +137,60 @@ def _polygon(value: Any) -> list[float]:
     return polygon
 
 
-def _draw_segments(segments: list[tuple[int, Outline]], size: Size) -> np.ndarray:
-    """Draws objects to class ids: uint16, (height, width).
+def _drawn_objects(
+    objects: Iterable[tuple[int, Outline]], size: Size, segments: np.ndarray | None
+) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """Yields the class id of each object, and its runs of pixels in column-major order.
 
-    Later objects cover earlier ones. Pixels without an object are 0. `segments` are the class id,
-    up to 65535, and the outline of each object. Raises RecordError (wrong_type) for points far
-    outside the image, or run lengths that do not fill it; invalid_dimensions for run lengths of
-    another size; too_many_pixels for outlines over the work limits.
+    Raises RecordError (wrong_type) for points far outside the image, run lengths that do not fill
+    it, or a segment without a pixel; invalid_dimensions for run lengths of another size;
+    too_many_pixels for outlines over the work limits.
     """
-    width, height = size
-    # Column-major like run lengths, so that each run is a single slice.
-    by_columns = np.zeros(width * height, np.uint16)
     edge_points = pixels = 0
-    for i, (class_id, outline) in enumerate(segments):
+    for i, (class_id, outline) in enumerate(objects):
         try:
             edge_points += _edge_points(outline, size)
             if edge_points > MAX_EDGE_POINTS:
                 raise _too_much_work(f"{MAX_EDGE_POINTS // _POINTS_PER_PIXEL:,} pixels of edges")
-            for start, stop in _spans(outline, size):
-                by_columns[start:stop] = class_id
-                pixels += stop - start
+            spans = list(_spans(outline, size, segments))
+            pixels += sum(stop - start for start, stop in spans)
             if pixels > MAX_DRAWN_PIXELS:
                 raise _too_much_work(f"{MAX_DRAWN_PIXELS:,} pixels")
         except RecordError as error:
             raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
-    ids: np.ndarray = by_columns.reshape(width, height).T
+        yield class_id, spans
+
+
+def _draw_segments(
+    objects: list[tuple[int, Outline]], size: Size, segments: np.ndarray | None = None
+) -> np.ndarray:
+    """Draws objects to class ids: uint16, (height, width).
+
+    Later objects cover earlier ones. Pixels without an object are 0. `objects` are the class id,
+    up to 65535, and the outline of each. Raises RecordError as `_drawn_objects` does.
+    """
+    # Column-major like run lengths, so that each run is a single slice.
+    by_columns = np.zeros(size[0] * size[1], np.uint16)
+    for class_id, spans in _drawn_objects(objects, size, segments):
+        for start, stop in spans:
+            by_columns[start:stop] = class_id
+    ids: np.ndarray = by_columns.reshape(size).T
     return ids
+
+
+def instance_masks(
+    outlines: RowOutlines, geometry: Geometry, settings: MaskSettings, segments: np.ndarray | None
+) -> Iterator[np.ndarray]:
+    """Yields the mask of each object, 0 or 1, aligned with the image: uint8, (height, width).
+
+    Raises RecordError as `_drawn_objects` does.
+    """
+    size = geometry.annotated(settings.frame)
+    for _, spans in _drawn_objects(_in_pixels(outlines, geometry, settings), size, segments):
+        by_columns = np.zeros(size[0] * size[1], np.uint8)
+        for start, stop in spans:
+            by_columns[start:stop] = 1
+        yield _transform_ids(by_columns.reshape(size).T, geometry, settings.frame, padding=0)
 
 
 def _edge_points(outline: Outline, size: Size) -> int:
@@ -179,8 +212,18 @@ def _edge_points(outline: Outline, size: Size) -> int:
     return int(pixels * _POINTS_PER_PIXEL)
 
 
-def _spans(outline: Outline, size: Size) -> Iterator[tuple[int, int]]:
+def _spans(
+    outline: Outline, size: Size, segments: np.ndarray | None = None
+) -> Iterator[tuple[int, int]]:
     """Yields the start and stop of each run of pixels inside an outline, in column-major order."""
+    if isinstance(outline, dict) and "segment" in outline:
+        inside = (np.zeros(0) if segments is None else segments.T.reshape(-1)) == outline["segment"]
+        edges = np.flatnonzero(np.diff(inside, prepend=False, append=False)).tolist()
+        if not edges:
+            detail = f"no pixel of the mask has the id {outline['segment']}"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        yield from zip(edges[::2], edges[1::2], strict=True)
+        return
     if isinstance(outline, dict):
         yield from _of_runs(_run_lengths(outline, size), size)
         return
@@ -279,20 +322,51 @@ def mask_from_file(
     return _encode_mask(ids, geometry, schema.masks)
 
 
-def mask_from_outlines(outlines: RowOutlines, image: StoredImage, schema: Schema) -> bytes:
+def read_segments(
+    data: bytes, image: StoredImage, schema: Schema, header: png.PngHeader | None = None
+) -> np.ndarray:
+    """Reads the ids of segments of a PNG, aligned with the annotated image: (height, width).
+
+    Raises RecordError as `mask_from_file` does.
+    """
+    geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    size, frame = geometry.annotated(schema.masks.frame), schema.masks.frame
+    return np.asfortranarray(_read_ids(data, size, frame, header, ("1", "L", "P", "I;16", "RGB")))
+
+
+def check_segments(outlines: RowOutlines, segments: np.ndarray) -> None:
+    """Rejects a panoptic mask with a segment that no object has; 0 is no segment."""
+    if segments.dtype == np.uint32:
+        listed = {outline.get("segment") for _, outline in outlines.objects}
+        if others := set(np.unique(segments).tolist()) - listed - {0}:
+            detail = f"the mask has pixels of the id {min(others)}, which no object has"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+
+
+def mask_from_outlines(
+    outlines: RowOutlines, image: StoredImage, schema: Schema, segments: np.ndarray | None = None
+) -> bytes:
     """Builds the mask of a record from the outlines of objects: a PNG aligned with the image.
 
-    Raises RecordError if an outline is invalid or differs in size from the image, or a class id
-    exceeds the bit depth.
+    `segments` is the file of outlines that are segments. Raises RecordError if an outline is
+    invalid or differs in size from the image, or a class id exceeds the bit depth.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     for class_id, _ in outlines.objects:
         _check_id(class_id, schema.masks)
-    frame = schema.masks.frame
-    segments = outlines.objects
-    if segments and (scale := coordinate_scale(outlines, geometry, frame))[:2] != (1, 1):
-        segments = [(class_id, _scaled(outline, scale)) for class_id, outline in segments]
-    return _encode_mask(_draw_segments(segments, geometry.annotated(frame)), geometry, schema.masks)
+    objects = _in_pixels(outlines, geometry, schema.masks)
+    ids = _draw_segments(objects, geometry.annotated(schema.masks.frame), segments)
+    return _encode_mask(ids, geometry, schema.masks)
+
+
+def _in_pixels(
+    outlines: RowOutlines, geometry: Geometry, settings: MaskSettings
+) -> list[tuple[int, Outline]]:
+    """Returns objects whose outlines are in pixels of the annotated image."""
+    objects = outlines.objects
+    if objects and (scale := coordinate_scale(outlines, geometry, settings.frame))[:2] != (1, 1):
+        return [(class_id, _scaled(outline, scale)) for class_id, outline in objects]
+    return objects
 
 
 def _scaled(outline: Outline, scale: CoordinateScale) -> Outline:
@@ -306,9 +380,13 @@ def _scaled(outline: Outline, scale: CoordinateScale) -> Outline:
 
 
 def _read_ids(
-    data: bytes, size: Size, frame: str, header: png.PngHeader | None = None
+    data: bytes,
+    size: Size,
+    frame: str,
+    header: png.PngHeader | None = None,
+    modes: tuple[str, ...] = ("1", "L", "P", "I;16"),
 ) -> np.ndarray:
-    """Reads the class ids of a PNG: uint8 or uint16, (height, width).
+    """Reads the ids of a PNG: uint8 or uint16, or uint32 if it is in color, (height, width).
 
     `frame` is the annotated image, "displayed" or "stored", for messages. `header` is the header of
     the file, if it has been read. Raises RecordError if the file is not a gray or palette PNG, is
@@ -317,7 +395,7 @@ def _read_ids(
     if header is None:
         _check_format(data)
         header = png.examine(data)
-    if header.mode not in ("1", "L", "P", "I;16"):
+    if header.mode not in modes or (header.mode == "RGB" and header.depth == 16):
         detail = f"expected a gray or palette PNG as mask, got mode {header.mode}"
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
     if (header.width, header.height) != size:
@@ -325,6 +403,10 @@ def _read_ids(
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{detail} as {frame} (masks: frame)")
     png.check_rows(data, header)
     with opened(png.keep_pixel_data(data, header), "png") as image:
+        if header.mode == "RGB":
+            colors: np.ndarray = np.asarray(image, np.uint32) << np.array([0, 8, 16], np.uint32)
+            packed: np.ndarray = colors.sum(axis=2, dtype=np.uint32)
+            return packed
         ids = np.asarray(image, np.uint16 if header.depth == 16 else np.uint8)
     # Pillow scales gray samples of 2 and 4 bits to 0…255: undo it, to get the stored values.
     scaled = header.mode == "L" and header.depth < 8
@@ -338,9 +420,14 @@ def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) ->
     """
     _check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
-    transformed = _transform_ids(ids.astype(dtype, copy=False), geometry, settings)
+    ids = ids.astype(dtype, copy=False)
+    return png_of_ids(_transform_ids(ids, geometry, settings.frame, settings.padding))
+
+
+def png_of_ids(ids: np.ndarray) -> bytes:
+    """Encodes ids of 8 or 16 bits as a gray PNG."""
     stream = io.BytesIO()
-    Image.fromarray(transformed).save(stream, "PNG")
+    Image.fromarray(ids).save(stream, "PNG")
     return stream.getvalue()
 
 
@@ -355,17 +442,16 @@ def _check_id(class_id: int, settings: MaskSettings) -> None:
         raise RecordError(Reason.WRONG_TYPE, detail)
 
 
-def _transform_ids(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> np.ndarray:
-    """Transforms class ids like their image, with nearest-neighbor scaling."""
+def _transform_ids(
+    ids: np.ndarray, geometry: Geometry, frame: CoordinateFrame, padding: int
+) -> np.ndarray:
+    """Transforms ids like their image, with nearest-neighbor scaling."""
     # Same order as for the image: orient, then crop and scale by `_nearest_pixels`, then pad.
-    if settings.frame == "displayed" and not geometry.turned:
-        ids = turned(ids, inverse_orientation(geometry.orientation))
-    elif settings.frame == "stored" and geometry.turned:
-        ids = turned(ids, geometry.orientation)
+    ids = turned(ids, geometry.turn(frame))
     if geometry.content != geometry.upright:
         columns, rows = _nearest_pixels(geometry)
         ids = ids[np.ix_(rows, columns)]
-    padded = np.full(geometry.size[::-1], settings.padding, ids.dtype)
+    padded = np.full(geometry.size[::-1], padding, ids.dtype)
     (left, top), (width, height) = geometry.offset, geometry.content
     padded[top : top + height, left : left + width] = ids
     return padded

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -32,10 +32,15 @@ from recordmill.schemas.records import (
     StoredImage,
 )
 from recordmill.transforms.functional.images.geometry import (
-    RESCALED,
-    box_values,
+    Geometry,
     coordinate_scale,
     geometry_of,
+)
+from recordmill.transforms.functional.images.objects import (
+    RESCALED,
+    drawn_values,
+    object_values,
+    remarks_on_keypoints,
     transform_boxes,
 )
 from recordmill.transforms.functional.images.sniffing import (
@@ -58,6 +63,16 @@ from recordmill.transforms.functional.records.wire_format import (
 # The fields of `SerializedExample` after its data, of a row without an image.
 _NO_IMAGE = SerializedExample._field_defaults.values()
 
+
+class Masks(NamedTuple):
+    """The masks of a row before its objects are transformed."""
+
+    classes: bytes | None = None  # the PNG of class ids; None for schemas without one
+    segments: np.ndarray | None = None  # the ids of segments in the mask file, if it has them
+
+
+NO_MASKS = Masks()
+
 _FIELDS = {Kind.INT64: "int64_list", Kind.FLOAT: "float_list", Kind.BYTES: "bytes_list"}
 _DTYPES = {Kind.INT64: np.int64, Kind.FLOAT: np.float32}
 
@@ -75,37 +90,42 @@ def build_examples(schema: Schema, refs: Sequence[ImageRef]) -> list[SerializedE
 
 
 def build_example(
-    schema: Schema, ref: ImageRef, image: StoredImage, mask: bytes | None = None
+    schema: Schema, ref: ImageRef, image: StoredImage, masks: Masks = NO_MASKS
 ) -> SerializedExample:
     """Builds the example of a reference and its image.
 
-    `ref` is the reference, with the values of all features that do not depend on the image. `mask`
-    is the mask as a PNG of class ids; None for schemas without masks. Raises RecordError (bad_box)
-    if the schema rejects invalid boxes and there is one.
+    `ref` is the reference, with the values of all features that do not depend on the image. Raises
+    RecordError (bad_box) if the schema rejects invalid boxes and there is one.
     """
-    ref, remarks, features = _complete_values(schema, ref, image, mask)
+    ref, remarks, features = _complete_values(schema, ref, image, masks)
     data = _encode_example(schema.features, features)
     shape = image_shape(image)
     return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape)
 
 
 def _complete_values(
-    schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None
+    schema: Schema, ref: ImageRef, image: StoredImage | None, masks: Masks
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
     """Completes a reference with the values that depend on its image.
 
     Returns the reference with its boxes relative to the stored image, remarks on it and on
     boxes that were changed, and the value of each feature. `ref` is the reference, with the values
     of all features that do not depend on the image. `image` is the image; None for schemas without
-    images. `mask` is the mask as a PNG of class ids; None for schemas without masks. Raises
-    RecordError (bad_box) if the schema rejects invalid boxes and there is one.
+    images. Raises RecordError (bad_box) if the schema rejects invalid boxes and there is one.
     """
     remarks: tuple[str, ...] = ()
-    if ref.boxes is not None and image is not None:
-        ref, remarks = _with_boxes(schema, ref, RowBoxes(*ref.boxes), image)
-    if ref.outlines is not None and image is not None and RESCALED not in remarks:
-        remarks += _remarks_on_outlines(schema, RowOutlines(*ref.outlines), image)
-    features = dict(zip(schema.features, ref.values, strict=True))
+    drawn: dict[str, FeatureValue] = {}
+    if image is not None and (ref.boxes is not None or ref.outlines is not None):
+        geometry = geometry_of(image.source_size, image.orientation, schema.image)
+        kept = None
+        if ref.boxes is not None:
+            ref, remarks, kept = _with_objects(schema, ref, RowBoxes(*ref.boxes), geometry)
+        if ref.outlines is not None:
+            outlines = RowOutlines(*ref.outlines)
+            if RESCALED not in remarks:
+                remarks += _remarks_on_outlines(schema, outlines, geometry)
+            drawn = drawn_values(schema, outlines, kept, geometry, masks.segments)
+    features = dict(zip(schema.features, ref.values, strict=True)) | drawn
     if image is not None:
         if is_16_bit(image.data):
             remarks = (*remarks, SIXTEEN_BITS)
@@ -114,7 +134,7 @@ def _complete_values(
         for name, attribute in schema.image_attributes.items():
             features[name] = _attribute(image, attribute)
     if schema.mask_feature is not None:
-        features[schema.mask_feature] = mask
+        features[schema.mask_feature] = masks.classes
     return ref, remarks, features
 
 
@@ -124,23 +144,22 @@ def image_shape(image: StoredImage) -> ImageShape:
     return ImageShape(image.format, *size, image.channels, len(image.data), image.thumbnail)
 
 
-def _with_boxes(
-    schema: Schema, ref: ImageRef, boxes: RowBoxes, image: StoredImage
-) -> tuple[ImageRef, tuple[str, ...]]:
-    """Returns a reference with its box values, and remarks on boxes that were changed."""
-    geometry = geometry_of(image.source_size, image.orientation, schema.image)
-    transformed = transform_boxes(boxes, geometry, schema.boxes)
+def _with_objects(
+    schema: Schema, ref: ImageRef, row: RowBoxes, geometry: Geometry
+) -> tuple[ImageRef, tuple[str, ...], list[int]]:
+    """Returns a reference with its values of objects, remarks on them, and the objects kept."""
+    found = transform_boxes(row, geometry, schema.boxes)
     values: list[FeatureValue] = [
-        box_values(feature, value, transformed) if feature.of_boxes else value
+        object_values(feature, value, found) if feature.of_objects else value
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
-    return ref._replace(values=tuple(values)), transformed.remarks
+    remarks = found.remarks + remarks_on_keypoints(schema, found)
+    return ref._replace(values=tuple(values)), remarks, found.kept
 
 
 def _remarks_on_outlines(
-    schema: Schema, outlines: RowOutlines, image: StoredImage
+    schema: Schema, outlines: RowOutlines, geometry: Geometry
 ) -> tuple[str, ...]:
-    geometry = geometry_of(image.source_size, image.orientation, schema.image)
     scale = coordinate_scale(outlines, geometry, schema.masks.frame) if outlines.objects else None
     return (RESCALED,) if scale and scale.is_rescaled else ()
 
@@ -279,16 +298,15 @@ def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
 
 
 def build_frame(
-    schema: Schema, ref: ImageRef, image: StoredImage | None, mask: bytes | None = None
+    schema: Schema, ref: ImageRef, image: StoredImage | None, masks: Masks = NO_MASKS
 ) -> BuiltFrame:
     """Builds one frame of a sequence, with its values.
 
     `ref` is the reference, with the values of all features that do not depend on the image. `image`
-    is the image; None for schemas without images. `mask` is the mask as a PNG of class ids; None
-    for schemas without masks. Raises RecordError (bad_box) if the schema rejects invalid boxes and
-    there is one.
+    is the image; None for schemas without images. Raises RecordError (bad_box) if the schema
+    rejects invalid boxes and there is one.
     """
-    ref, remarks, features = _complete_values(schema, ref, image, mask)
+    ref, remarks, features = _complete_values(schema, ref, image, masks)
     values = tuple(features.values())
     if image is None:
         return BuiltFrame(ref, values)

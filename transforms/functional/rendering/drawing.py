@@ -1,18 +1,21 @@
-"""Drawing of records: images with their boxes and masks, captions, and contact sheets."""
+"""Drawing of records: images with the shapes of their objects, captions, and contact sheets."""
 
 from __future__ import annotations
 
 import colorsys
 import io
+import json
 import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFile, ImageFont
+from pycocotools import mask as coco
 
 from recordmill.schemas.features import BOX_SIDES, Origin, Schema
 from recordmill.schemas.masking import escaped
@@ -29,6 +32,7 @@ from recordmill.transforms.functional.images.codecs import (
 )
 from recordmill.transforms.functional.images.pixels import reduced
 from recordmill.transforms.functional.rendering.infer_features import (
+    INSTANCE_KEY,
     MASK_KEY,
     RAW_MODES,
     Features,
@@ -40,6 +44,8 @@ from recordmill.transforms.functional.values.boxes import TO_CORNERS
 from recordmill.transforms.functional.values.boxes import Box as Corners
 
 BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
+CORNERS_KEY = "image/object/oriented_bbox"
+KEYPOINT_KEYS = tuple(f"image/object/keypoint/{part}" for part in ("x", "y", "visibility"))
 BOX_TEXT_KEY, BOX_LABEL_KEY = "image/object/class/text", "image/object/class/label"
 
 _MASK_OPACITY = 0.55
@@ -87,6 +93,21 @@ class DrawnBox(NamedTuple):
     bottom: float
     name: str
     number: int
+    corners: tuple[float, ...] = ()  # x and y of the four corners of an oriented box, or ()
+
+
+# The keys by which the features of a schema are drawn, by their source.
+_DRAWN_KEYS = {
+    Origin.CORNERS: CORNERS_KEY,
+    Origin.INSTANCE_PNG: INSTANCE_KEY,
+    Origin.INSTANCE_RLE: INSTANCE_KEY,
+    Origin.INSTANCE_IDS: MASK_KEY,  # unless there is a mask of classes
+    Origin.MASK: MASK_KEY,
+    Origin.SEGMENTATION: MASK_KEY,
+    Origin.KEYPOINT_X: KEYPOINT_KEYS[0],
+    Origin.KEYPOINT_Y: KEYPOINT_KEYS[1],
+    Origin.KEYPOINT_VISIBILITY: KEYPOINT_KEYS[2],
+}
 
 
 def boxes_of(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Corners]:
@@ -107,16 +128,18 @@ def boxes_of(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Co
 
 
 def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Adds the boxes, labels and mask of a record under the keys by which they are drawn."""
+    """Adds the shapes, labels and masks of a record under the keys by which they are drawn."""
     found: dict[str, list[Any]] = {}
     if schema.has_boxes:
         boxes = list(boxes_of(schema, features))
         found = {key: [box[side] for box in boxes] for side, key in enumerate(BOX_KEYS)}
     if (label := box_label_of(schema)) is not None:
         found[BOX_LABEL_KEY] = features.get(label, [])
-    if schema.mask_feature is not None:
-        found[MASK_KEY] = features.get(schema.mask_feature, [])
-    others = {name: values for name, values in features.items() if name != schema.mask_feature}
+    keys = {n: k for n, f in schema.features.items() if (k := _DRAWN_KEYS.get(f.source.origin))}
+    for name, key in keys.items():
+        if key != MASK_KEY or schema.mask_feature in (None, name):
+            found[key] = features.get(name, [])
+    others = {name: values for name, values in features.items() if name not in keys}
     return {**others, **found}
 
 
@@ -139,13 +162,14 @@ def _read_boxes(
     # The keys of the Object Detection API are for fractions, yet some datasets store pixels there.
     in_pixels = any(value > 2 for values in sides for value in values)
     width, height = size if in_pixels else (1, 1)
-    names = _box_names(features, class_names)
+    names, corners = _box_names(features, class_names), features.get(CORNERS_KEY, [])
     numbers = _box_ids(features) or [zlib.crc32(name.encode()) for name in names]
     return [
         DrawnBox(
             *(x0 / width, y0 / height, x1 / width, y1 / height),
             name=names[i] if i < len(names) else "",
             number=numbers[i] if i < len(numbers) else 0,
+            corners=tuple(corners[8 * i : 8 * i + 8]),
         )
         for i, (x0, y0, x1, y1) in enumerate(zip(*sides, strict=False))
         if all(map(math.isfinite, (x0, y0, x1, y1)))
@@ -172,9 +196,43 @@ def _draw_boxes(image: Image.Image, boxes: Sequence[DrawnBox]) -> Image.Image:
     for box in boxes:
         x = sorted(_inside(part * image.width, image.width) for part in (box.left, box.right))
         y = sorted(_inside(part * image.height, image.height) for part in (box.top, box.bottom))
-        canvas.rectangle((x[0], y[0], x[1], y[1]), outline=_class_color(box.number), width=line)
-        _name_box(canvas, box.name, (x[0], y[0]), _class_color(box.number), image.size)
+        color = _class_color(box.number)
+        if box.corners:
+            points = _pixels(box.corners, image.size)
+            canvas.line([*points, points[0]], fill=color, width=line, joint="curve")
+        else:
+            canvas.rectangle((x[0], y[0], x[1], y[1]), outline=color, width=line)
+        _name_box(canvas, box.name, (x[0], y[0]), color, image.size)
     return drawn
+
+
+def _pixels(numbers: Sequence[float], size: tuple[int, int]) -> list[tuple[float, float]]:
+    return [(x * size[0], y * size[1]) for x, y in zip(numbers[::2], numbers[1::2], strict=False)]
+
+
+def _draw_keypoints(image: Image.Image, features: Features, objects: int) -> Image.Image:
+    """Returns an image with its labeled keypoints, one color each; hidden ones are rings."""
+    xs, ys, visibility = (features.get(key, []) for key in KEYPOINT_KEYS)
+    if not xs:
+        return image
+    drawn, each = image.copy(), max(1, len(xs) // max(1, objects))
+    canvas, radius = ImageDraw.Draw(drawn), max(2.0, max(image.size) / 90)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=False)):
+        seen = visibility[i] if i < len(visibility) else 2
+        if seen and all(map(math.isfinite, (x, y))):
+            at = x * image.width, y * image.height
+            fill = _class_color(i % each) if seen > 1 else None
+            circle = (at[0] - radius, at[1] - radius, at[0] + radius, at[1] + radius)
+            canvas.ellipse(circle, fill, _PAPER if seen > 1 else _class_color(i % each), 1)
+    return drawn
+
+
+def _draw_instances(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
+    """Returns an image blended with the masks of objects, one color each."""
+    numbers = np.zeros((image.height, image.width), np.int64)
+    for i, data in enumerate(masks, start=1):
+        numbers[_ids_of(data, image.size) > 0] = i
+    return _blend(image, numbers)
 
 
 def _name_box(
@@ -202,11 +260,25 @@ def _draw_mask(image: Image.Image, data: bytes) -> Image.Image:
 
     Raises RecordError if the mask cannot be decoded.
     """
+    return _blend(image, _ids_of(data, image.size))
+
+
+def _ids_of(data: bytes, size: tuple[int, int]) -> np.ndarray:
+    """Decodes a mask, a PNG or COCO's run lengths in JSON, to ids of (height, width)."""
+    if data.startswith(b"{"):
+        try:
+            mask = Image.fromarray(coco.decode(json.loads(data)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError("the run lengths of a mask are damaged") from error
+        return np.asarray(mask.resize(size, Image.Resampling.NEAREST)).astype(np.int64)
     source = examine(data)
     with opened(data, source.format) as mask:
         mask.load()
         bands = mask if mask.mode in ("L", "P", "I;16", "1") else mask.convert("L")
-        ids = np.asarray(bands.resize(image.size, Image.Resampling.NEAREST)).astype(np.int64)
+        return np.asarray(bands.resize(size, Image.Resampling.NEAREST)).astype(np.int64)
+
+
+def _blend(image: Image.Image, ids: np.ndarray) -> Image.Image:
     palette = np.array([(0, 0, 0), *(_class_color(i) for i in range(_VOID - 1)), (128, 128, 128)])
     # Class ids beyond the palette wrap around, except to the background color.
     layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]
@@ -243,7 +315,7 @@ _FILTER = Image.Resampling.HAMMING
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
-    """Returns a record's image in RGB with its boxes and mask, no side longer than `side`.
+    """Returns a record's image in RGB with its objects and masks, no side longer than `side`.
 
     `side` is the longest side in pixels; smaller images keep their size. `class_names`: names of
     the class ids, for boxes without class texts. Raises RecordError if an image cannot be decoded.
@@ -252,7 +324,9 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
     image, size = _record_image(features, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
         image = _draw_mask(image, features[MASK_KEY][0])
-    return _draw_boxes(image, _read_boxes(features, size, class_names))
+    image = _draw_instances(image, features.get(INSTANCE_KEY, []))
+    boxes = _read_boxes(features, size, class_names)
+    return _draw_keypoints(_draw_boxes(image, boxes), features, len(boxes))
 
 
 def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
@@ -273,8 +347,9 @@ def is_cheap_to_draw(features: Features) -> bool:
 
     Raises RecordError if a header is damaged.
     """
-    values = (features.get(key or "", [None])[:1] for key in (image_key(features), MASK_KEY))
-    found = [examine_in_process(value[0]) for value in values if value and is_image(value[0])]
+    single = (features.get(key or "", [])[:1] for key in (image_key(features), MASK_KEY))
+    values = chain(*single, features.get(INSTANCE_KEY, []))
+    found = [examine_in_process(value) for value in values if is_image(value)]
     return all(source is not None and source.work <= MAX_WORK for source in found)
 
 

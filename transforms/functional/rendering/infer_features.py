@@ -25,6 +25,7 @@ from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 Features = Mapping[str, list[Any]]
 
 MASK_KEY = "image/segmentation/class/encoded"
+INSTANCE_KEY = "image/object/mask"
 IMAGE_KEYS = ("image/encoded", "image", "image_raw", "encoded", "image/image_raw")
 _HEIGHT_KEYS = ("image/height", "height")
 _WIDTH_KEYS = ("image/width", "width")
@@ -56,7 +57,7 @@ def image_key(features: Features) -> str | None:
     # Known keys first, then any feature with the bytes of one image; raw samples last, since only
     # known keys and a matching size distinguish them from other bytes.
     known = [key for key in IMAGE_KEYS if key in features]
-    others = [key for key in features if key not in known and key != MASK_KEY]
+    others = [key for key in features if key not in (*known, MASK_KEY, INSTANCE_KEY)]
     for key in [*known, *others]:
         if len(features[key]) == 1 and is_image(features[key][0]):
             return key

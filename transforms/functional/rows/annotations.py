@@ -16,7 +16,15 @@ from functools import partial
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Feature, Missing, Origin, Schema
+from recordmill.schemas.features import (
+    KEYPOINTS,
+    OUTLINES,
+    POINTS,
+    Feature,
+    Missing,
+    Origin,
+    Schema,
+)
 from recordmill.schemas.findings import Finding, Severity
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
@@ -44,6 +52,7 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 _SEPARATOR = re.compile(r"[,\s]+")
+_CORNER_NUMBERS = 8
 
 
 def _read_boxes(
@@ -150,11 +159,23 @@ def _coordinates_of(
 ) -> list[list[float]]:
     """Returns the coordinates of each box, for "boxes", or of each polygon, for "masks"."""
     if block == "boxes":
-        corners = _read_boxes(row, schema.boxes, columns, _box_feature(schema)).corners
-        return [corners[i : i + 4] for i in range(0, len(corners), 4)]
-    mask = schema.features[schema.mask_feature or ""]
-    outlines = checked_outlines(_items(row, _column(mask.source.name, columns)))
+        if schema.has_boxes:
+            corners = _read_boxes(row, schema.boxes, columns, _box_feature(schema)).corners
+            return [corners[i : i + 4] for i in range(0, len(corners), 4)]
+        found = _shapes(row, schema, columns).items()
+        return [c for name, shapes in found for c in _coordinates(name, shapes, schema)]
+    outlines = _checked_outlines(row, schema, columns)
     return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
+
+
+def _coordinates(name: str, shapes: list[list[Any]], schema: Schema) -> list[list[float]]:
+    """Returns the coordinates of oriented boxes, or of the labeled keypoints of each object."""
+    if name in schema.columns_from((Origin.CORNERS,)):
+        return shapes
+    if name not in schema.columns_from(KEYPOINTS):
+        return []
+    points = ([s[i : i + 2] for i in range(0, len(s), 3) if s[i + 2]] for s in shapes)
+    return [[side for point in found for side in point] for found in points if found]
 
 
 def _box_feature(schema: Schema) -> Feature:
@@ -174,20 +195,116 @@ def with_annotations(
     Raises RecordError if a value is missing or of the wrong type, or a list of the wrong length.
     """
     schema = resolved.schema
+    if schema.has_boxes or schema.has_points:
+        boxes = _read_objects(row, schema, columns)
+        _check_lengths(schema, ref, columns, boxes.number)
+        # Fields that are not set are left out, as they take part in fingerprints.
+        ref = ref._replace(boxes=tuple(boxes) if boxes.shapes else tuple(boxes)[:3])
+    mask = schema.features[schema.mask_feature] if schema.mask_feature else None
+    # The mask is an image file, or is drawn from outlines.
+    if mask is not None and mask.source.origin is Origin.MASK:
+        ref = ref._replace(mask_uri=_mask_uri(row, _column(mask.source.name, columns), resolve))
+    if not schema.has_outlines:
+        return ref
+    found, file = _outlines(row, resolved, columns)
+    if schema.has_instances:
+        if ref.boxes is not None and len(found.objects) != RowBoxes(*ref.boxes).number:
+            what = f"expected {RowBoxes(*ref.boxes).number} items, one per box"
+            detail = f"column {_outlines_column(schema, columns)!r}: {what}"
+            raise RecordError(Reason.WRONG_TYPE, f"{detail}, got {len(found.objects)}")
+        if ref.boxes is None:
+            _check_lengths(schema, ref, columns, len(found.objects))
+    if file and ref.mask_uri not in ("", resolve(file)):
+        detail = f"expected one file per row for the mask and its segments, got {file!r}, too"
+        raise RecordError(Reason.WRONG_TYPE, detail)
+    if file:
+        ref = ref._replace(mask_uri=resolve(file))
+    return ref._replace(outlines=(found.units, found.objects, found.size))
+
+
+def _read_objects(row: Row, schema: Schema, columns: Mapping[str, str]) -> RowBoxes:
+    """Reads the boxes of a row, and the other shapes of its objects."""
     if schema.has_boxes:
-        boxes = _read_boxes(row, schema.boxes, columns, _box_feature(schema))
-        _check_lengths(schema, ref, columns, len(boxes.corners) // 4)
-        ref = ref._replace(boxes=(boxes.units, boxes.corners, boxes.size))
-    if schema.mask_feature is not None:
-        mask = schema.features[schema.mask_feature]
-        # The mask is an image file, or is drawn from outlines.
-        if mask.source.origin is Origin.MASK:
-            return ref._replace(
-                mask_uri=_mask_uri(row, _column(mask.source.name, columns), resolve)
-            )
-        found = _outlines(row, mask, resolved, columns)
-        return ref._replace(outlines=(found.units, found.objects, found.size))
-    return ref
+        found = _read_boxes(row, schema.boxes, columns, _box_feature(schema))
+    else:
+        units = _units_of(row, schema.boxes, columns) or PIXEL
+        found = RowBoxes(units, [], _stated_size(row, schema.boxes, columns))
+    if not schema.has_points:
+        return found
+    found = found._replace(shapes=_shapes(row, schema, columns))
+    for name, shapes in (found.shapes or {}).items():
+        if len(shapes) != found.number:
+            detail = f"expected {found.number} items, one per object, got {len(shapes)}"
+            raise RecordError(Reason.WRONG_TYPE, f"column {_column(name, columns)!r}: {detail}")
+    return found
+
+
+def _shapes(row: Row, schema: Schema, columns: Mapping[str, str]) -> dict[str, list[list[Any]]]:
+    """Returns the corners, keypoints and names of all objects, by schema column."""
+    shapes: dict[str, list[list[Any]]] = {}
+    for name, feature in schema.columns_from(POINTS).items():
+        column = _column(name, columns)
+        items = _box_items(row, column, feature)
+        if not items:  # an optional column may be missing
+            continue
+        try:
+            if feature.source.origin is Origin.CORNERS:
+                shapes[name] = [_corners(item) for item in items]
+            elif feature.source.origin is Origin.KEYPOINT_NAME:
+                shapes[name] = [_names(item) for item in items]
+            else:
+                shapes[name] = [_keypoints(item) for item in items]
+        except RecordError as error:
+            raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+    return shapes
+
+
+def _numbers(item: Any, expected: str) -> list[list[float]]:
+    """Returns points as lists of numbers; text is such as "10 20 30 40"."""
+    item = _SEPARATOR.split(item.strip()) if isinstance(item, str) and item.strip() else item
+    points: Any = (item or []) if isinstance(item, list | tuple | str | None) else [None]
+    is_flat = not points or not isinstance(points[0], list | tuple)
+    try:
+        found = [
+            [to_number(n, isinstance(n, str)) for n in p] for p in ([points] if is_flat else points)
+        ]
+    except (RecordError, TypeError):
+        found = [[math.nan]]
+    if not all(math.isfinite(number) for point in found for number in point):
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {short_repr(item)}")
+    return found
+
+
+def _corners(item: Any) -> list[float]:
+    expected = "four corners, [x1, y1, x2, y2, x3, y3, x4, y4]"
+    corners = [number for point in _numbers(item, expected) for number in point]
+    if len(corners) != _CORNER_NUMBERS:
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {short_repr(item)}")
+    return corners
+
+
+def _keypoints(item: Any) -> list[float]:
+    """Returns x, y and visibility of each keypoint.
+
+    A flat list has three numbers per keypoint, as in COCO; in a list of lists, keypoints without a
+    visibility are visible.
+    """
+    expected = "keypoints [x, y, visibility, …] with a visibility of 0, 1 or 2, or [[x, y], …]"
+    points = _numbers(item, expected)
+    if len(points) == 1 and len(points[0]) % 3 == 0:
+        flat = points[0]
+    elif {len(point) for point in points} <= {2, 3}:
+        flat = [number for point in points for number in (*point, 2.0)[:3]]
+    else:
+        flat = [math.nan] * 3
+    if not {*flat[2::3]} <= {0.0, 1.0, 2.0}:
+        raise RecordError(Reason.WRONG_TYPE, f"{expected}, got {short_repr(item)}")
+    return flat
+
+
+def _names(item: Any) -> list[bytes]:
+    names = item if isinstance(item, list | tuple) else _SEPARATOR.split(str(item).strip())
+    return [to_bytes(name, is_text=True) for name in names]
 
 
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
@@ -217,32 +334,54 @@ def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
     return resolve(value)
 
 
-def _outlines(
-    row: Row, mask: Feature, resolved: ResolvedSchema, columns: Mapping[str, str]
-) -> RowOutlines:
-    """Returns the class id and the outline of each object, in drawing order."""
-    settings = resolved.schema.masks
-    name = resolved.schema.mask_feature or ""
-    ids = resolved.class_ids.get(name)
-    labels_column = _column(settings.labels, columns)
-    outlines_column = _column(mask.source.name, columns)
-    labels = _items(row, labels_column)
-    outlines = _items(row, outlines_column)
-    if len(labels) != len(outlines):
-        detail = f"expected {len(outlines)} items, one per outline, got {len(labels)}"
-        raise RecordError(Reason.WRONG_TYPE, f"column {labels_column!r}: {detail}")
+def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:
+    return _column(next(iter(schema.columns_from(OUTLINES))), columns)
+
+
+def _checked_outlines(row: Row, schema: Schema, columns: Mapping[str, str]) -> list[Any]:
+    column = _outlines_column(schema, columns)
+    outlines = _items(row, column)
     try:
-        is_text = row.untyped(labels_column)
-        classes = [class_id(label, is_text, ids, mask.label_offset) for label in labels]
+        return checked_outlines(outlines)
+    except RecordError as error:
+        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+
+
+def _outlines(
+    row: Row, resolved: ResolvedSchema, columns: Mapping[str, str]
+) -> tuple[RowOutlines, str]:
+    """Returns the class id and outline of each object, in drawing order, and the segments' file."""
+    schema, settings = resolved.schema, resolved.schema.masks
+    outlines = _items(row, _outlines_column(schema, columns))
+    segments = [o for o in outlines if isinstance(o, Mapping) and "segment" in o]
+    files = {str(outline.get("file") or "") for outline in segments}
+    if len(files) > 1 or "" in files:
+        what = f"column {_outlines_column(schema, columns)!r}: expected segments of one file"
+        shown = ", ".join(map(repr, sorted(files)[:3]))
+        raise RecordError(Reason.WRONG_TYPE, f"{what}, {{segment, file}}, got the files {shown}")
+    classes = [0] * len(outlines)
+    if schema.draws_classes:
+        classes = _classes_of_outlines(row, resolved, columns, len(outlines))
+    # [(class id, outline)], drawn in this order: later objects cover earlier ones.
+    objects = list(zip(classes, _checked_outlines(row, schema, columns), strict=True))
+    units = _units_of(row, settings, columns) or PIXEL
+    return RowOutlines(units, objects, _stated_size(row, settings, columns)), "".join(files)
+
+
+def _classes_of_outlines(
+    row: Row, resolved: ResolvedSchema, columns: Mapping[str, str], number: int
+) -> list[int]:
+    name = resolved.schema.mask_feature or ""
+    labels_column = _column(resolved.schema.masks.labels, columns)
+    labels, ids = _items(row, labels_column), resolved.class_ids.get(name)
+    if len(labels) != number:
+        detail = f"expected {number} items, one per outline, got {len(labels)}"
+        raise RecordError(Reason.WRONG_TYPE, f"column {labels_column!r}: {detail}")
+    offset, is_text = resolved.schema.features[name].label_offset, row.untyped(labels_column)
+    try:
+        return [class_id(label, is_text, ids, offset) for label in labels]
     except RecordError as error:
         raise RecordError(error.reason, f"column {labels_column!r}: {error.detail}") from None
-    # [(class id, outline)], drawn in this order: later objects cover earlier ones.
-    try:
-        objects = list(zip(classes, checked_outlines(outlines), strict=True))
-    except RecordError as error:
-        raise RecordError(error.reason, f"column {outlines_column!r}: {error.detail}") from None
-    units = _units_of(row, settings, columns) or PIXEL
-    return RowOutlines(units, objects, _stated_size(row, settings, columns))
 
 
 def _items(row: Row, column: str) -> list[Any]:
@@ -338,7 +477,7 @@ def _unstated(
 
 
 def _blocks(schema: Schema) -> Iterator[tuple[str, AnnotationSettings]]:
-    if schema.has_boxes:
+    if schema.has_boxes or schema.has_points:
         yield "boxes", schema.boxes
     if schema.has_outlines:
         yield "masks", schema.masks

@@ -184,7 +184,7 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
     values = zip(*columns, strict=True) if columns else repeat((), len(rows))
     refs = found.replaced(values=values, frame=_frames(rows, binding, found))
     schema = binding.resolved.schema
-    if not (schema.has_boxes or schema.mask_feature is not None):
+    if not schema.has_annotations:
         return refs
     return RefBatch.of(
         with_annotations(

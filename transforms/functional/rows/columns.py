@@ -15,7 +15,17 @@ from typing import Any, TypeVar
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
+from recordmill.schemas.features import (
+    NO_COLUMN,
+    OUTLINES,
+    POINTS,
+    Feature,
+    Kind,
+    Missing,
+    Origin,
+    Schema,
+    Source,
+)
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
@@ -121,8 +131,9 @@ def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | No
     """Returns the columns to read that must have a supported type: all except for outlines."""
     columns = needed_columns(schema, config)
     features = schema.features.values()
-    outlines = {f.source.name for f in features if f.source.origin is Origin.SEGMENTATION}
-    nested = {config.column(name) for name in outlines}
+    nested = {
+        config.column(f.source.name) for f in features if f.source.origin in (*OUTLINES, *POINTS)
+    }
     return columns if columns is None else tuple(name for name in columns if name not in nested)
 
 
@@ -200,7 +211,7 @@ def _resolved_boxes(
     """Returns the box settings with the four columns if they exist, or else with the one column."""
     boxes = schema.boxes
     if not schema.has_boxes:
-        return boxes
+        return _with_optional(boxes, schema, present, config) if schema.has_points else boxes
     absent = [n for n in boxes.columns or () if config.column(n) not in present]
     if boxes.columns is not None and not absent:
         return _with_optional(boxes.model_copy(update={"column": None}), schema, present, config)
@@ -264,7 +275,8 @@ def uncompared_sizes(
     # `w` can be the width of an image, or that of a box; and a list `size` can have either order.
     stated = config.dataset_schema
     blocks: list[tuple[str, AnnotationSettings, AnnotationSettings]] = []
-    blocks += [("boxes", schema.boxes, stated.boxes)] if schema.has_boxes else []
+    has_objects = schema.has_boxes or schema.has_points
+    blocks += [("boxes", schema.boxes, stated.boxes)] if has_objects else []
     blocks += [("masks", schema.masks, stated.masks)] if schema.has_outlines else []
     used = needed_columns(schema, config)
     others = [name for name in present if used is None or name not in used]
@@ -289,7 +301,7 @@ def uncompared_sizes(
 def _check_mask_labels(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str
 ) -> None:
-    if not schema.has_outlines:
+    if not schema.draws_classes:
         return
     labels = config.column(schema.masks.labels)
     if labels not in present:
@@ -327,9 +339,12 @@ def _sequence_columns(schema: Schema) -> tuple[str, ...]:
 def _annotation_columns(schema: Schema) -> tuple[str, ...]:
     """Returns the schema columns of boxes and of the classes of outlines."""
     boxes = schema.boxes.all_columns if schema.has_boxes else ()
+    if schema.has_points:
+        boxes = (*boxes, *schema.boxes.optional_columns)
     if not schema.has_outlines:
         return boxes
-    return (*boxes, schema.masks.labels, *schema.masks.optional_columns)
+    labels = (schema.masks.labels,) if schema.draws_classes else ()
+    return (*boxes, *labels, *schema.masks.optional_columns)
 
 
 def missing_column(column: str, present: Collection[str], where: str) -> str:

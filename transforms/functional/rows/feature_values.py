@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import NO_LABEL, Feature, Missing, Origin
+from recordmill.schemas.features import NO_LABEL, OUTLINES, POINTS, Feature, Missing, Origin
 from recordmill.schemas.plan import ClassIds, ResolvedSchema
 from recordmill.schemas.records import FeatureValue
 from recordmill.schemas.rejects import Reason, RecordError
@@ -38,7 +38,8 @@ from recordmill.transforms.functional.values.typed import (
     without_fraction,
 )
 
-_WITHOUT_COLUMN = (Origin.KEY, Origin.IMAGE, Origin.BOX, Origin.MASK, Origin.SEGMENTATION)
+# Sources whose values are read elsewhere, if at all from a column.
+_WITHOUT_COLUMN = (Origin.KEY, Origin.IMAGE, Origin.BOX, Origin.MASK, *OUTLINES, *POINTS)
 
 # Returns the values of a feature, of rows, their keys, and the keys of their records.
 ValueReader: TypeAlias = Callable[[RowBatch, Sequence[str], Sequence[str]], Sequence[FeatureValue]]

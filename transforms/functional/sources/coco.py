@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.layout import is_url
-from recordmill.schemas.records import RECTANGLES, Location, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, RECTANGLES, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
@@ -64,27 +64,26 @@ UNMATCHED = (
 _IDS = {"images": "id", "annotations": "image_id"}
 
 _OF_IMAGES = ("image", "id", "height", "width")
-_OF_OBJECTS = (
-    *BOX_COLUMNS,
-    "labels",
-    "category_id",
-    "is_crowd",
-    "area",
-    "segmentation",
-)
+_OF_BOXES = (*BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
+_OF_OBJECTS = (*_OF_BOXES, "keypoints", "keypoint_names")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HEAD_ANNOTATIONS = 1000
-_SPOOLS = 64
-_SPOOL_BYTES = 2**18
+_HEAD_ANNOTATIONS, _SPOOLS, _SPOOL_BYTES = 1000, 64, 2**18
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
-_KINDS = ("instances", "", "person_keypoints", "captions")
+_KINDS = ("instances", "", "person_keypoints", "panoptic", "captions")
 _KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_info)_(?=.)")
 _COCO_LISTS = re.compile(rb'\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL)
 _WORD = re.compile("[A-Za-z]+")
 _HEAD_BYTES = 2**16
 
-_Categories: TypeAlias = "dict[str, set[str | None]]"
+
+@dataclass
+class _Categories:
+    """The categories of a file by their id, as JSON."""
+
+    # A valid id has one name; the name None marks an entry with a duplicate field.
+    names: dict[str, set[str | None]] = field(default_factory=dict)
+    keypoints: dict[str, list[str]] = field(default_factory=dict)  # their names
 
 
 @dataclass(frozen=True)
@@ -92,12 +91,13 @@ class CocoOptions:
     """What is known of a file of annotations before it is read."""
 
     images: str | None = None  # the base of relative image paths; None for the folder of the file
+    masks: str | None = None  # the folder of panoptic masks
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns that the first annotations have values for.
 
-    Raises UsageError if the file is not COCO JSON, or has panoptic annotations.
+    Raises UsageError if the file is not COCO JSON, or has panoptic annotations without masks.
     """
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
@@ -122,22 +122,32 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             "line, use --input_format jsonl"
         )
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
-    if "segments_info" in keys:
-        raise UsageError(
-            f"{file.path}: expected instances or captions, got panoptic annotations, whose masks "
-            "are in separate PNG files"
-        )
-    has_objects = "bbox" in keys or "segmentation" in keys
+    preset = _preset_of(keys, first)
+    if preset == "panoptic" and file.options_of(CocoOptions).masks is None:
+        folder = posixpath.splitext(file.path)[0]
+        what = f"expected the PNG files of its panoptic annotations in {folder}, got none"
+        raise UsageError(f"{file.path}: {what}. Add the folder.")
+    has_objects = preset not in ("", "captioning")
     columns = [*_OF_IMAGES]
-    columns += [*_OF_OBJECTS] if has_objects else []
+    columns += (_OF_OBJECTS if preset == "keypoints" else _OF_BOXES) if has_objects else ()
     columns += ["caption"] if "caption" in keys else []
     return Probe(
         tuple(columns),
         has_rows=True,
         classes={"labels": classes} if classes and has_objects else {},
-        preset="object_detection" if has_objects else "captioning" if "caption" in keys else "",
+        preset=preset,
         findings=tuple(_boxes_of_outlines(file.path, first)),
     )
+
+
+def _preset_of(keys: set[str], annotations: list[Any]) -> str:
+    if "segments_info" in keys:
+        return "panoptic"
+    if "keypoints" in keys and any(isinstance(a, dict) and a.get("keypoints") for a in annotations):
+        return "keypoints"
+    if "bbox" in keys or "segmentation" in keys:
+        return "object_detection"
+    return "captioning" if "caption" in keys else ""
 
 
 def _boxes_of_outlines(path: str, annotations: list[Any]) -> Iterator[Finding]:
@@ -222,7 +232,7 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
     file = replace(_file_in(whole, inner), path=tree.path(name))
     images = file.options_of(CocoOptions).images
     if images == whole.path(posixpath.dirname(inner)):
-        return Sources((replace(file, options=None),))
+        return Sources((replace(file, options=replace(file.options_of(CocoOptions), images=None)),))
     return Sources((file,), f"COCO, with images in {images}")
 
 
@@ -231,13 +241,14 @@ def _file_in(tree: Tree, name: str) -> TableFile:
     folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
     stem = _KIND.sub("", stem)
     named = {word for word in _WORD.findall(stem) if word.lower() in SPLIT_NAMES}
-    above = posixpath.basename(folder)
-    # lvis_v1_val.json has the split val; test-dev2017 is a set of its own.
+    above = posixpath.basename(folder)  # test-dev2017 is a set of its own
     split = named.pop() if len(named) == 1 else above if above.lower() in SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
     images = _image_folder(tree, name, names)
+    masks = posixpath.splitext(name)[0]
     partition = ((SPLIT, split),) if split else ()
-    options = CocoOptions(tree.path(images))
+    has_masks = "panoptic" in masks and tree.has(masks)
+    options = CocoOptions(tree.path(images), tree.path(masks) if has_masks else None)
     return TableFile(tree.path(name), "coco", partition=partition, options=options)
 
 
@@ -272,16 +283,13 @@ def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
 def _json_files(tree: Tree) -> Iterator[str]:
     """Yields the paths of COCO files: in the folder, in annotations/, or beside their images."""
     top = tree.entries()
-    for folder in ("", *(name for name in top.folders if _may_annotate(name))):
+    annotating = {*SPLIT_NAMES, "annotations", "labels"}
+    for folder in ("", *(name for name in top.folders if name.lower() in annotating)):
         files = top.files if not folder else tree.entries(folder).files
         for name in files:
             path = posixpath.join(folder, name)
             if name.lower().endswith(".json") and _is_coco(tree, path):
                 yield path
-
-
-def _may_annotate(folder: str) -> bool:
-    return folder.lower() in SPLIT_NAMES or folder.lower() in ("annotations", "labels")
 
 
 def _is_coco(tree: Tree, name: str) -> bool:
@@ -301,7 +309,7 @@ def read(
                 stack.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES, "w+", newline=""))
                 for _ in range(_SPOOLS)
             ]
-            categories: _Categories = {}
+            categories = _Categories()
             yield from _spool(stream, path, spools, projection, categories)
             # Joined only after all entries are spooled: annotations may precede their images.
             fault = _fault_of_file(spools)
@@ -354,11 +362,9 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 def _spool(
     stream: BinaryIO, path: str, spools: list[Any], projection: Projection, categories: _Categories
 ) -> Iterator[Reject]:
-    """Writes each image and annotation to the spool file of its image id.
+    """Writes each entry to the spool file of its image id, and collects the categories.
 
     Yields rejects of entries without an id. `projection`: says whether to keep outlines.
-    `categories`: collects the names of each category id (as JSON). A valid id has one name; the
-    name None marks an entry with a duplicate field.
     """
     numbers = Counter[str]()
     for kind, entry in entries_of(stream, outline_of(stream), {*_IDS, "categories"}):
@@ -398,9 +404,13 @@ def _add_box(annotation: dict[str, Any]) -> None:
 
 def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
-        names = categories.setdefault(json.dumps(entry.get("id")), set())
+        id_ = json.dumps(entry.get("id"))
         # With a duplicate field, the name or the id is ambiguous.
-        names.add(name if duplicate_name(entry) is None else None)
+        found = name if duplicate_name(entry) is None else None
+        categories.names.setdefault(id_, set()).add(found)
+        points = entry.get("keypoints")
+        if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
+            categories.keypoints[id_] = points
 
 
 def _fault_of(entry: dict[str, Any]) -> str:
@@ -469,7 +479,11 @@ def _rows(
         annotations = [a for a in image.annotations if a.id == entry.id]
         try:
             _check(entry, annotations, others, fault)
-            values = _values(entry.values, annotations, categories, projection)
+            values = _values(entry.values, annotations, categories, projection, file)
+            if not projection.has("keypoints") and any(
+                a.values.get("keypoints") for a in annotations
+            ):
+                yield SkippedInput.named(KEYPOINTS, [values["image"]])
             location = _location(values["image"], file, projection)
             if projection.has("segmentation") and any(map(_is_rectangle, annotations)):
                 yield SkippedInput.named(RECTANGLES, [values["image"]])
@@ -522,12 +536,13 @@ def _values(
     annotations: list[_Entry],
     categories: _Categories,
     projection: Projection,
+    file: TableFile,
 ) -> dict[str, Any]:
     """Returns the values of an image by column; raises a RecordError for an invalid one."""
     name = _path_of(entry)
     if not isinstance(name, str) or not name or has_surrogates(name):
         raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {short_repr(name)}")
-    numbered = [(a.number, a.values) for a in annotations]
+    numbered = [pair for a in annotations for pair in _objects(a, file, projection)]
     # Captions are annotations without a box and a category.
     objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
     values = {
@@ -548,7 +563,44 @@ def _values(
         values["area"] = [a["area"] for _, a in objects]
     if all("segmentation" in a for _, a in objects):
         values["segmentation"] = [_outline(number, a) for number, a in objects]
-    return values
+    has_points = categories.keypoints or "keypoints" in (projection.columns or ())
+    return values | (_keypoints(objects, categories) if has_points else {})
+
+
+def _objects(
+    annotation: _Entry, file: TableFile, projection: Projection
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the objects of an annotation: itself, or the segments of a panoptic one."""
+    segments = annotation.values.get("segments_info")
+    if segments is None:
+        yield annotation.number, annotation.values
+        return
+    base = projection.image_root or posixpath.dirname(file.path) or "."
+    folder = posixpath.relpath(file.options_of(CocoOptions).masks or base, base)
+    name = annotation.values.get("file_name")
+    if not isinstance(segments, list) or not isinstance(name, str) or has_surrogates(name):
+        expected = f"annotation {annotation.number}: expected file_name and a list segments_info"
+        raise RecordError(Reason.MALFORMED_ROW, expected)
+    for segment in (found for found in segments if isinstance(found, dict)):
+        outline = {"segment": segment.get("id"), "file": posixpath.join(folder, name)}
+        yield annotation.number, {**segment, "segmentation": outline}
+
+
+def _keypoints(
+    objects: list[tuple[int, dict[str, Any]]], categories: _Categories
+) -> dict[str, Any]:
+    """Returns the keypoints of all objects, which are 0 if it has none, and their names."""
+    named = [categories.keypoints.get(json.dumps(a.get("category_id")), []) for _, a in objects]
+    found = [a.get("keypoints") or [] for _, a in objects]
+    for (number, _), points, names in zip(objects, found, named, strict=True):
+        count = len(names) * 3
+        if not isinstance(points, list) or (points and count and len(points) != count):
+            what = f"annotation {number}: keypoints: expected {count or 'a list of'} numbers"
+            raise RecordError(Reason.MALFORMED_ROW, f"{what}, got {short_repr(points)}")
+    most = max([0, *(len(p) // 3 for p in found), *map(len, categories.keypoints.values())])
+    pairs = zip(found, named, strict=True)
+    filled = [points or [0] * 3 * (len(names) or most) for points, names in pairs]
+    return {"keypoints": filled, "keypoint_names": named if all(named) else None}
 
 
 def _is_rectangle(annotation: _Entry) -> bool:
@@ -580,15 +632,13 @@ def _box(number: int, annotation: dict[str, Any]) -> Box:
 def _category_name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
     """Returns the name of the category of an annotation, whose number is for error messages."""
     category = annotation.get("category_id")
-    names = categories.get(json.dumps(category), set())
+    names = categories.names.get(json.dumps(category), set())
     if len(names) == 1 and (name := next(iter(names))) is not None:
         return name
     which = f"annotation {number}: category_id {short_repr(category)}"
     detail = f"{which} is not declared in 'categories'"
     if names:
         listed = ", ".join(sorted(short_repr(name) for name in names if name is not None))
-        detail = (
-            f"{which} is the id of several categories"
-            f"{': ' * bool(listed)}{listed}. Give each a unique id."
-        )
+        several = f"is the id of several categories{': ' * bool(listed)}{listed}"
+        detail = f"{which} {several}. Give each a unique id."
     raise RecordError(Reason.UNKNOWN_LABEL, detail)

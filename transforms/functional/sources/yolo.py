@@ -1,7 +1,9 @@
 """Reads YOLO labels: a folder of images with one text file per image, next to it or in labels/.
 
 A line is `class x-center y-center width height`, or `class x1 y1 x2 y2 x3 y3 …` for an outline, in
-fractions of the image size. Format: https://docs.ultralytics.com/datasets/detect/ and /segment/.
+fractions of the image size; an outline of four points may be an oriented box. With `kpt_shape` in
+data.yaml, keypoints follow the box. Format: https://docs.ultralytics.com/datasets/detect/ and
+/segment/, /obb/, /pose/.
 Class names are in data.yaml, or one per line in classes.txt. The splits are the folders or lists of
 images that data.yaml names, or else folders such as train and val. Darknet and CVAT write obj.data
 instead of data.yaml, with the paths of lists and of a file of class names:
@@ -55,7 +57,8 @@ from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
 UNLABELED = "images without a label file, read as images without objects"
-COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
+_OBJECTS = ("labels", "segmentation", "corners", "keypoints", "keypoint_names")
+COLUMNS = ("image", "id", *BOX_COLUMNS, *_OBJECTS, SPLIT)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _DARKNET = ("obj.data",)
@@ -84,8 +87,9 @@ class Classes(NamedTuple):
     """The classes that a dataset declares."""
 
     names: dict[int, str]
-    # Whether the numbers after a box are pose keypoints, so that no line is an outline.
-    has_points: bool = False
+    # The number of keypoints after a box, and of numbers of each, 2 or 3; None without keypoints.
+    keypoints: tuple[int, int] | None = None
+    keypoint_names: Mapping[int, list[str]] = MappingProxyType({})  # of each class id
     # The folders, or text files with lists of images, of each split.
     splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     path: str = ""
@@ -111,7 +115,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         has_rows=True,
         classes={"labels": DeclaredClasses(tuple(sorted(classes.names.items())))},
         splits=splits,
-        preset="object_detection",
+        preset="keypoints" if classes.keypoints else "object_detection",
     )
 
 
@@ -255,10 +259,27 @@ def _parse_yaml(data: bytes, where: str) -> Classes:
             )
     found = _classes({id_: str(name) for id_, name in names.items()}, where)
     return found._replace(
-        has_points="kpt_shape" in document,
+        keypoints=_keypoint_shape(document.get("kpt_shape"), where),
+        keypoint_names=_keypoint_names(document.get("kpt_names")),
         splits={key: paths for key in _SPLITS if (paths := _paths(document.get(key)))},
         path=path.replace("\\", "/") if isinstance(path := document.get("path"), str) else "",
     )
+
+
+def _keypoint_shape(value: Any, where: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    is_shape = isinstance(value, list) and len(value) == 2 and all(type(n) is int for n in value)
+    if not is_shape or value[0] < 1 or value[1] not in (2, 3):
+        what = "expected the number of keypoints, and 2 or 3 numbers of each, as in [17, 3]"
+        raise UsageError(f"{where}: 'kpt_shape': {what}; got {short_repr(value)}")
+    return value[0], value[1]
+
+
+def _keypoint_names(value: Any) -> dict[int, list[str]]:
+    """Returns the names of the keypoints of each class id; other values are ignored."""
+    found = value if isinstance(value, dict) else {}
+    return {id_: [*map(str, names)] for id_, names in found.items() if isinstance(names, list)}
 
 
 def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
@@ -306,7 +327,7 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
 
     Raises RecordError (malformed_row), unknown_label or bad_box.
     """
-    boxes, labels, outlines = [], [], []
+    boxes, labels, outlines, points = [], [], [], []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
@@ -319,14 +340,43 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         numbers = [number_of(value, f"line {number}") for value in fields[1:]]
         labels.append(_class_name(fields[0], number, classes))
         # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
-        # its keypoints, which are ignored.
-        outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.has_points
-        if not outline and len(numbers) != 4 and not (classes.has_points and len(numbers) > 4):
+        # its keypoints.
+        outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.keypoints
+        if classes.keypoints:
+            points.append(_keypoints(numbers, classes.keypoints, number))
+        elif not outline and len(numbers) != 4:
             detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 or more"
             raise RecordError(Reason.MALFORMED_ROW, f"{detail} points; got {len(fields)} fields")
         boxes.append(box_of_outline([numbers]) if outline else TO_CORNERS["cxcywh"](*numbers[:4]))
         outlines.append([numbers] if outline else [])  # a list of polygons per object
-    return {**box_columns(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
+    values = {**box_columns(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}
+    if classes.keypoints:
+        ids = {name: id_ for id_, name in classes.names.items()}
+        names = [classes.keypoint_names.get(ids[label], []) for label in labels]
+        return {**values, "keypoints": points, "keypoint_names": names if all(names) else None}
+    return {**values, "corners": [outline[0] if outline else [] for outline in outlines]}
+
+
+def _keypoints(numbers: list[float], shape: tuple[int, int], line: int) -> list[float]:
+    """Returns x, y and visibility of each keypoint; all are 0 for a line with only a box.
+
+    As in Ultralytics, a keypoint without a visibility is visible unless a coordinate is negative;
+    tools write 0 0 for one that is not labeled.
+    """
+    count, dimensions = shape
+    if len(numbers) not in (4, 4 + count * dimensions):
+        what = f"4 numbers and {count} keypoints of {dimensions}, as kpt_shape says"
+        detail = f"line {line}: expected a class, {what}; got {1 + len(numbers)} fields"
+        raise RecordError(Reason.MALFORMED_ROW, detail)
+    numbers = numbers[4:] or [0.0] * dimensions * count
+    if dimensions == 3:
+        return numbers
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
+    return [
+        number
+        for x, y in pairs
+        for number in ((x, y, 2.0) if min(x, y) >= 0 and (x or y) else (0.0, 0.0, 0.0))
+    ]
 
 
 class _Splits:
@@ -437,18 +487,20 @@ def _row(
     except (RecordError, OSError, UnicodeError) as error:
         yield _reject(error, name, image, tree.path(label or name))
         return
-    if label is not None and (kind := _left_out(text, classes)):
-        yield SkippedInput.named(kind, [label])
+    if kind := _left_out(text, classes, projection):
+        yield SkippedInput.named(kind, [name])
     values = {"image": name, "id": stem_of(name), SPLIT: split, **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
 
 
-def _left_out(text: str, classes: Classes) -> str:
-    """Returns the kind of a label file of which boxes lack a part; "" for others."""
+def _left_out(text: str, classes: Classes, projection: Projection) -> str:
+    """Returns the kind of an image of whose objects the schema lacks a part; "" for others."""
     counts = {len(line.split()) for line in text.splitlines()} - {0}
-    if classes.has_points:
-        return KEYPOINTS if any(count > _BOX_FIELDS for count in counts) else ""
-    return ORIENTED if counts == {_ORIENTED_FIELDS} else ""
+    if classes.keypoints:
+        is_left_out = any(count > _BOX_FIELDS for count in counts)
+        return KEYPOINTS if is_left_out and not projection.has("keypoints") else ""
+    is_outline = projection.has("corners") or projection.has("segmentation")
+    return ORIENTED if counts == {_ORIENTED_FIELDS} and not is_outline else ""
 
 
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from recordmill.schemas.records import RowBoxes
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import (
-    _oriented_box,
+    PointMap,
     _oriented_point,
     geometry_of,
     inverse_orientation,
@@ -81,11 +82,11 @@ def test_a_sliver_keeps_one_pixel():
     assert resized(image(1000, 1), geometry_of((1000, 1), 1, settings)).size == (10, 10)
 
 
-def test_boxes_are_oriented_only_if_the_image_is():
-    box, size = (1.0, 2.0, 5.0, 9.0), (20, 10)
+def test_points_are_turned_only_if_the_image_is():
+    point, size, row = (1.0, 2.0), (20, 10), RowBoxes("pixel", [])
     turned = geometry_of(size, 6, ImageSettings())
     as_it_is = geometry_of(size, 6, ImageSettings(orientation="record"))
-    assert _oriented_box(box, turned, "displayed") == box
-    assert _oriented_box(box, as_it_is, "stored") == box
-    assert _oriented_box(box, turned, "stored") == (1.0, 1.0, 8.0, 5.0)
-    assert _oriented_box((1.0, 1.0, 8.0, 5.0), as_it_is, "displayed") == box
+    assert PointMap.of(row, turned, "displayed").turned(point) == point
+    assert PointMap.of(row, as_it_is, "stored").turned(point) == point
+    assert PointMap.of(row, turned, "stored").turned(point) == (8.0, 1.0)
+    assert PointMap.of(row, as_it_is, "displayed").turned((8.0, 1.0)) == point

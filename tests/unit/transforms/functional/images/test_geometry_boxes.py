@@ -10,11 +10,8 @@ from recordmill.schemas.features import Feature
 from recordmill.schemas.records import RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings
-from recordmill.transforms.functional.images.geometry import (
-    box_values,
-    geometry_of,
-    transform_boxes,
-)
+from recordmill.transforms.functional.images.geometry import geometry_of
+from recordmill.transforms.functional.images.objects import object_values, transform_boxes
 
 SIZE = (40, 20)
 WHOLE = geometry_of(SIZE, 1, ImageSettings())
@@ -35,7 +32,8 @@ def rejection(*boxes, **settings):
 
 def test_a_box_as_fractions_of_its_image():
     found = placed(GOOD)
-    assert found == ([(0.25, 0.25, 0.5, 0.5)], [0], 1.0, ())
+    assert (found.boxes, found.kept, found.remarks) == ([(0.25, 0.25, 0.5, 0.5)], [0], ())
+    assert found.area_scale == 1.0
 
 
 def test_a_row_may_have_no_boxes():
@@ -81,7 +79,8 @@ def test_out_of_bounds():
 @pytest.mark.parametrize("policy", ["clip", "reject", "drop"])
 def test_rounding_is_not_out_of_bounds(policy):
     found = placed((0.0, 0.0, 1.0000009, 1.0), units="normalized", out_of_bounds=policy)
-    assert found == ([(0.0, 0.0, 1.0, 1.0)], [0], 800.0, ())
+    assert (found.boxes, found.remarks) == ([(0.0, 0.0, 1.0, 1.0)], ())
+    assert found.area_scale == 800.0
 
 
 def test_boxes_outside_a_crop_are_dropped():
@@ -104,10 +103,10 @@ def feature(source, kind="float", shape=(), **options):
 
 def test_values_of_box_features():
     found = placed(GOOD, (1, 1, 1, 1), (0, 0, 40, 20), invalid="drop")
-    assert box_values(feature("box:ymax"), None, found) == [0.5, 1.0]
-    four = box_values(feature("box:yxyx", shape=(None, 4)), None, found)
+    assert object_values(feature("box:ymax"), None, found) == [0.5, 1.0]
+    four = object_values(feature("box:yxyx", shape=(None, 4)), None, found)
     assert four == [0.25, 0.25, 0.5, 0.5, 0.0, 0.0, 1.0, 1.0]
     labels = feature("column:labels", "int64", per_box=True)
-    assert box_values(labels, [7, 8, 9], found) == [7, 9]
-    assert box_values(labels, [], found) == []
-    assert box_values(feature("area:area", per_box=True), [1.0, 2.0, 3.0], found) == [1.0, 3.0]
+    assert object_values(labels, [7, 8, 9], found) == [7, 9]
+    assert object_values(labels, [], found) == []
+    assert object_values(feature("area:area", per_box=True), [1.0, 2.0, 3.0], found) == [1.0, 3.0]

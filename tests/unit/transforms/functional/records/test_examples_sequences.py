@@ -178,7 +178,7 @@ def frame(number: int, pose: list[float], marks: list[int]) -> BuiltFrame:
         values=(b"clip", [b"x", b"y"], None, None, pose, marks),
         frame=FrameLocation("clip", str(number)),
     )
-    return build_frame(SCHEMA, ref, stored(b"image %d" % number, number), None)
+    return build_frame(SCHEMA, ref, stored(b"image %d" % number, number))
 
 
 def test_a_sequence_is_built_from_its_frames_and_decoded_by_the_schema():

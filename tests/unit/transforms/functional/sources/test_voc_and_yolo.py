@@ -117,6 +117,7 @@ def test_a_label_file_gives_boxes_by_their_corners():
         "box_units": "normalized",
         "labels": ["cat", "dog"],
         "segmentation": [[], []],
+        "corners": [[], []],
     }
 
 
@@ -126,18 +127,20 @@ def test_ids_of_other_tools_are_read(id_):
 
 
 @pytest.mark.parametrize(
-    ("text", "has_points", "expected"),
+    ("text", "keypoints", "expected"),
     [
-        ("0 .5 .5 1 1\n", False, ""),
-        ("0 .5 .5 1 1 .1 .1 2\n\n0 .5 .5 1 1", True, KEYPOINTS),
-        ("0 .5 .5 1 1", True, ""),
-        ("0 0 0 1 0 1 1 0 1\n", False, ORIENTED),
-        ("0 0 0 1 0 1 1 0 1\n0 0 0 1 0 1 1", False, ""),
-        ("", False, ""),
+        ("0 .5 .5 1 1\n", None, ""),
+        ("0 .5 .5 1 1 .1 .1 2\n\n0 .5 .5 1 1", (1, 3), KEYPOINTS),
+        ("0 .5 .5 1 1", (1, 3), ""),
+        ("0 0 0 1 0 1 1 0 1\n", None, ORIENTED),
+        ("0 0 0 1 0 1 1 0 1\n0 0 0 1 0 1 1", None, ""),
+        ("", None, ""),
     ],
 )
-def test_what_boxes_lack_is_counted(text, has_points, expected):
-    assert yolo._left_out(text, CLASSES._replace(has_points=has_points)) == expected
+def test_what_the_schema_leaves_out_is_counted(text, keypoints, expected):
+    classes = CLASSES._replace(keypoints=keypoints)
+    assert yolo._left_out(text, classes, Projection(("image", "xmin"))) == expected
+    assert yolo._left_out(text, classes, Projection(("corners", "keypoints"))) == ""
 
 
 def test_an_outline_gives_the_box_around_it():
@@ -146,9 +149,33 @@ def test_an_outline_gives_the_box_around_it():
     assert found["segmentation"] == [[[0.5, 0.1, 0.9, 0.3, 0.25, 0.75]]]
 
 
-def test_the_points_of_a_pose_are_no_outline():
-    found = yolo._parse("0 0.5 0.5 0.5 0.5 0.1 0.1 2", CLASSES._replace(has_points=True))
+@pytest.mark.parametrize(
+    ("shape", "points", "expected"),
+    [
+        ((2, 3), "0.1 0.2 2 0 0 0", [0.1, 0.2, 2, 0, 0, 0]),
+        ((3, 2), "0.1 0.2 0 0 -1 0.5", [0.1, 0.2, 2, 0, 0, 0, 0, 0, 0]),
+        ((2, 2), "", [0] * 6),
+    ],
+)
+def test_the_keypoints_of_a_pose_follow_its_box(shape, points, expected):
+    classes = CLASSES._replace(keypoints=shape)
+    found = yolo._parse(f"0 0.5 0.5 0.5 0.5 {points}", classes)
     assert (found["xmin"], found["xmax"], found["segmentation"]) == ([0.25], [0.75], [[]])
+    assert (found["keypoints"], found["keypoint_names"]) == ([expected], None)
+
+
+@pytest.mark.parametrize("line", ["0 .5 .5 1 1 .1 .1", "0 .5 .5 1", "0 .5 .5 1 1 .1 .1 2 .1"])
+def test_other_numbers_of_keypoints_are_rejected(line):
+    with pytest.raises(
+        RecordError, match="line 1: expected a class, 4 numbers and 1 keypoints of 3"
+    ):
+        yolo._parse(line, CLASSES._replace(keypoints=(1, 3)))
+
+
+def test_an_outline_of_four_points_has_the_corners_of_an_oriented_box():
+    found = yolo._parse("0 .1 .2 .3 .1 .4 .3 .2 .4\n3 .5 .5 1 1", CLASSES)
+    assert found["corners"] == [[0.1, 0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.4], []]
+    assert [found[side][0] for side in ("xmin", "ymin", "xmax", "ymax")] == [0.1, 0.1, 0.4, 0.4]
 
 
 @given(*[st.floats(0, 1, width=32)] * 4)
@@ -193,7 +220,10 @@ def test_what_is_no_label_is_a_reject(text, reason, message):
     [
         (b"names: [cat, dog]", Classes({0: "cat", 1: "dog"})),
         (b"names: {0: cat, 5: 7}", Classes({0: "cat", 5: "7"})),
-        (b"names: [cat]\nkpt_shape: [17, 3]", Classes({0: "cat"}, has_points=True)),
+        (
+            b"names: [cat]\nkpt_shape: [2, 3]\nkpt_names: {0: [nose, tail]}",
+            Classes({0: "cat"}, keypoints=(2, 3), keypoint_names={0: ["nose", "tail"]}),
+        ),
     ],
 )
 def test_classes_are_read_from_a_yaml_file(data, expected):
@@ -206,6 +236,8 @@ def test_classes_are_read_from_a_yaml_file(data, expected):
         b"",
         b"train: x",
         b"names: 3",
+        b"names: [cat]\nkpt_shape: 17",
+        b"names: [cat]\nkpt_shape: [17, 4]",
         b"names: [[1]]",
         b"a: [",
         b"[1]",
