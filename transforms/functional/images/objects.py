@@ -182,7 +182,7 @@ def _placed_keypoint(
 
 def remarks_on_keypoints(schema: Schema, found: TransformedObjects) -> tuple[str, ...]:
     """Returns `POINTS_OUTSIDE` if a labeled keypoint is outside the image of the record."""
-    if found.map is not None:
+    if found.map is not None and found.shapes:
         for column in schema.columns_from(KEYPOINTS):
             for points in found.shapes_of(column):
                 placed = _keypoints(points, found.map)
