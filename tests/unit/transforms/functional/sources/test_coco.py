@@ -443,3 +443,16 @@ def test_an_empty_outline_is_that_of_its_box():
     assert note == SkippedInput.named(RECTANGLES, ["5.jpg"])
     (plain,) = read(document([image_bytes(5)], entries), Projection(("image", "xmin")))
     assert plain.values == {"image": "5.jpg", "xmin": [1.5, 1.5, 1.5]}
+
+
+def test_keypoints_are_those_of_all_objects():
+    person = {"id": 1, "name": "cat", "keypoints": ["nose", "tail"]}
+    posed = {**annotation(1, 5), "category_id": 1, "keypoints": [1, 2, 2, 3, 4, 1]}
+    bare = {**annotation(2, 5), "category_id": 1}
+    document_ = document([image_bytes(5)], [posed, bare], [person])
+    (row,) = read(document_)
+    assert row.values["keypoints"] == [[1, 2, 2, 3, 4, 1], [0] * 6]
+    assert row.values["keypoint_names"] == [["nose", "tail"]] * 2
+    assert probe(document_).preset == "keypoints"
+    (reject,) = read(document([image_bytes(5)], [{**posed, "keypoints": [1, 2]}], [person]))
+    assert "expected 6 numbers, got [1, 2]" in reject.detail
