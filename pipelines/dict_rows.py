@@ -1,6 +1,7 @@
-"""Beam transforms for pipelines of users: a PCollection of dicts in, examples or a dataset out.
+"""Beam transforms for pipelines of users: dicts from tables, and examples or a dataset from dicts.
 
-A dict maps columns to values, as `ReadFromParquet`, `ReadFromBigQuery` and `Create` produce it.
+A dict maps columns to values, as `ReadTables`, `ReadFromParquet`, `ReadFromBigQuery` and `Create`
+produce it.
 """
 
 from __future__ import annotations
@@ -25,33 +26,189 @@ from recordmill.pipelines.verification import verify
 from recordmill.schemas.config import ConvertConfig, Verify
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.features import Schema
+from recordmill.schemas.input_formats import INPUT_FORMATS
+from recordmill.schemas.masking import masked_url
 from recordmill.schemas.option import Affects, options_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.records import Embedded, ImageRef, Location, Row, SerializedExample
+from recordmill.schemas.records import (
+    Embedded,
+    ImageRef,
+    Location,
+    Row,
+    SerializedExample,
+    SkippedInput,
+)
 from recordmill.schemas.rejects import RecordError, Reject
+from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.elements import REJECTS, rejected
+from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.rows.binding import Binding, bind_rows, reject_row
-from recordmill.transforms.functional.rows.columns import assumed_columns, resolve_sources
+from recordmill.transforms.functional.rows.columns import (
+    assumed_columns,
+    missing_column,
+    resolve_sources,
+)
 from recordmill.transforms.functional.rows.feature_values import with_background
-from recordmill.transforms.functional.sources.dicts import row_of_dict
-from recordmill.transforms.inputs.input_tables import InputTables
-from recordmill.transforms.read_rows import ReadDicts
+from recordmill.transforms.functional.sources.dicts import SOURCE, dict_of_row, row_of_dict
+from recordmill.transforms.inputs.first_rows import with_encoded_images
+from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
+from recordmill.transforms.read_rows import ListSources, ReadDicts, with_limits
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from recordmill.schemas.convert_options import DatasetOptions, RowOptions
+    from recordmill.schemas.convert_options import DatasetOptions, RowOptions, StrPath
 
 # The name of the input in messages and in manifest.json.
 _ROWS = "rows"
 
 _BATCH_ROWS = 256
 
+# The attribute of a PCollection with the columns of its dicts, if they are known.
+_COLUMNS = "_recordmill_columns"
+
 # The locks of the datasets that this process writes, by run id.
 _locks: dict[str, Lock] = {}
+
+
+class ReadTables(beam.PTransform):
+    """Reads tables as `convert` reads them: pipeline → PCollection of dicts of column to value.
+
+    CSV, TSV, JSONL, Parquet and Arrow tables, lakehouse tables among them. Large ones are read by
+    several workers. A dict also has the source location of its row, as `_source`: `BuildExamples`
+    and `WriteDataset` name it in rejects, resolve paths relative to the folder of the table, and
+    read its text as numbers where a schema has numbers. Keep the entry where you change rows.
+
+    Rows that cannot be read fail the pipeline, unless there is an error handler.
+    """
+
+    def __init__(
+        self,
+        pattern: StrPath | Sequence[StrPath],
+        *,
+        columns: Iterable[str] | None = None,
+        image: str | None = None,
+        input_format: str = "auto",
+        delimiter: str | None = None,
+        header: Sequence[str] | str | None = None,
+    ) -> None:
+        """Checks the options; the tables are opened when the transform is applied.
+
+        Args:
+            pattern: a table, a folder of tables, or a pattern; or a list of them.
+            columns: the columns to read; None for all.
+            image: the column of images; None for the one that has bytes of images, or "image".
+            input_format: as of `convert`.
+            delimiter: as of `convert`.
+            header: as of `convert`.
+
+        Raises:
+            UsageError: for an option that is not valid.
+        """
+        super().__init__()
+        several = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
+        paths = [os.fspath(path) for path in several]
+        given = {
+            # Workers may have another working directory.
+            "input": [os.path.abspath(path) if is_local(path) else path for path in paths],
+            "output": ".",
+            "name": _ROWS,
+            "input_format": input_format,
+            "delimiter": delimiter,
+            "header": header,
+            "columns": {"image": image} if image else None,
+        }
+        self._config = config_of({k: v for k, v in given.items() if v is not None})
+        self._columns = None if columns is None else tuple(columns)
+        self._image = image
+        self._handler: Any = None
+
+    def with_error_handler(self, handler: Any) -> ReadTables:
+        """Sends rows that cannot be read to an `ErrorHandler` of Beam, as `BuildExamples` does.
+
+        Args:
+            handler: an `apache_beam.transforms.error_handling.ErrorHandler`; None for none.
+
+        Returns:
+            This transform.
+        """
+        self._handler = handler
+        return self
+
+    def display_data(self) -> dict[str, str]:
+        """Returns the tables, as engines show them beside the step."""
+        return {"input": " ".join(map(masked_url, self._config.inputs))}
+
+    def expand(self, root: beam.Pipeline) -> PCollection[dict[str, Any]]:
+        """Adds the reading; a part of a table is a unit of work.
+
+        Raises:
+            UsageError: if there is no table, it cannot be read, or it has no such column.
+        """
+        use_pipeline_options(root.pipeline.options)
+        tables = with_encoded_images(self._config, probe_tables(self._config))
+        projection = self._projection(tables)
+        columns = projection.columns or tables.columns
+        listed = root.pipeline | "ListTables" >> ListSources(tables.files)
+        read = (
+            listed.parts
+            | "SpreadParts" >> beam.Reshuffle()
+            | "ReadParts"
+            >> beam.FlatMap(_dicts, projection)
+            .with_output_types(dict[str, Any])
+            .with_outputs(REJECTS, main="rows")
+        )
+        unread = (listed.rejects, read[REJECTS]) | "UnreadRows" >> beam.Flatten()
+        _handle(unread | "ToDict" >> beam.Map(Reject.to_dict), self._handler, "ReadTables")
+        # Rows with images are not sent to other workers: their parts are.
+        rows: PCollection[dict[str, Any]] = read.rows
+        rows = rows if projection.image else rows | "SpreadRows" >> beam.Reshuffle()
+        setattr(rows, _COLUMNS, columns)  # so that the next transform checks them
+        return rows
+
+    def _projection(self, tables: InputTables) -> Projection:
+        where = " ".join(map(masked_url, self._config.inputs))
+        if others := [file for file in tables.files if not INPUT_FORMATS[file.format].is_table]:
+            raise UsageError(
+                f"{masked_url(others[0].path)}: expected a table, got the format "
+                f"{others[0].format}. Convert it with recordmill convert."
+            )
+        if SOURCE in tables.columns:
+            raise UsageError(f"{where}: the column {SOURCE!r} is reserved. Rename it.")
+        for name in (*(self._columns or ()), *([self._image] if self._image else ())):
+            if name not in tables.columns:
+                raise UsageError(missing_column(name, tables.columns, where))
+        images = sorted(tables.embedded.intersection(self._columns or tables.columns))
+        image = self._image or (images[0] if len(images) == 1 else "image")
+        if images and image not in images:
+            raise UsageError(f"{where}: columns {', '.join(images)} have bytes. Set image.")
+        columns = self._columns
+        if columns is None and tables.unsupported.keys() - {*images, *tables.structs}:
+            known = (name for name in tables.columns if name not in tables.structs)
+            columns = tuple(name for name in known if name not in tables.unsupported)
+        return with_limits(Projection(columns, image=image if images else ""), "read")
+
+
+def _dicts(part: Part, projection: Projection) -> Iterator[dict[str, Any] | TaggedOutput]:
+    for found in one_by_one(FORMATS[part.file.format].read(part, projection)):
+        if isinstance(found, Reject):
+            yield rejected(found)
+        elif not isinstance(found, SkippedInput):
+            yield dict_of_row(found, projection.image)
+
+
+def _handle(rejects: PCollection[dict[str, Any]], handler: Any, where: str) -> None:
+    """Sends rejects to a handler; without one, the first fails the pipeline."""
+    if handler is None:
+        # Named after the transform, because there may be several.
+        _ = rejects | f"FailAtReject[{where}]" >> beam.Map(_fail)
+    else:
+        handler.add_error_pcollection(rejects)
 
 
 class Examples(NamedTuple):
@@ -71,15 +228,14 @@ class Examples(NamedTuple):
 
     def __or__(self, transform: beam.PTransform) -> Any:
         """Applies a transform to the examples of rows of which none is rejected."""
-        # Named after the transform, because there may be several.
-        _ = self.rejects | f"FailAtReject[{transform.label}]" >> beam.Map(_fail)
+        _handle(self.rejects, None, transform.label)
         return self.examples | transform
 
 
 def _fail(reject: Mapping[str, Any]) -> None:
     raise RejectBudgetExceeded(
-        f"{reject['source']}: {reject['reason']}: {reject['detail']}. Use `rejects` of the outputs "
-        "of BuildExamples, or its with_error_handler, to go on without such rows."
+        f"{reject['source']}: {reject['reason']}: {reject['detail'].rstrip('.')}. Fix it, "
+        "or go on without such rows by with_error_handler, or by `rejects` of BuildExamples."
     )
 
 
@@ -119,18 +275,13 @@ class BuildExamples(beam.PTransform):
         """
         super().__init__()
         self._config = _config(schema=schema, classes=classes, output=".", name=_ROWS, **options)
-        schema = _resolved(self._config, row_columns)
-        if schema.sequence is not None or schema.every_column:
+        self._schema = _resolved(self._config, row_columns)
+        if self._schema.sequence is not None or self._schema.every_column:
             raise UsageError(
-                f"schema {schema.name!r}: needs all rows, but BuildExamples builds a record from "
-                "each row by itself. Use WriteDataset."
+                f"schema {self._schema.name!r}: needs all rows, but BuildExamples builds a record "
+                "from each row by itself. Use WriteDataset."
             )
-        names = self._config.class_names or ()
-        ids = {
-            name: with_background(names, schema.features[name].label_offset)
-            for name in schema.named_features
-        }
-        self._binding = _binding(self._config, ResolvedSchema(schema, ids))
+        self._states_columns = row_columns is not None
         self._handler: Any = None
 
     def with_error_handler(self, handler: Any) -> BuildExamples:
@@ -150,21 +301,29 @@ class BuildExamples(beam.PTransform):
         """Adds steps that build examples in batches, on a pool of threads.
 
         Raises:
-            UsageError: if the elements are known not to be dicts.
+            UsageError: if the elements are known not to be dicts, or to lack a column.
         """
         _check_elements(rows)
+        schema, names = self._schema, self._config.class_names or ()
+        if not self._states_columns and (columns := getattr(rows, _COLUMNS, None)):
+            schema = _resolved(self._config, columns)
+        ids = {
+            name: with_background(names, schema.features[name].label_offset)
+            for name in schema.named_features
+        }
+        binding = _binding(self._config, ResolvedSchema(schema, ids))
         built = (
             rows
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_ROWS)
             | "Build"
-            >> beam.ParDo(_BuildBatch(self._config, self._binding))
+            >> beam.ParDo(_BuildBatch(self._config, binding))
             .with_outputs(REJECTS, main="examples")
             .with_output_types(bytes)
         )
         rejects = built[REJECTS] | "ToDict" >> beam.Map(Reject.to_dict)
         if self._handler is None:
             return Examples(built.examples, rejects)
-        self._handler.add_error_pcollection(rejects)
+        _handle(rejects, self._handler, self.label)
         return built.examples
 
 
@@ -303,6 +462,7 @@ class WriteDataset(beam.PTransform):
         output = os.path.abspath(output) if is_local(output) else output
         self._config = _config(schema=schema, output=output, name=name, **options)
         self._schema = _resolved(self._config, row_columns)
+        self._states_columns = row_columns is not None
 
     def expand(self, rows: PCollection[Any]) -> PCollection[WrittenDataset]:
         """Prepares the dataset's folder, and adds all stages of a conversion.
@@ -315,8 +475,10 @@ class WriteDataset(beam.PTransform):
         _check_elements(rows)
         if not rows.is_bounded:
             raise UsageError("WriteDataset needs all rows, but the PCollection is unbounded")
-        config, pipeline = self._config, rows.pipeline
-        binding = _binding(config, ResolvedSchema(self._schema))
+        config, schema, pipeline = self._config, self._schema, rows.pipeline
+        if not self._states_columns and (columns := getattr(rows, _COLUMNS, None)):
+            schema = _resolved(config, columns)
+        binding = _binding(config, ResolvedSchema(schema))
         context = RunContext.begin(type(pipeline.runner).__name__)
         locked = lock_target(config, context)
         if locked is None:  # --if_exists skip
@@ -324,17 +486,17 @@ class WriteDataset(beam.PTransform):
         job = Conversion(
             config,
             InputTables(
-                (), has_rows=True, embedded=frozenset({config.column(self._schema.image.column)})
+                (), has_rows=True, embedded=frozenset({config.column(schema.image.column)})
             ),
             None,
-            make_analyzer(config, self._schema, binding, open_base(config)),
+            make_analyzer(config, schema, binding, open_base(config)),
             context,
             *locked,
         )
         # The lock cannot be pickled into the graph: its last step finds it by the run id.
         _locks[context.run_id] = job.lock
         weakref.finalize(pipeline, _unlock, context.run_id)
-        projection = projection_of(self._schema, config)
+        projection = projection_of(schema, config)
         read = rows | "ReadDicts" >> ReadDicts(projection, config.key_column, job.target.work)
         state = write_dataset(Reading(read, read.good, {}), job)
         return state | "Result" >> beam.Map(_result, context, job.target.final, job.target.work)
@@ -360,13 +522,13 @@ def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schem
             f"schema {schema.name!r}: has no image, whose path could be the key of a row. "
             "Set key_column."
         )
-    return resolve_sources(schema, present, config, "the rows")
+    return resolve_sources(schema, present, config, "a row")
 
 
 def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
-    """Returns the column mapping; without an image root, workers open image paths as given."""
-    binding = Binding.of(config, resolved.schema)
-    return replace(binding, resolved=resolved, image_root=config.image_root or "")
+    """Returns the column mapping; without a table or an image root, paths are opened as given."""
+    # The key of an image without a path is the name of its table and its line.
+    return replace(Binding.of(config, resolved.schema), resolved=resolved, key_root=None)
 
 
 def _result(_: str, context: RunContext, final: str, work: str) -> WrittenDataset:

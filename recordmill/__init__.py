@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from recordmill.pipelines.dataset.dataset import open_dataset as open
     from recordmill.pipelines.dataset.load import load
     from recordmill.pipelines.dataset.records import Records
-    from recordmill.pipelines.dict_rows import BuildExamples, VerifyRecords, WriteDataset
+    from recordmill.pipelines.dict_rows import (
+        BuildExamples,
+        ReadTables,
+        VerifyRecords,
+        WriteDataset,
+    )
     from recordmill.pipelines.verification import verify
     from recordmill.schemas.errors import (
         DatasetExists,
@@ -32,6 +37,7 @@ __all__ = [
     "BuildExamples",
     "Dataset",
     "DatasetExists",
+    "ReadTables",
     "RecordmillError",
     "Records",
     "RejectBudgetExceeded",
@@ -55,6 +61,7 @@ _ORIGINS = {
     "Dataset": "pipelines.dataset.dataset.Dataset",
     "DatasetExists": "schemas.errors.DatasetExists",
     "RecordmillError": "schemas.errors.RecordmillError",
+    "ReadTables": "pipelines.dict_rows.ReadTables",
     "Records": "pipelines.dataset.records.Records",
     "RejectBudgetExceeded": "schemas.errors.RejectBudgetExceeded",
     "Schema": "schemas.features.Schema",

@@ -172,6 +172,11 @@ def source_of(file: str, line: int) -> str:
     return f"{file}:{line}" if line > 0 else file
 
 
+def table_of(file: str, line: int) -> str:
+    """Returns the table of a row, for paths relative to its folder; "" for a dict of a pipeline."""
+    return file if line >= 0 else ""
+
+
 class RowBoxes(NamedTuple):
     """The annotated boxes of a row."""
 

@@ -17,6 +17,7 @@ from apache_beam.transforms.error_handling import ErrorHandler
 from recordmill.pipelines.convert import prepare
 from recordmill.pipelines.dict_rows import (
     BuildExamples,
+    ReadTables,
     VerifyRecords,
     WriteDataset,
     WrittenDataset,
@@ -240,7 +241,7 @@ def test_a_published_dataset_is_not_replaced_by_default(
         ({"schema": "none"}, "--schema none"),
         (
             {"schema": "tf_slim", "row_columns": ["image"]},
-            "the rows has no column 'label'",
+            "a row has no column 'label'",
         ),
     ],
 )
@@ -301,3 +302,84 @@ def test_elements_that_are_no_dicts_are_usage_errors_at_construction(tmp_path: P
             _ = beam.Pipeline() | beam.Create(["a", "b"]) | transform
     with pytest.raises(UsageError, match="level='all': expected one of parse, decode"):
         VerifyRecords("all")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def table(rows: list[dict[str, Any]], tmp_path: Path) -> Path:
+    """A CSV table with relative paths and numbers as labels."""
+    lines = [f"{Path(row['image']).name},{number % 3}" for number, row in enumerate(rows)]
+    path = tmp_path / "labels.csv"
+    path.write_text("\n".join(["image,label", *lines, ""]))
+    return path
+
+
+def test_read_tables_names_the_source_of_each_row(table: Path) -> None:
+    with direct_pipeline() as p:
+        source = {"file": str(table), "line": 2, "untyped": ["image", "label"]}
+        first = p | ReadTables(table) | beam.Filter(lambda row: row["image"] == "0.img")
+        assert_that(first, equal_to([{"image": "0.img", "label": "0", "_source": source}]))
+
+
+def test_rows_of_tables_become_the_records_of_convert(table: Path, tmp_path: Path) -> None:
+    with table.open("a") as stream:
+        stream.write("gone.img,1\n0.img,1,2\n")
+    dataset = converted(table, tmp_path / "out", max_rejects="2")
+    expected = [record for path in sorted(dataset.glob("*.tfrecord*")) for record in records(path)]
+    with direct_pipeline() as p:
+        handler = ErrorHandler(beam.Map(lambda reject: (reject["source"], reject["reason"])))
+        with handler:
+            built = (
+                p
+                | ReadTables(table).with_error_handler(handler)
+                | BuildExamples().with_error_handler(handler)
+            )
+        assert_that(built, equal_to(expected), label="Examples")
+        rejects = [(f"{table}:26", "missing_file"), (f"{table}:27", "malformed_row")]
+        assert_that(handler.output(), equal_to(rejects), label="Rejects")
+
+
+def test_a_dataset_of_read_tables_has_the_shards_of_convert(
+    rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Images without paths: their keys are the numbers of their rows."""
+    embedded = [{"photo": read(row["image"]), "label": row["label"]} for row in rows]
+    pq.write_table(pa.Table.from_pylist(embedded), tmp_path / "a.parquet", row_group_size=5)
+    options: dict[str, Any] = {"columns": {"image": "photo"}, "report": False}
+    dataset = converted(tmp_path / "a.parquet", tmp_path / "converted", **options)
+    with direct_pipeline() as p:
+        transform = WriteDataset(str(tmp_path / "written"), "birds", **options)
+        _ = p | ReadTables(str(tmp_path / "a.parq*")) | transform
+    assert shards(tmp_path / "written" / "birds" / "1.0.0") == shards(dataset)
+
+
+def test_a_row_that_cannot_be_read_fails_a_pipeline_without_a_handler(table: Path) -> None:
+    table.write_text("image,label\n0.img,1,2\n")
+    with pytest.raises(Exception, match=r"labels\.csv:2: malformed_row"), direct_pipeline() as p:
+        _ = p | ReadTables(table)
+
+
+def test_errors_of_tables_are_usage_errors_at_construction(table: Path, tmp_path: Path) -> None:
+    def read(path: Path = table, **options: Any) -> Any:
+        return beam.Pipeline() | ReadTables(path, **options)
+
+    with pytest.raises(
+        UsageError, match=r"labels\.csv has no column 'lable' \(did you mean 'label'"
+    ):
+        read(columns=["image", "lable"])
+    with pytest.raises(UsageError, match="feature 'label': a row has no column 'label'; it has: "):
+        _ = read(columns=["image"]) | BuildExamples()
+    with pytest.raises(
+        UsageError, match="--columns lable=…: schema 'image_classification' has no such"
+    ):
+        _ = read() | BuildExamples(columns={"lable": "label"})
+    with pytest.raises(UsageError, match=r"none\.csv: no such"):
+        read(tmp_path / "none.csv")
+    with pytest.raises(UsageError, match="--input_format"):
+        read(input_format="xml")
+    (tmp_path / "own.csv").write_text("image,_source\na,b\n")
+    with pytest.raises(UsageError, match="the column '_source' is reserved"):
+        read(tmp_path / "own.csv")
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    (tmp_path / "photos" / "cats" / "a.jpg").write_bytes(jpeg())
+    with pytest.raises(UsageError, match="photos: expected a table, got the format folder"):
+        read(tmp_path / "photos")

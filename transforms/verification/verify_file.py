@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import BinaryIO, NamedTuple, cast
+from functools import cache
+from typing import BinaryIO, NamedTuple, TypeAlias, cast
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
@@ -49,6 +51,7 @@ _MAX_FEATURES = 10_000
 _DECODE_SECONDS = 60.0
 _SIGNATURE_BYTES = 64
 _BUFFER_BYTES = 2**20
+_KEPT_BYTES = 16 * 2**20
 
 # The list of what was lost, one JSON object per line.
 _LOST = "lost.jsonl"
@@ -66,6 +69,9 @@ class Seen(NamedTuple):
         """Returns the same first record, with more records."""
         return self._replace(records=self.records + records)
 
+
+# The names and kinds of the features of a record.
+_Kinds: TypeAlias = tuple[tuple[str, str], ...]
 
 # By the name of a feature and its kind, such as "int64_list"; "" for an empty feature.
 FeaturesSeen = dict[tuple[str, str], Seen]
@@ -106,8 +112,9 @@ def verify_file(path: str, decode: bool = False) -> VerifiedFile:
     `decode`: whether to decode all values that begin like an image. Raises OSError if the file
     cannot be read.
     """
+    _keep_freed_memory()
     found = VerifiedFile(path)
-    orders = dict[tuple[tuple[str, str], ...], Seen]()
+    firsts, counts = dict[_Kinds, Seen](), Counter[_Kinds]()
     for frame in _intact_records(path, found, decode):
         found.records += 1
         found.payload += len(frame.data)
@@ -120,20 +127,27 @@ def verify_file(path: str, decode: bool = False) -> VerifiedFile:
                 found.others.append(problem)
             continue
         # Few records differ in the names, kinds and order of their features.
-        if seen := orders.get(kinds):
-            orders[kinds] = seen.more(1)
-        else:
-            orders[kinds] = Seen(1, path, frame.record, frame.offset)
-            if len(orders) >= _MAX_PROBLEMS:
-                _flush(orders, found.features)
-    _flush(orders, found.features)
+        counts[kinds] += 1
+        if counts[kinds] == 1:
+            firsts[kinds] = Seen(1, path, frame.record, frame.offset)
+            if len(firsts) >= _MAX_PROBLEMS:
+                _flush(firsts, counts, found.features)
+    _flush(firsts, counts, found.features)
     return found
 
 
-def _flush(orders: dict[tuple[tuple[str, str], ...], Seen], features: FeaturesSeen) -> None:
-    for kinds, seen in orders.items():
-        add_features(features, dict.fromkeys(kinds, seen))
-    orders.clear()
+@cache
+def _keep_freed_memory() -> None:
+    # Otherwise, glibc returns the memory of each record to the system, and the page faults of the
+    # next one take as long as reading it. Its thresholds follow the largest block that was freed.
+    bytes(_KEPT_BYTES)
+
+
+def _flush(firsts: dict[_Kinds, Seen], counts: Counter[_Kinds], features: FeaturesSeen) -> None:
+    for kinds, first in firsts.items():
+        add_features(features, dict.fromkeys(kinds, first._replace(records=counts[kinds])))
+    firsts.clear()
+    counts.clear()
 
 
 def check_new(directory: str) -> None:

@@ -200,8 +200,9 @@ def feature_kinds(data: bytes) -> tuple[tuple[str, str], ...]:
     if len(UnknownFieldSet(message)) or len(UnknownFieldSet(message.context)):
         raise ValueError("is not a tf.train.Example or SequenceExample")
     context, lists = message.context.feature, message.feature_lists.feature_list
-    kinds = [(name, feature.WhichOneof("kind") or "") for name, feature in context.items()]
-    for name, listed in lists.items():
+    # Faster than items(), which calls Python code for each feature.
+    kinds = [(name, context[name].WhichOneof("kind") or "") for name in context]
+    for name, listed in lists.items() if len(lists) else ():
         of_frames = {frame.WhichOneof("kind") or "" for frame in listed.feature} or {""}
         kinds += [(name, kind) for kind in of_frames]
     return tuple(kinds)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from itertools import accumulate
 from typing import BinaryIO, NamedTuple, cast
 
@@ -26,6 +26,9 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 MAX_RECORD_BYTES = 2**31 - 1
 
 _CHUNK_BYTES = 16 * 2**20
+
+# Records from this size on are read one by one: to cut them from a buffer takes longer.
+_LARGE_BYTES = 2**14
 _HEADER = struct.Struct("<QI")  # length of the data, masked CRC32C of the 8 bytes of the length
 _FOOTER = struct.Struct("<I")  # masked CRC32C of the data
 
@@ -196,6 +199,14 @@ def read_runs(stream: BinaryIO, resync: bool = False) -> Iterator[Run | FrameErr
         except ValueError as error:
             fault = FrameError(run.record, run.offset, str(error))
         else:
+            if len(rest) < size and size >= _LARGE_BYTES:
+                for data in _large_records(stream, run.offset):
+                    run = run.next([data])
+                    yield run
+                if run.data:
+                    stream.seek(run.offset + run.size)
+                    rest = b""
+                    continue
             # Only what the frame lacks: an error of the stream must not hide records that were
             # read.
             if len(rest) < size:
@@ -308,6 +319,27 @@ def _intact_records(buffer: bytes) -> list[bytes]:
             records.append(data)
             start = end + FRAME_BYTES
     return records
+
+
+def _large_records(stream: BinaryIO, offset: int) -> Iterator[bytes]:
+    """Yields the large intact records from an offset of a file on, without copies; none of others.
+
+    Does not move the stream.
+    """
+    while type(stream) is BufferedReader:
+        stream = cast("BinaryIO", stream.raw)
+    if not isinstance(stream, FileIO):
+        return
+    file = stream.fileno()
+    size, header = os.fstat(file).st_size, os.pread(file, HEADER_BYTES, offset)
+    with suppress(ValueError, struct.error):  # a damaged length; the end of the file
+        while _LARGE_BYTES <= (length := _length(header)) <= size - offset - FRAME_BYTES:
+            data = os.pread(file, length, offset + HEADER_BYTES)
+            end = os.pread(file, FRAME_BYTES, offset + HEADER_BYTES + length)
+            if len(data) < length or _FOOTER.unpack_from(end) != (_masked_crc32c(data),):
+                return
+            yield data
+            offset, header = offset + length + FRAME_BYTES, end[FOOTER_BYTES:]
 
 
 def _frame_size(start: bytes, most: int) -> int:

@@ -25,7 +25,7 @@ from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, Location, Row, source_of
+from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, Location, Row, source_of, table_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.tables import TableFile
@@ -192,7 +192,7 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
             row,
             binding.resolved,
             binding.columns,
-            partial(_resolve_mask, table=row.file, binding=binding),
+            partial(_resolve_mask, table=table_of(row.file, row.line), binding=binding),
         )
         for ref, row in zip(refs, rows, strict=True)
     )
@@ -301,7 +301,8 @@ def files_of(row: Row, binding: Binding) -> Iterator[str]:
             path = _text_of(row.values.get(column), column, numbers=bool(suffix))
         except RecordError:
             continue
-        yield resolve_path(_with_suffix(path, suffix), row.file, binding.image_root)
+        table = table_of(row.file, row.line)
+        yield resolve_path(_with_suffix(path, suffix), table, binding.image_root)
 
 
 def _texts(rows: RowBatch, column: str, numbers: bool = True) -> Sequence[str]:
@@ -361,10 +362,10 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequ
     if not binding.resolved.schema.has_image:
         return [[field] for field in _NO_IMAGE]
     suffix, root = binding.image_suffix, binding.image_root
-    files = zip(paths, rows.files, rows.images, strict=True)
+    tables = map(table_of, rows.files, rows.lines)
     images = [
-        image or Location(resolve_path(_with_suffix(path, suffix), file, root))
-        for path, file, image in files
+        image or Location(resolve_path(_with_suffix(path, suffix), table, root))
+        for path, table, image in zip(paths, tables, rows.images, strict=True)
     ]
     for image in images if binding.guard is not None else ():
         # Staged images are outside the image root, but the run itself wrote them.

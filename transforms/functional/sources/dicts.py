@@ -1,7 +1,7 @@
-"""Converts the dicts of other Beam pipelines to rows, and rows in memory to a Parquet file.
+"""Converts dicts of Beam pipelines to rows and back, and rows in memory to a Parquet file.
 
 The key of a row is one of its columns, or the image path. Runners deliver elements in any order, so
-a digest of the values replaces the line number.
+a digest of the values replaces the line number, unless the row was read from a table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.records import Embedded, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.rows.columns import missing_column
@@ -26,6 +26,10 @@ from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.values.typed import short_repr
 
 _DIGEST_BYTES = 7
+
+# The entry of a dict with the source location of the row that it was read from: its `file` and
+# `line`, and the names of its columns of `untyped` text.
+SOURCE = "_source"
 
 # Row groups are read in parallel.
 _GROUP_BYTES = 64 * 2**20
@@ -49,13 +53,17 @@ def row_of_dict(
         values = {name: _plain(value) for name, value in projection.apply(columns).items()}
         for name in projection.required:
             if name not in values:
-                detail = f"{missing_column(name, columns, 'the row')}. Name it with columns."
+                known = [column for column in columns if column != SOURCE]
+                detail = f"{missing_column(name, known, 'the row')}. Name it with columns."
                 raise RecordError(Reason.MISSING_VALUE, detail)
         image, path = _image_of(values.get(projection.image)) if projection.image else (None, None)
     except RecordError as error:
-        return Reject("", "", f"row {short_repr(element)}", error.reason, error.detail)
+        return Reject("", "", _source_of(element), error.reason, error.detail)
     if projection.image:
         values[projection.image] = path
+    if stated := columns.get(SOURCE):
+        located = Row(values, stated["file"], stated["line"], frozenset(stated["untyped"]))
+        return located if image is None else Embedded(located, image)
     key = values.get(key_column or projection.image)
     source = f"row {short_repr(values) if key is None or key == '' else key}"
     row = Row(values, source, _number_of(values, image))
@@ -65,6 +73,25 @@ def row_of_dict(
         detail = "the image has no path to use as the key. Set key_column."
         return Reject("", "", source, Reason.MISSING_VALUE, detail)
     return Embedded(row, image)
+
+
+def _source_of(element: Any) -> str:
+    stated = element.get(SOURCE) if isinstance(element, Mapping) else None
+    return source_of(stated["file"], stated["line"]) if stated else f"row {short_repr(element)}"
+
+
+def dict_of_row(found: Row | Embedded, image: str) -> dict[str, Any]:
+    """Returns the columns of a row and its source location, as `row_of_dict` reads them.
+
+    `image` is the column of embedded images, which become bytes, or dicts of `bytes` and `path`.
+    """
+    row = found.row if isinstance(found, Embedded) else found
+    values = dict(row.values)
+    untyped = [name for name, value in values.items() if row.untyped(name) and value is not None]
+    if isinstance(found, Embedded):
+        path = values.get(image)
+        values[image] = found.data if path is None else {BYTES: found.data, PATH: path}
+    return {**values, SOURCE: {"file": row.file, "line": row.line, "untyped": untyped}}
 
 
 def _dict_of(element: Any) -> Mapping[str, Any]:
