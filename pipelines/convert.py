@@ -32,19 +32,21 @@ from recordmill.pipelines.run.run_record import (
 )
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas import layout
+from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.masking import masked
+from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.tables import SPLIT
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import (
     check_types,
+    missing_column,
     resolve_sources,
     typed_columns,
     uncompared_sizes,
@@ -100,6 +102,10 @@ def prepare(
     if not tables.has_rows and not config.append:
         raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
     both = with_labels(tables, labels)
+    for name in sorted(Condition(config.where).columns) if config.where is not None else ():
+        if tables.columns and name not in tables.columns:
+            what = missing_column(name, tables.columns, masked_url(config.inputs[0]))
+            raise UsageError(f"--where: {what}")
     if base and not tables.columns and not tables.has_rows:
         schema = base.manifest.dataset_schema  # as of an empty JSONL file
     else:

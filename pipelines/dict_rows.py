@@ -53,11 +53,12 @@ from recordmill.transforms.functional.sources.dicts import SOURCE, dict_of_row, 
 from recordmill.transforms.inputs.first_rows import with_encoded_images
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
-from recordmill.transforms.read_rows import ListSources, ReadDicts, with_limits
+from recordmill.transforms.read_rows import ListSources, ReadDicts
 from recordmill.transforms.shards.build_examples import Fetched, Pools, build_all
 from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
+from recordmill.transforms.storage.stores.options import current_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -191,10 +192,11 @@ class ReadTables(beam.PTransform):
         if columns is None and tables.unsupported.keys() - {*images, *tables.structs}:
             known = (name for name in tables.columns if name not in tables.structs)
             columns = tuple(name for name in known if name not in tables.unsupported)
-        return with_limits(Projection(columns, image=image if images else ""), "read")
+        return Projection(columns, image=image if images else "", pixels=True)
 
 
 def _dicts(part: Part, projection: Projection) -> Iterator[dict[str, Any] | TaggedOutput]:
+    projection = replace(projection, max_image_bytes=current_options().max_image_bytes)
     for found in one_by_one(FORMATS[part.file.format].read(part, projection)):
         if isinstance(found, Reject):
             yield rejected(found)

@@ -15,6 +15,7 @@ from recordmill.pipelines.run.lock import Lock
 from recordmill.pipelines.run.run_record import RunContext
 from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout
+from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
@@ -341,4 +342,5 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
         image_root=config.image_root,
         labels=frozenset(config.column(name) for name in schema.label_columns),
         drops_boxes=schema.boxes.invalid == "drop",
+        where=Condition(config.where) if config.where is not None else None,
     )

@@ -45,6 +45,7 @@ from recordmill.schemas.option import (
     Version,
     WebAddress,
     Weights,
+    Where,
     fields_that_affect,
     option,
     read_integer,
@@ -179,6 +180,13 @@ class ConvertConfig(Document):
     )
     key_column: str | None = _input(
         None, ROW, "C", "column that identifies a row", "the image path as written"
+    )
+    where: Where = _input(
+        None,
+        SOURCE | BASE,
+        "CONDITION",
+        "convert only some rows: \"label in ('cat', 'dog') and width >= 64\"",
+        "all rows",
     )
     sample: Sample = _input(
         None,

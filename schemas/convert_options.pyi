@@ -126,6 +126,8 @@ class ConvertOptions(DatasetOptions, total=False):
     """column to join both tables on; C of the input, D of --labels"""
     list_unused_images: bool
     """list the images below --image_root that no row names"""
+    where: str | None
+    """convert only some rows: "label in ('cat', 'dog') and width >= 64"; default: all rows"""
     sample: int | str | None
     """convert a part of the rows, for a trial: 1000, or 1%; default: all rows"""
     output: Required[StrPath]

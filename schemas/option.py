@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.layout import check_utf8
@@ -248,6 +249,12 @@ def _parse_sample(value: Any) -> Any:
     return parse_integer(value)
 
 
+def _check_condition(value: str | None) -> str | None:
+    if value is not None:
+        _ = Condition(value).columns
+    return value
+
+
 def _parse_delimiter(value: Any) -> Any:
     r"""Returns a delimiter; "tab" and "\\t", which are easier to type, are the tab character."""
     return "\t" if value in ("tab", "\\t") else value
@@ -282,6 +289,7 @@ Sample: TypeAlias = Annotated[
     | None,
     BeforeValidator(_parse_sample),
 ]
+Where: TypeAlias = Annotated[str | None, AfterValidator(_check_condition)]
 Budget: TypeAlias = Annotated[RejectBudget, BeforeValidator(_parse_budget)]
 Delimiter: TypeAlias = Annotated[
     str, BeforeValidator(_parse_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")

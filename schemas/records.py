@@ -28,6 +28,7 @@ ORIENTED = (
 ROTATED = "images with rotated boxes, read as the upright boxes around them"
 RECTANGLES = "images with boxes without an outline, whose outline is the box"
 OUTSIDE_SAMPLE = "rows outside of --sample"
+OUTSIDE_WHERE = "rows outside of --where"
 NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES)  # what was read, if not as it is
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A

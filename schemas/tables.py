@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
@@ -107,6 +108,7 @@ class Projection:
     # The columns with class labels, whose names are read where the source has ids.
     labels: frozenset[str] = frozenset()
     drops_boxes: bool = False  # whether an annotation without a valid box loses only its box
+    where: Condition | None = None  # selects rows; None for all
     required: tuple[str, ...] = ()  # those that a row without columns of a table must have
 
     def has(self, column: str) -> bool:

@@ -15,9 +15,10 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
+from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
-from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import OUTSIDE_WHERE, Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import (
     Exclusion,
@@ -128,7 +129,9 @@ class Format:
                 rows = _with_decoded(rows, projection)
             if file.exclusion.patterns:
                 rows = _not_excluded(rows, file.exclusion)
-            yield from _with_partition(rows, file.partition, projection) if file.partition else rows
+            if file.partition:
+                rows = _with_partition(rows, file.partition, projection)
+            yield from _selected(rows, projection.where) if projection.where else rows
 
     def rows(
         self, file: TableFile, projection: Projection
@@ -185,6 +188,33 @@ def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:
         uri = row.image.uri if isinstance(row, Row) and row.image else ""
         pattern = pattern_of(exclusion, uri)
         yield excluded(pattern, uri.removeprefix(f"{exclusion.root}/")) if pattern else row
+
+
+def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
+    """Yields the rows that a condition selects, and the number of the others."""
+    outside = 0
+    for found in rows:
+        row = found.row if isinstance(found, Embedded) else found
+        if not isinstance(row, Row | RowBatch):
+            yield found
+            continue
+        batch = RowBatch.of([row]) if isinstance(row, Row) else row
+        columns = [(name, batch.column(name), batch.untyped(name)) for name in where.columns]
+        kept = list[int]()
+        for number in range(len(batch)):
+            try:
+                if where.holds({name: (cells[number], text) for name, cells, text in columns}):
+                    kept.append(number)
+                else:
+                    outside += 1
+            except RecordError as error:
+                yield Reject("", "", batch[number].source, error.reason, error.detail)
+        if len(kept) == len(batch):
+            yield found
+        elif kept:
+            yield batch.take(kept)
+    if outside:
+        yield SkippedInput(OUTSIDE_WHERE, outside)
 
 
 def _range_of(part: Part) -> BinaryIO:

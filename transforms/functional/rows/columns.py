@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType
 from typing import Any, TypeVar
 
+from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import (
@@ -113,7 +114,8 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
     names |= {config.column(name) for name in _sequence_columns(schema)}
     others = (config.key_column, config.split_column, config.group_column)
     names |= {column for column in others if column is not None}
-    return tuple(sorted({*names, *(config.join_columns or ())}))
+    compared = Condition(config.where).columns if config.where is not None else ()
+    return tuple(sorted({*names, *compared, *(config.join_columns or ())}))
 
 
 def required_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:

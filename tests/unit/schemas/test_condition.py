@@ -1,0 +1,95 @@
+"""The language of --where."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from recordmill.schemas.condition import Condition
+from recordmill.schemas.rejects import Reason, RecordError
+
+TYPED = {"label": "cat", "age": 7, "tags": ["a", "b"], "one": ["x"], "none": None, "a b.c": b"raw"}
+TEXT = {"label": "cat", "age": "07", "size": "1.5", "none": ""}
+
+
+def holds(text: str, values: dict[str, Any], untyped: bool = False) -> bool:
+    return Condition(text).holds({name: (value, untyped) for name, value in values.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("label == 'cat'", True),
+        ("label != 'cat'", False),
+        ("label in ('dog', 'cat')", True),
+        ("label not in ['dog']", True),
+        ("age >= 7 and age < 8", True),
+        ("5 < age <= 7", True),
+        ("-1 == age or label == 'dog'", False),
+        ("'a' in tags", True),
+        ("'a' not in tags", False),
+        ("one == 'x'", True),
+        ("column('a b.c') == 'raw'", True),
+        ("a.b is None", True),
+        ("none is None and label is not None", True),
+        ("none != 'x'", False),
+        ("not none == 'x'", True),
+        ("age in (1, 7.0)", True),
+        ("age in (1, 8.0)", False),
+    ],
+)
+def test_typed_values_are_compared(text: str, expected: bool) -> None:
+    assert holds(text, TYPED) is expected
+    assert pickle.loads(pickle.dumps(Condition(text))).columns == Condition(text).columns  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("age == 7", True), ("age == '07'", True), ("size > 1", True), ("none is None", True)],
+)
+def test_text_is_read_as_what_it_is_compared_with(text: str, expected: bool) -> None:
+    assert holds(text, TEXT, untyped=True) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "untyped", "detail"),
+    [
+        ("label > 3", TYPED, False, "column 'label': --where expects a number, got 'cat'"),
+        ("label > 3", TEXT, True, "column 'label': --where expects a number, got 'cat'"),
+        ("age == '7'", TYPED, False, "column 'age': --where expects a text, got '7'"),
+        ("'c' in label", TYPED, False, "column 'label': --where expects a list, got 'cat'"),
+    ],
+)
+def test_values_of_another_type_are_rejected(
+    text: str, values: dict[str, Any], untyped: bool, detail: str
+) -> None:
+    with pytest.raises(RecordError) as caught:
+        holds(text, values, untyped)
+    assert (caught.value.reason, caught.value.detail) == (Reason.WRONG_TYPE, detail)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "label",
+        "label = 'a'",
+        "label == other",
+        "age + 1 == 2",
+        "__import__('os').system('true') == 0",
+        "label.upper() == 'A'",
+        "label == None",
+        "label in ('a', 1)",
+        "label in other",
+        "age is 3",
+        "1 == 1",
+        "[x for x in tags]",
+        "(" * 500 + "age" + ")" * 500 + " == 1",
+        "label == 'a'" * 2_000,
+    ],
+)
+def test_anything_else_is_not_a_condition(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|cannot be compared|is compared with"):
+        _ = Condition(text).columns
