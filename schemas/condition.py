@@ -180,10 +180,9 @@ def _column(node: ast.expr) -> str | None:
         return node.id
     if isinstance(node, ast.Attribute) and (prefix := _column(node.value)) is not None:
         return f"{prefix}.{node.attr}"
-    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    if is_call and node.func.id == "column" and len(node.args) == 1 and not node.keywords:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "column" and len(node.args) == 1:
         name = _value(node.args[0])
-        return name if isinstance(name, str) else None
+        return name if isinstance(name, str) and not node.keywords else None
     return None
 
 
