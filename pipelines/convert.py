@@ -46,6 +46,7 @@ from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import (
     check_types,
+    image_columns,
     missing_column,
     resolve_sources,
     typed_columns,
@@ -137,11 +138,11 @@ def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertC
     schema = _resolve(both, config, tables.files[0].path)
     if labels is not None:
         _check_sequence_join(schema, tables.columns, config)
-    images = config.column(schema.image.column) if schema.has_image else ""
-    embedded = images if images in tables.embedded else None
-    if images in tables.raw:
+    images = image_columns(schema, config)
+    embedded = tables.embedded.intersection(images)
+    if raw := next(filter(tables.raw.get, images), ""):
         raise UsageError(
-            f"--input {tables.files[0].path}: {tables.raw[images]}, which are raw uint8 "
+            f"--input {tables.files[0].path}: {tables.raw[raw]}, which are raw uint8 "
             "pixels; expected an encoded image. Encode them as PNG, as with tf.io.encode_png."
         )
     check_types(both.unsupported, typed_columns(schema, config), embedded, both.fields)

@@ -10,6 +10,7 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import apache_beam as beam
@@ -45,11 +46,17 @@ from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.rows.binding import Binding, bind_rows, reject_row
 from recordmill.transforms.functional.rows.columns import (
     assumed_columns,
+    image_columns,
     missing_column,
     resolve_sources,
 )
 from recordmill.transforms.functional.rows.feature_values import with_background
-from recordmill.transforms.functional.sources.dicts import SOURCE, dict_of_row, row_of_dict
+from recordmill.transforms.functional.sources.dicts import (
+    SOURCE,
+    dict_of_row,
+    row_of_dict,
+    with_locations,
+)
 from recordmill.transforms.inputs.first_rows import with_encoded_images
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
@@ -391,13 +398,19 @@ class _BuildBatch(beam.DoFn):
             if isinstance(found, Reject):
                 yield rejected(found)
                 continue
-            row = _with_address(found) if isinstance(found, Embedded) else found
+            row, image = found if isinstance(found, Embedded) else (found, None)
+            if image is not None:
+                row = row._replace(image=_at_hand(image))
+            held = list[bytes]()
+            row = with_locations(row, self._projection.other_images, partial(_held, held))
             try:
                 (ref,) = bind_rows([row], self._binding)
             except RecordError as error:
                 yield rejected(reject_row(row, self._binding, error))
                 continue
-            refs.append(Fetched(ref, found.data) if isinstance(found, Embedded) else ref)
+            files = iter(held)
+            others = tuple(next(files) if file[-1] else None for file in ref.others or ())
+            refs.append(Fetched(ref, image, others))
         decode, guard = self._config.decode, self._guard
         for built in build_all(refs, self._plan, decode, self._pools, guard=guard):
             if isinstance(built, SerializedExample):
@@ -406,9 +419,14 @@ class _BuildBatch(beam.DoFn):
                 yield rejected(built)
 
 
-def _with_address(found: Embedded) -> Row:
-    """Returns the row of an embedded image, with a placeholder in place of the image's location."""
-    return found.row._replace(image=Location("", 0, len(found.data), staged=b"at hand"))
+def _held(held: list[bytes], data: bytes) -> Location:
+    held.append(data)
+    return _at_hand(data)
+
+
+def _at_hand(data: bytes) -> Location:
+    """Returns a placeholder for the location of an embedded image."""
+    return Location("", 0, len(data), staged=b"at hand")
 
 
 class WrittenDataset(NamedTuple):
@@ -487,9 +505,7 @@ class WriteDataset(beam.PTransform):
             return pipeline | "Skipped" >> beam.Create([_published(config.directory)])
         job = Conversion(
             config,
-            InputTables(
-                (), has_rows=True, embedded=frozenset({config.column(schema.image.column)})
-            ),
+            InputTables((), has_rows=True, embedded=frozenset(image_columns(schema, config))),
             None,
             make_analyzer(config, schema, binding, open_base(config)),
             context,

@@ -226,12 +226,14 @@ def _flat(table: pa.Table, column: str) -> Iterator[str | None]:
 
 def _images(dataset: Dataset, shard: tuple[str, int], table: pa.Table) -> Iterator[str]:
     """Yields the digests of the images of some records of a shard."""
-    if dataset.manifest.dataset_schema.sequence is None:
+    schema = dataset.manifest.dataset_schema
+    if schema.sequence is None and not schema.image_names:
         yield from (value for value in table["sha256"].to_pylist() if value)
         return
     entry = dataset.shard(*shard)  # the index has the digest of a sequence, not those of its images
     for number in table["index"].to_pylist():
-        yield from image_digests(dataset.record(entry, number), dataset.manifest.resolved)
+        digests = image_digests(dataset.record(entry, number), dataset.manifest.resolved)
+        yield from chain.from_iterable(digests.values())
 
 
 def _removed_records(selection: Selection, similar: Sequence[SimilarRecord]) -> RemovedRecords:

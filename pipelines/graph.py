@@ -34,7 +34,11 @@ from recordmill.transforms.duplicates import (
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.columns import needed_columns, required_columns
+from recordmill.transforms.functional.rows.columns import (
+    image_columns,
+    needed_columns,
+    required_columns,
+)
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
@@ -76,10 +80,10 @@ class Conversion:
     @property
     def stages_images(self) -> bool:
         """Whether a run first copies images to staging files, because they are embedded."""
-        column = self.config.column(self.analyzer.schema.image.column)
+        images = image_columns(self.analyzer.schema, self.config)
         # Members of a gzipped archive have no byte range that a worker could read later.
         zipped = (file.gzipped and file.format in _ARCHIVES for file in self.tables.files)
-        return self.analyzer.schema.has_image and (column in self.tables.embedded or any(zipped))
+        return bool(images) and (not self.tables.embedded.isdisjoint(images) or any(zipped))
 
 
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
@@ -335,10 +339,12 @@ def _groups_may_span_splits(config: ConvertConfig) -> bool:
 
 def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
     """Returns the projection of the columns that a conversion needs."""
+    image, *others = image_columns(schema, config) or ("",)
     return Projection(
         columns=needed_columns(schema, config),
         required=required_columns(schema, config),
-        image=config.column(schema.image.column) if schema.has_image else "",
+        image=image,
+        other_images=tuple(others),
         image_root=config.image_root,
         labels=frozenset(config.column(name) for name in schema.label_columns),
         drops_boxes=schema.boxes.invalid == "drop",

@@ -374,7 +374,8 @@ def _records(schema: pa.Schema) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": "records",
         "key": [{"@id": "records/split"}, {"@id": "records/key"}],
-        "field": [_column(column) for column in schema],
+        # Readers of Croissant have no lists of structs.
+        "field": [_column(column) for column in schema if column.name in _DESCRIPTIONS],
     }
 
 

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from recordmill.schemas.document import Document
+from recordmill.schemas.document import Document, unwritten_if_empty
 from recordmill.schemas.errors import SchemaError, did_you_mean
 from recordmill.schemas.layout import labels_name
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, SequenceSettings
@@ -128,10 +128,11 @@ NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
 _IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, *OUTLINES, *POINTS)
 
 _SOURCE_SYNTAX = (
-    "column:NAME, class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "
-    "segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, instance_ids:COLUMN, "
-    "corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, keypoint_visibility:COLUMN, "
-    "keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN or row_lengths:COLUMN"
+    "column:NAME, class_name:COLUMN, image:ATTRIBUTE, image:NAME/ATTRIBUTE, key, box:SIDE, "
+    "area:COLUMN, mask:COLUMN, segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, "
+    "instance_ids:COLUMN, corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, "
+    "keypoint_visibility:COLUMN, keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN or "
+    "row_lengths:COLUMN"
 )
 
 
@@ -147,7 +148,8 @@ class Source(BaseModel):
 
     Attributes:
         origin: the kind of source.
-        name: the column or attribute; "" for the key.
+        name: the column or attribute; "" for the key. Attributes of other images than the first
+            begin with the name of the image: `right/bytes`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -169,9 +171,10 @@ class Source(BaseModel):
         if origin not in {o.value for o in Origin} or bool(name) == (origin == Origin.KEY.value):
             guess = did_you_mean(origin, [o.value for o in Origin])
             raise ValueError(f"{text!r} is not a source{guess}; expected {_SOURCE_SYNTAX}")
-        if origin == Origin.IMAGE.value and name not in {f.value for f in ImageAttribute}:
+        attribute = name.rpartition("/")[2]
+        if origin == Origin.IMAGE.value and attribute not in {f.value for f in ImageAttribute}:
             expected = ", ".join(f.value for f in ImageAttribute)
-            guess = did_you_mean(name, [f.value for f in ImageAttribute])
+            guess = did_you_mean(attribute, [f.value for f in ImageAttribute])
             raise ValueError(
                 f"{name!r} is not an image attribute{guess}; expected one of: {expected}"
             )
@@ -303,7 +306,12 @@ class Feature(Document):
         """The attribute of the image that is the source, or None."""
         if self.source.origin is not Origin.IMAGE:
             return None
-        return ImageAttribute(self.source.name)
+        return ImageAttribute(self.source.name.rpartition("/")[2])
+
+    @property
+    def image_name(self) -> str:
+        """The name of the image that the feature is an attribute of; "" for the first image."""
+        return self.source.name.rpartition("/")[0] if self.source.origin is Origin.IMAGE else ""
 
     @property
     def optional(self) -> bool:
@@ -353,6 +361,19 @@ class Feature(Document):
         return None if self.source.origin in NO_COLUMN else self.source.name
 
 
+# The name of the file of a mask among those of a record.
+MASK = "mask"
+
+
+def _with_columns(images: Any) -> Any:
+    if not isinstance(images, dict):
+        return images
+    return {
+        name: {"column": name, **one} if isinstance(one, dict) else one
+        for name, one in images.items()
+    }
+
+
 class Schema(Document):
     """A schema of records, from a preset or a YAML file.
 
@@ -362,6 +383,8 @@ class Schema(Document):
         features: features by their key in an Example.
         every_column: whether each column of the table is a feature of the column's type.
         image: how images are read, checked and stored.
+        images: the settings of other images of a record, by name; of those that it lacks, the
+            defaults. Their column is their name, if it is not set.
         boxes: the format of boxes in the table, and the treatment of invalid boxes.
         masks: the format of masks.
         sequence: the columns that combine rows into a `tf.train.SequenceExample`; None for one
@@ -373,6 +396,9 @@ class Schema(Document):
     features: dict[str, Feature] = Field(default_factory=dict)
     every_column: bool = False
     image: ImageSettings = ImageSettings()
+    images: Annotated[dict[str, ImageSettings], BeforeValidator(_with_columns)] = (
+        unwritten_if_empty({})
+    )
     boxes: BoxSettings = BoxSettings()
     masks: MaskSettings = MaskSettings()
     sequence: SequenceSettings | None = None
@@ -397,7 +423,22 @@ class Schema(Document):
         )
         self._check_sequence()
         self._check_names()
+        self._check_images()
         return self
+
+    def _check_images(self) -> None:
+        for name in self.images:
+            if name not in self.image_names:
+                used = ", ".join(self.image_names) or "none"
+                what = f"no feature is from image:{name}/…; images of features: {used}"
+                raise SchemaError(what, "images", name)
+        for name in self.image_names:
+            self._require(self.has_image, f"image:{name}/… needs a first image, from image:…")
+            if self.image_settings[name].format == "raw":
+                raise SchemaError("format: raw applies only to the first image", "images", name)
+            if name == MASK and MASK in self.other_columns:
+                what = f"the name {MASK!r} is that of the mask. Rename the image."
+                raise SchemaError(what, "images", name)
 
     def _check_names(self) -> None:
         """Rejects feature names for which no file of class names can be written."""
@@ -445,9 +486,46 @@ class Schema(Document):
 
     @cached_property
     def image_attributes(self) -> dict[str, ImageAttribute]:
-        """The attribute of each feature that is one of an image."""
-        found = ((name, feature.image_attribute) for name, feature in self.features.items())
-        return {name: attribute for name, attribute in found if attribute}
+        """The attribute of each feature that is one of the first image."""
+        return self.attributes_of("")
+
+    def attributes_of(self, image: str) -> dict[str, ImageAttribute]:
+        """Returns the attribute of each feature that is one of an image."""
+        return {
+            name: feature.image_attribute
+            for name, feature in self.features.items()
+            if feature.image_attribute and feature.image_name == image
+        }
+
+    @cached_property
+    def image_names(self) -> tuple[str, ...]:
+        """The names of the images of a record besides the first one, in order."""
+        names = dict.fromkeys(feature.image_name for feature in self.features.values())
+        return tuple(filter(None, names))
+
+    @cached_property
+    def image_settings(self) -> dict[str, ImageSettings]:
+        """The settings of each image of a record by its name; "" is the first one."""
+        others = {name: self.images.get(name) for name in self.image_names}
+        return {"": self.image} | {n: one or ImageSettings(column=n) for n, one in others.items()}
+
+    @cached_property
+    def other_columns(self) -> dict[str, str]:
+        """The schema column of each file of a record besides the first image, by name."""
+        columns = {name: self.image_settings[name].column for name in self.image_names}
+        mask = self.features[self.mask_feature].source if self.mask_feature else None
+        if mask is not None and mask.origin is Origin.MASK:
+            columns[MASK] = mask.name
+        return columns
+
+    @cached_property
+    def stored_images(self) -> dict[str, str]:
+        """The name of the image in each feature that stores an image, by Example key."""
+        return {
+            key: feature.image_name
+            for key, feature in self.features.items()
+            if feature.image_attribute is ImageAttribute.BYTES
+        }
 
     @cached_property
     def frame_features(self) -> dict[str, Feature]:
@@ -538,11 +616,21 @@ class Schema(Document):
 
     @cached_property
     def image_feature(self) -> str | None:
-        """The Example key of the image, or None if the schema does not store it."""
+        """The Example key of the first image, or None if the schema does not store it."""
         attributes = self.image_attributes.items()
         return next((key for key, found in attributes if found is ImageAttribute.BYTES), None)
 
+    @cached_property
+    def encoded_images(self) -> dict[str, str]:
+        """The name of the image in each feature that stores one as JPEG or PNG, by Example key."""
+        stored, settings = self.stored_images.items(), self.image_settings
+        return {key: image for key, image in stored if settings[image].format != "raw"}
+
+    def is_deep(self, feature: str) -> bool:
+        """Returns whether the image that a feature stores is gray of 16 bits, such as depth."""
+        return self.image_settings[self.stored_images[feature]].bit_depth == 16
+
     @property
     def encoded_image(self) -> str | None:
-        """The Example key of the image, if it is stored as JPEG or PNG; or None."""
+        """The Example key of the first image, if it is stored as JPEG or PNG; or None."""
         return None if self.image.format == "raw" else self.image_feature

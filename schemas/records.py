@@ -52,6 +52,10 @@ class Location(NamedTuple):
     staged: bytes = b""
 
 
+# The fields of a `Location`, which are cheaper to shuffle.
+Place: TypeAlias = tuple[str, "int | None", "int | None", bytes]
+
+
 class Items(list[Any]):
     """The items of a repeated value, in which a single value and a list of one are the same.
 
@@ -235,7 +239,9 @@ class ImageRef(NamedTuple):
     group: str = ""  # rows with the same group are in the same split; "" if the key is the group
     # The fields of `RowBoxes`, the last one only if it is set; None for schemas without boxes.
     boxes: tuple[Any, ...] | None = None
-    mask_uri: str = ""
+    # The location of each other file of the record, in the order of `Schema.other_columns`; None if
+    # there are none.
+    others: tuple[Place, ...] | None = None
     # The fields of `RowOutlines`, from which a mask is drawn, or None.
     outlines: tuple[str, list[tuple[int, Any]], tuple[float, float] | None] | None = None
     # The fields of `FrameLocation`, or None if records are not sequences.
@@ -307,6 +313,18 @@ class ImageShape(NamedTuple):
     thumbnail: Thumbnail = b""  # the pixels by which it is measured
 
 
+class OtherImage(NamedTuple):
+    """The properties of an image of a record besides the first, as the index has them."""
+
+    image: str  # its name
+    sha256: str  # hex digest of the stored image
+    format: str
+    width: int
+    height: int
+    channels: int
+    bytes: int
+
+
 class BuiltFrame(NamedTuple):
     """A frame whose sequence is not complete yet."""
 
@@ -316,6 +334,7 @@ class BuiltFrame(NamedTuple):
     treatment: str = ""  # the changes to the image, or "" if there is none
     remarks: tuple[str, ...] = ()
     shape: ImageShape | None = None  # properties of the stored image; None if there is none
+    others: tuple[OtherImage, ...] = ()
 
     @property
     def size(self) -> int:
@@ -341,6 +360,7 @@ class SerializedExample(NamedTuple):
     treatment: str = ""  # the changes to the image, or "" if there is none
     remarks: tuple[str, ...] = ()
     shape: ImageShape | None = None  # properties of the stored image; None if there is none
+    others: tuple[OtherImage, ...] = ()
     # The frames of a sequence, without their values; () otherwise.
     frames: tuple[BuiltFrame, ...] = ()
 

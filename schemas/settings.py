@@ -95,7 +95,8 @@ class ImageSettings(Document):
         color: "keep" the colors, or convert all images to "rgb" or "gray".
         alpha: "keep" or "drop" the alpha channel, or "composite #rrggbb" on a background color;
             JPEGs have no alpha channel, and are composited on white.
-        bit_depth: "keep" the bit depth, or scale samples with more bits to 8.
+        bit_depth: "keep" the bit depth, or scale samples with more bits to 8; 16 requires gray of
+            16 bits, such as depth, which readers then get as uint16.
         window: the values that become black and white, the same in all images: gray of more than 8
             bits, signed or float is mapped linearly, and clipped at them. Without `window` and
             `rescale`, signed, 32-bit and float images are rejected.
@@ -118,7 +119,7 @@ class ImageSettings(Document):
     orientation: Literal["apply", "record", "ignore"] = "apply"
     color: Literal["keep", "rgb", "gray"] = "keep"
     alpha: Annotated[str, Field(pattern=f"^(?:{_ALPHA.pattern})$")] = "keep"
-    bit_depth: Literal["keep", 8] = "keep"
+    bit_depth: Literal["keep", 8, 16] = "keep"
     window: Annotated[tuple[FiniteFloat, FiniteFloat] | None, BeforeValidator(_parse_window)] = (
         unwritten_if_empty(None)
     )
@@ -143,6 +144,8 @@ class ImageSettings(Document):
         if self.window is not None and not self.window[0] < self.window[1]:
             raise ValueError(f"window: expected LOW below HIGH, got {list(self.window)}")
         encodes_jpeg = self.format == "jpeg" or (self.format == "keep" and self.changes_size)
+        if self.bit_depth == 16 and self.format in ("jpeg", "raw"):
+            raise ValueError(f"bit_depth: 16 needs PNG. Remove format: {self.format}.")
         if self.quality != _QUALITY and not encodes_jpeg:
             raise ValueError("quality applies only to JPEGs that are encoded. Add format: jpeg.")
         if self.unsupported == "reject" and self.changes_all:

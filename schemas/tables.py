@@ -54,7 +54,7 @@ class TableFile:
     partition: Partition = ()  # columns of the table that its folders state, or its name
     key_prefix: str = ""  # the folder that keys begin with, so that `1.jpg` of two folders differs
     grouped: str = ""  # the column of images, of a table with a row per box; "" for others
-    encoded: str = ""  # the column with images as base64 or data URIs; "" if there is none
+    encoded: tuple[str, ...] = ()  # the columns with images as base64 or data URIs
     exclusion: Exclusion = NO_EXCLUSION
     # What only the module of its format reads, as an immutable value of a type that it declares;
     # None for its defaults.
@@ -97,7 +97,8 @@ class Projection:
     """The columns, and the images, that a reader returns."""
 
     columns: tuple[str, ...] | None = None  # the columns to keep, or None for all
-    image: str = ""  # the image column, or "" to read no images
+    image: str = ""  # the column of the first image, or "" to read no images
+    other_images: tuple[str, ...] = ()  # the columns of other images and masks
     # Whether to read the bytes of embedded images; the analyze pass needs only their sizes, and an
     # estimate will do.
     pixels: bool = False

@@ -44,7 +44,7 @@ def _protos_of(
 ) -> Iterator[schema_pb2.Feature]:
     for name, feature in sorted(features.items()):
         stated = _proto_of(name, feature, len(resolved.classes.get(name, ())))
-        if name == resolved.schema.encoded_image or feature.is_encoded_mask:
+        if name in resolved.schema.encoded_images or feature.is_encoded_mask:
             stated.image_domain.SetInParent()
         yield stated
 
@@ -84,10 +84,10 @@ def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
     features: dict[str, Any] = {}
     for name, feature in schema.features.items():
         num_classes = len(resolved.classes.get(name, ()))
-        if name == schema.encoded_image:
-            features[name] = _image()
+        if name in schema.encoded_images:
+            features[name] = _gray(16, 0) if schema.is_deep(name) else _image()
         elif feature.is_encoded_mask:
-            features[name] = _mask(schema.masks.bit_depth, num_classes)
+            features[name] = _gray(schema.masks.bit_depth, num_classes)
         else:
             features[name] = _feature(feature, num_classes)
     return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": _joined(features)}})
@@ -177,8 +177,8 @@ def _image() -> dict[str, Any]:
     return _typed("image_feature.Image", {"image": {"dtype": "uint8", "shape": shape}})
 
 
-def _mask(bit_depth: int, num_classes: int) -> dict[str, Any]:
-    """Returns the feature of a mask; a `LabeledImage` if its ids have names."""
+def _gray(bit_depth: int, num_classes: int) -> dict[str, Any]:
+    """Returns the feature of a mask or of depth; a `LabeledImage` if its ids have names."""
     shape = {"dimensions": ["-1", "-1", "1"]}
     image = {"dtype": f"uint{bit_depth}", "shape": shape, "encodingFormat": "png"}
     if not num_classes:

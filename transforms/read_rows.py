@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,7 +37,7 @@ from recordmill.transforms.functional.rows.binding import (
     reject_row,
 )
 from recordmill.transforms.functional.rows.placement import Sampler
-from recordmill.transforms.functional.sources.dicts import row_of_dict
+from recordmill.transforms.functional.sources.dicts import row_of_dict, with_locations
 from recordmill.transforms.functional.sources.text_ranges import (
     LARGE_BYTES,
     MAX_RECORD_BYTES,
@@ -206,7 +206,8 @@ def _read(
     rows = FORMATS[part.file.format].read(part, projection)
     # Sampled before they are staged: images of other rows are not copied.
     sampled = sampler.select(one_by_one(rows)) if sampler else rows
-    for found in tagged_batches(_staged(sampled, _staging_file(staging))):
+    file, others = _staging_file(staging), projection.other_images
+    for found in tagged_batches(_staged(sampled, file, others, projection.pixels)):
         if counted:
             advance("read", len(found) if isinstance(found, RowBatch) else 1)
         yield found
@@ -246,21 +247,31 @@ def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
 
 
 def _staged(
-    rows: Iterator[RowBatch | Row | Embedded | Reject | SkippedInput], path: str
+    rows: Iterator[RowBatch | Row | Embedded | Reject | SkippedInput],
+    path: str,
+    others: Sequence[str] = (),
+    pixels: bool = True,
 ) -> Iterator[RowBatch | Row | Reject | SkippedInput]:
-    """Yields rows with references in place of embedded images; holds one image in memory.
+    """Yields rows with references in place of embedded images; holds those of one row in memory.
 
     The staging file is complete after the last row. `path` is the staging file of this attempt; not
-    created without embedded images.
+    created without embedded images, and without `pixels`, for the analyze pass. `others` are the
+    columns of other images than the first.
     """
     blob: StagedImages | None = None
+
+    def add(data: bytes) -> Location:
+        nonlocal blob
+        if not pixels:
+            return Location(path, 0, len(data))
+        blob = blob or StagedImages(path)
+        return blob.add(data)
+
     try:
-        for row in rows:
-            if not isinstance(row, Embedded):
-                yield row
-                continue
-            blob = blob or StagedImages(path)
-            yield row.row._replace(image=blob.add(row.data))
+        for row in one_by_one(rows) if others else rows:
+            if isinstance(row, Embedded):
+                row = row.row._replace(image=add(row.data))
+            yield with_locations(row, others, add) if isinstance(row, Row) else row
         if blob is not None:
             blob.commit()
             blob = None
@@ -344,10 +355,14 @@ class _ReadDict(beam.DoFn):
         if isinstance(found, Reject):
             yield rejected(found)
         elif isinstance(found, Embedded):
-            self._images = self._images or StagedImages(_staging_file(self._staging))
-            yield RowBatch.of([found.row._replace(image=self._images.add(found.data))])
+            row = found.row._replace(image=self._add(found.data))
+            yield RowBatch.of([with_locations(row, self._projection.other_images, self._add)])
         else:
-            yield RowBatch.of([found])
+            yield RowBatch.of([with_locations(found, self._projection.other_images, self._add)])
+
+    def _add(self, data: bytes) -> Location:
+        self._images = self._images or StagedImages(_staging_file(self._staging))
+        return self._images.add(data)
 
     def finish_bundle(self) -> None:
         if self._images is not None:

@@ -107,22 +107,33 @@ class ImageDecoder:
     resize: TensorResize | None  # how images are resized; None for no resizing
     # (height, width) in pixels of all images; None if it is not known.
     common: tuple[int, int] | None
+    image: str = ""  # the feature that stores the images
     dtype: PixelType = "uint8"  # the type of the pixels
     checked: bool = False  # whether each image is checked at run time to have the common size
 
     @classmethod
     def of(
-        cls, schema: Schema, channels: int, resize: TensorResize | None, dtype: PixelType = "uint8"
+        cls,
+        schema: Schema,
+        channels: int,
+        resize: TensorResize | None,
+        dtype: PixelType = "uint8",
+        image: str | None = None,
     ) -> ImageDecoder:
-        """Returns the decoder of a schema's images.
+        """Returns the decoder of the images in a feature, of the first image by default.
 
         `channels`: 3 for RGB, 1 for gray, 0 for the stored number. `resize`: how images are
         resized; None for no resizing. `dtype` is the type of the pixels. Raises UsageError if raw
         pixels have no stored size.
         """
-        if schema.encoded_image is None:
+        image = image or schema.image_feature or ""
+        if schema.encoded_image is None and image == schema.image_feature:
             check_raw_size(schema)
-        return cls(schema, channels, resize, resize.size if resize else common_size(schema), dtype)
+        if image and schema.is_deep(image):
+            channels, dtype = 1, "uint16"
+        name = schema.stored_images.get(image, "")
+        common = resize.size if resize else common_size(schema.image_settings[name])
+        return cls(schema, channels, resize, common, image, dtype)
 
     def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
         """Returns a decoder for batches, which requires each image to have the size of the first.
@@ -137,11 +148,13 @@ class ImageDecoder:
 
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
         """Returns the image of a parsed example."""
-        data = example[self.schema.image_feature or ""]
-        is_raw = self.schema.encoded_image is None
+        data = example[self.image]
+        is_raw = self.image not in self.schema.encoded_images
         image = self._raw(data, example) if is_raw else self._coded(data)
         if self.resize is not None:
-            image = self.resize.image(image)
+            # Between an object and what is behind it, there is no depth.
+            resize = self.resize.mask if self.schema.is_deep(self.image) else self.resize.image
+            image = resize(image)
         if self.checked:
             # None in eager mode; in a graph, an op that runs only if something depends on it.
             same = tf.debugging.assert_equal(tf.shape(image)[:2], self.common, _OTHER_SIZE)
@@ -216,7 +229,8 @@ class FrameDecoder(ImageDecoder):
 
     def decode(self, example: dict[str, Any]) -> tf.Tensor:
         """Returns the images of a parsed sequence."""
-        stored = {name: example[name] for name in self.schema.image_attributes}
+        names = {self.image, *self.schema.image_attributes}
+        stored = {name: example[name] for name in names}
         return self._mapped(super().decode, stored, self.channels or None, tf.as_dtype(self.dtype))
 
     def decode_mask(self, data: tf.Tensor) -> tf.Tensor:

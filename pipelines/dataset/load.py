@@ -260,10 +260,10 @@ class _Selection:
         if decode and self.has_image:
             # The caller of `load` is two frames above.
             warn_of_lost_bits(shards.manifest.images, self.dtype, "load", stacklevel=4)
-        return _Examples(shards, self, self.decoder(resize) if decode else None)
+        return _Examples(shards, self, self.decoders(resize) if decode else {})
 
-    def decoder(self, resize: TensorResize | None) -> ImageDecoder | None:
-        """Returns the decoder of the image and its mask, if either is among the features.
+    def decoders(self, resize: TensorResize | None) -> dict[str, ImageDecoder]:
+        """Returns the decoders of the images and the mask among the features.
 
         Raises:
             UsageError: if boxes would no longer be where the schema says.
@@ -274,13 +274,16 @@ class _Selection:
                 f"resize={resize.fill!r} moves what is in {', '.join(boxes)}. Use "
                 'resize="stretch", or leave them out with features=[…].'
             )
-        if self.schema.image_feature is None:
-            return None
-        if not {self.schema.image_feature, self.schema.mask_feature} & set(self.names_in_order):
-            return None
-        if self.schema.sequence is not None:
-            return FrameDecoder.of(self.schema, self.channels, resize, self.dtype)
-        return ImageDecoder.of(self.schema, self.channels, resize, self.dtype)
+        # The mask has the size of the first image.
+        images = {name: name for name in self.schema.stored_images}
+        if self.schema.mask_feature and self.schema.image_feature:
+            images[self.schema.mask_feature] = self.schema.image_feature
+        of = ImageDecoder.of if self.schema.sequence is None else FrameDecoder.of
+        return {
+            name: of(self.schema, self.channels, resize, self.dtype, image)
+            for name, image in images.items()
+            if name in self.names_in_order
+        }
 
     def of(self, example: dict[str, Any]) -> Any:
         """Returns the selected features of an example."""
@@ -298,12 +301,12 @@ class _Examples:
 
     shards: _Shards
     selection: _Selection
-    decoder: ImageDecoder | None
+    decoders: Mapping[str, ImageDecoder]  # of the images and the mask, by feature
 
     def _needed(self, features: Mapping[str, Feature]) -> dict[str, Feature]:
         """Returns those of some features that are returned, or that decoding may need."""
         # Decoding may need features that are not returned, such as the size of raw pixels.
-        names = self.selection.schema.features if self.decoder else self.selection.names_in_order
+        names = self.selection.schema.features if self.decoders else self.selection.names_in_order
         return {name: features[name] for name in names if name in features}
 
     @cached_property
@@ -324,10 +327,13 @@ class _Examples:
 
     def _of_one_size(self) -> _Examples:
         """Returns a copy that checks that all images have the size of the first one."""
-        if self.decoder is None or self._sequences:
+        if not self.decoders or self._sequences:
             return self
-        decoder = self.decoder.of_one_size(self.shards.first_record(), self._parsed)
-        return _Examples(self.shards, self.selection, decoder)
+        decoders = {
+            name: decoder.of_one_size(self.shards.first_record(), self._parsed)
+            for name, decoder in self.decoders.items()
+        }
+        return _Examples(self.shards, self.selection, decoders)
 
     def of(self, records: tf.data.Dataset, size: int | None, drop: bool) -> tf.data.Dataset:
         """Returns parsed and decoded examples: in batches of a size, or one by one.
@@ -336,7 +342,7 @@ class _Examples:
         """
         if size is None:
             return _mapped(records, self._one).prefetch(tf.data.AUTOTUNE)
-        if self.decoder is None and not self._sequences:
+        if not self.decoders and not self._sequences:
             # Parsing a batch in one call is far cheaper than parsing record by record.
             batches = records.batch(size, drop_remainder=drop)
             parse = partial(tf.io.parse_example, features=self.spec)
@@ -350,12 +356,12 @@ class _Examples:
 
     def _one(self, record: tf.Tensor) -> Any:
         example = self._parsed(record)
-        image, mask = self.selection.schema.image_feature, self.selection.schema.mask_feature
-        if self.decoder and mask in self.selection.names_in_order:
-            example[mask] = self.decoder.decode_mask(example[mask])
-        if self.decoder and image in self.selection.names_in_order:
-            example[image] = self.decoder.decode(example)
-        return self.selection.of(example)
+        mask = self.selection.schema.mask_feature
+        decoded = {
+            name: decoder.decode_mask(example[name]) if name == mask else decoder.decode(example)
+            for name, decoder in self.decoders.items()
+        }
+        return self.selection.of(example | decoded)
 
     def _parsed(self, record: tf.Tensor) -> dict[str, Any]:
         if not self._sequences:

@@ -373,9 +373,11 @@ def feature_statistics(dataset: Dataset) -> SampleStatistics:
     }
     records = [record for sampled in by_split.values() for record in sampled]
     schema = dataset.manifest.dataset_schema
-    stored = schema.image_feature  # is not sampled
+    stored = schema.stored_images  # are not sampled
     statistics = tuple(
-        _statistics(name, feature, [r.get(name, []) for r in records] if name != stored else [])
+        replace(_statistics(name, feature, []), note=_images_text(dataset, stored[name]))
+        if name in stored
+        else _statistics(name, feature, [r.get(name, []) for r in records])
         for name, feature in schema.features.items()
     )
     boxes = _box_statistics(schema, records)
@@ -391,6 +393,37 @@ def _shown_in_rows(schema: Schema) -> tuple[str, ...]:
     columns = {name: f for name, f in schema.features.items() if f.column and f.per == "record"}
     columns = {name: f for name, f in columns.items() if not (f.is_mask or f.has_positions)}
     return tuple(columns) if any(not f.classes for f in columns.values()) else ()
+
+
+def _images_text(dataset: Dataset, image: str) -> str:
+    """Returns the formats and sizes of an image in the sampled shards; "" for the first image.
+
+    The first image has histograms of its own.
+    """
+    found = [
+        one
+        for split in (dataset.manifest.splits.values() if image else ())
+        for shard in _sampled_shards(split)
+        for images in dataset.index(shard, ["other_images"])["other_images"].to_pylist()
+        for one in images
+        if one["image"] == image
+    ]
+    if not found:
+        return ""
+    formats = Counter(one["format"] for one in found).most_common()
+    sides = (_span([one[side] for one in found]) for side in ("width", "height"))
+    sizes = _span([one["bytes"] for one in found])
+    listed = ", ".join(f"{count:,} {name}" for name, count in formats)
+    return f"{listed}; {' × '.join(sides)} pixels; {sizes} bytes"
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def _sampled_shards(split: SplitEntry) -> Iterator[ShardEntry]:
+    return islice((shard for shard in split.shards if shard.records), 1)
 
 
 def _rows(
@@ -427,8 +460,7 @@ def _value_text(value: Any) -> str:
 
 
 def _sample(dataset: Dataset, split: SplitEntry) -> Iterator[dict[str, list[Any]]]:
-    non_empty = (shard for shard in split.shards if shard.records)
-    for shard in islice(non_empty, 1):
+    for shard in _sampled_shards(split):
         yield from _first_records(dataset, shard)
 
 
@@ -439,7 +471,8 @@ def _first_records(dataset: Dataset, shard: ShardEntry) -> Iterator[dict[str, li
     try:
         for frame in islice(read_frames(head), SAMPLE_RECORDS):
             record = read_features(frame.data)
-            record.pop(dataset.manifest.dataset_schema.image_feature or "", None)  # saves memory
+            for name in dataset.manifest.dataset_schema.stored_images:
+                record.pop(name, None)  # saves memory
             yield record
     except FrameError:
         return  # the sample ends inside a record; detecting damage is up to verification
@@ -475,10 +508,8 @@ def _statistics(name: str, feature: Feature, lists: list[list[Any]]) -> FeatureS
 def _with_texts(statistics: FeatureStatistics, values: list[bytes]) -> FeatureStatistics:
     distinct = sorted(set(values))
     shown = values[:_SHOWN_TEXTS] if len(distinct) > _SHOWN_TEXTS else distinct
-    lengths = sorted(map(len, values))
-    span = f"{lengths[0]:,}" if lengths[0] == lengths[-1] else f"{lengths[0]:,}-{lengths[-1]:,}"
-    note = f"{len(distinct):,} distinct, {span} bytes"
-    return replace(statistics, texts=tuple(map(_text, shown)), note=note.replace("-", "–"))
+    note = f"{len(distinct):,} distinct, {_span(list(map(len, values)))} bytes"
+    return replace(statistics, texts=tuple(map(_text, shown)), note=note)
 
 
 def _text(value: bytes) -> str:

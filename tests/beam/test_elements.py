@@ -29,7 +29,7 @@ PLAIN = ImageRef("k", "t.csv", 2, "a.jpg", None, None, (None, b"x", 7, [1.5], []
         PLAIN,
         PLAIN._replace(start=0, stop=2**40),
         PLAIN._replace(boxes=("pixel", [1.0, 2.5, 1e300, float("-inf")], (640.0, 480.0))),
-        PLAIN._replace(mask_uri="s3://b/m.png"),
+        PLAIN._replace(others=(("s3://b/m.png", None, None, b""), ("", 0, 2, b"at hand"))),
         PLAIN._replace(
             outlines=(
                 "pixel",

@@ -32,6 +32,7 @@ from recordmill.transforms.functional.rows.binding import (
     reject_row,
     resolve_path,
 )
+from recordmill.transforms.functional.rows.columns import image_columns
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.shards.build_examples import read_image
@@ -150,15 +151,21 @@ def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
 
 
 def with_encoded_images(config: ConvertConfig, tables: InputTables) -> InputTables:
-    """Returns the tables with a note if the first rows of one have images as text."""
-    column = config.column(config.dataset_schema.image.column)
-    if not config.dataset_schema.has_image or column not in tables.columns:
-        return tables
+    """Returns the tables with a note for each column that has images as text in its first rows."""
+    for column in image_columns(config.dataset_schema, config):
+        if column in tables.columns:
+            tables = _with_encoded(column, config, tables)
+    return tables
+
+
+def _with_encoded(column: str, config: ConvertConfig, tables: InputTables) -> InputTables:
     files = tuple(
-        replace(file, encoded=column) if _has_encoded(file, column, config) else file
+        replace(file, encoded=(*file.encoded, column))
+        if _has_encoded(file, column, config)
+        else file
         for file in tables.files
     )
-    found = [file.path for file in files if file.encoded]
+    found = [file.path for file in files if column in file.encoded]
     if not found:
         return tables
     text = f"{masked_url(found[0])}: the images are text in the column {column!r} (base64)"

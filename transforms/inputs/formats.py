@@ -125,8 +125,9 @@ class Format:
                 yield Reject.of_lost_rows(file.path, part.first, fault)
                 return
             rows = self.reader.read(source, part, projection)
-            if file.encoded and file.encoded == projection.image:
-                rows = _with_decoded(rows, projection)
+            for column in file.encoded:
+                if column == projection.image or column in projection.other_images:
+                    rows = _with_decoded(rows, column, projection)
             if file.exclusion.patterns:
                 rows = _not_excluded(rows, file.exclusion)
             if file.partition:
@@ -158,28 +159,30 @@ class Format:
 FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
 
 
-def _with_decoded(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
-    """Yields rows with the images that are text in the image column; other texts are paths."""
-    column = projection.image
-    for row in one_by_one(rows):
-        if not isinstance(row, Row):
-            yield row
-            continue
-        value = row.values.get(column)
-        if not is_encoded(text := text_of(value)):
-            yield row
+def _with_decoded(rows: Iterable[Read], column: str, projection: Projection) -> Iterator[Read]:
+    """Yields rows with the images that are text in a column; other texts are paths."""
+    for found in one_by_one(rows):
+        row = found.row if isinstance(found, Embedded) else found
+        value = row.values.get(column) if isinstance(row, Row) else None
+        if not isinstance(row, Row) or not is_encoded(text := text_of(value)):
+            yield found
             continue
         values = {name: other for name, other in row.values.items() if name != column}
         if isinstance(value, dict) and (path := value.get("path")):
             values[column] = path
-        row = row._replace(values=values)
-        if not projection.pixels:  # the analyze pass needs an estimate of the size
-            yield row._replace(image=Location(row.file, 0, 3 * len(text) // 4))
-            continue
+        size = Location(row.file, 0, 3 * len(text) // 4)  # an estimate for the analyze pass
         try:
-            yield Embedded(row, image_of(text))
+            image = image_of(text) if projection.pixels else size
         except RecordError as error:
             yield Reject("", "", row.source, error.reason, f"column {column!r}: {error.detail}")
+            continue
+        if column != projection.image:
+            row = row._replace(values={**values, column: image})
+            yield found._replace(row=row) if isinstance(found, Embedded) else row
+        elif isinstance(image, Location):
+            yield row._replace(values=values, image=image)
+        else:
+            yield Embedded(row._replace(values=values), image)
 
 
 def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:

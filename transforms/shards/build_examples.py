@@ -8,16 +8,17 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.config import ConvertConfig, Decode
-from recordmill.schemas.features import Origin, Schema
+from recordmill.schemas.features import MASK, Origin, Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import (
     BuiltFrame,
     ImageRef,
+    Place,
     RowOutlines,
     SerializedExample,
     StoredImage,
@@ -31,6 +32,7 @@ from recordmill.transforms.functional.images.masks import (
     mask_from_outlines,
     read_segments,
 )
+from recordmill.transforms.functional.images.sniffing import is_16_bit
 from recordmill.transforms.functional.images.transcode import (
     Kept,
     keep_all,
@@ -86,8 +88,9 @@ class Fetched(NamedTuple):
     """A reference with the bytes of its files."""
 
     ref: ImageRef
-    image: bytes = b""  # the bytes of its image file; empty for schemas without images
-    mask: bytes | None = None  # the bytes of its mask file; None if there is none
+    # The bytes of its image file, empty for schemas without images; None if it is not read yet.
+    image: bytes | None = None
+    others: tuple[bytes | None, ...] = ()  # those of `ref.others`; () if none is read yet
     is_complete: bool = False  # whether nothing is left to read or to check
 
 
@@ -106,16 +109,20 @@ class ImageCheck:
 
     config: ConvertConfig
 
-    def __call__(self, image: StoredImage, mask: bytes | None, schema: Schema) -> None:
-        """Checks an image.
+    def __call__(
+        self, image: StoredImage, mask: bytes | None, others: Sequence[StoredImage], schema: Schema
+    ) -> None:
+        """Checks the first image of a record, and whether the others can be decoded.
 
         `mask` is its encoded mask; None if there is none. `schema`: states how images and masks are
-        encoded. Raises RecordError if it has to be rejected.
+        encoded. Raises RecordError if one has to be rejected.
         """
         if self.config.reject_quality:
             check_quality(image_shape(image), self.config.reject_quality)
         if self.config.verify == "decode":
             check_decodes(image, mask, schema)
+            for name, other in zip(schema.image_names, others, strict=True):
+                check_decodes(other, None, schema, name)
 
 
 def build_all(
@@ -168,7 +175,8 @@ class _ImageBuilder:
         if isinstance(ref, Reject) or (isinstance(ref, Fetched) and ref.is_complete):
             return ref  # has been read ahead
         with self.measured.timed("read_us"):
-            fetched = _fetch(ref, self.seen, self.guard)
+            names = self.plan.resolved.schema.image_names
+            fetched = _fetch(ref, self.seen, self.guard, names)
         self.measured.add("read_bytes", _bytes_of(fetched))
         return fetched
 
@@ -213,7 +221,7 @@ def are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
 
 def _size_of(ref: ImageRef | Fetched) -> int:
     if isinstance(ref, Fetched):
-        return len(ref.image)
+        return len(ref.image or b"")
     if ref.start is not None and ref.stop is not None:
         return ref.stop - ref.start
     try:
@@ -226,7 +234,7 @@ def _keep_in_subprocess(
     fetched: Sequence[Fetched | Reject], settings: ImageSettings, decode: Decode
 ) -> list[Kept]:
     """Returns the results of `keep_all`; None for rejects, and for all if the process fails."""
-    files = [one.image for one in fetched if isinstance(one, Fetched)]
+    files = [one.image or b"" for one in fetched if isinstance(one, Fetched)]
     try:
         kept = run_in_subprocess(keep_all, files, settings, decode, timeout=settings.timeout)
     except RecordError:  # it is not known which image is the reason: they are read one by one
@@ -236,13 +244,17 @@ def _keep_in_subprocess(
 
 
 def _fetch(
-    ref: ImageRef | Fetched, seen: VersionTags | None = None, guard: ImageRootGuard = UNRESTRICTED
+    ref: ImageRef | Fetched,
+    seen: VersionTags | None = None,
+    guard: ImageRootGuard = UNRESTRICTED,
+    names: Sequence[str] = (),
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if a file cannot be read.
 
-    `ref` is the reference; as `Fetched` if only its mask has to be read.
+    `ref` is the reference; as `Fetched` if some of its files have been read. `names` are those of
+    its other files, for messages.
     """
-    ref, held = (ref.ref, ref.image) if isinstance(ref, Fetched) else (ref, None)
+    ref, image, others, _ = ref if isinstance(ref, Fetched) else Fetched(ref)
     try:
         is_regular = guard.check_ref(ref)
     except RecordError as error:
@@ -250,19 +262,25 @@ def _fetch(
             seen[ref.uri] = None
         return Reject.of(ref, error.reason, error.detail)
     try:
-        image = held
         if image is None:
             image = read_bytes(ref.uri, ref.start, ref.stop, seen, is_regular)
-        if not ref.mask_uri:
+        if not ref.others:
             return Fetched(ref, image, is_complete=True)
-        with _mask_errors(ref):
-            return Fetched(ref, image, read_bytes(ref.mask_uri, seen=seen), is_complete=True)
+        found = list[bytes]()
+        held_of = (*others, *repeat(None, len(ref.others) - len(others)))
+        for name, file, held in zip((*names, MASK), ref.others, held_of, strict=False):
+            with _errors_of(name, file):
+                uri, start, stop, _ = file
+                found.append(read_bytes(uri, start, stop, seen) if held is None else held)
+        return Fetched(ref, image, tuple(found), is_complete=True)
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
 
 
 def _bytes_of(fetched: Fetched | Reject) -> int:
-    return 0 if isinstance(fetched, Reject) else len(fetched.image) + len(fetched.mask or b"")
+    if isinstance(fetched, Reject):
+        return 0
+    return sum(len(data or b"") for data in (fetched.image, *fetched.others))
 
 
 def _build_one(
@@ -282,12 +300,13 @@ def _build_one(
         return fetched
     ref, schema = fetched.ref, plan.resolved.schema
     try:
-        image = read_image(fetched.image, schema.image, decode, kept)
+        image = read_image(fetched.image or b"", schema.image, decode, kept)
         masks = _read_masks(fetched, image, schema)
+        others = tuple(_read_others(fetched, schema, decode)) if schema.image_names else ()
         if check:
-            check(image, masks.classes, schema)
+            check(image, masks.classes, others, schema)
         build = build_example if schema.sequence is None else build_frame
-        return build(schema, ref, image, masks)
+        return build(schema, ref, image, masks, others)
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
     except MemoryError:
@@ -308,12 +327,27 @@ def read_image(
     """
     if isinstance(kept, RecordError):
         raise kept
-    if kept is not None:
-        return kept if kept.data else kept._replace(data=data)
-    if (kept := pass_through(data, settings, decode)) is not None:
-        return kept
-    call = partial(reject_printed_errors, transcode, data, settings, decode)
-    return run_in_subprocess(call, timeout=settings.timeout)
+    if kept is not None and not kept.data:
+        kept = kept._replace(data=data)
+    if kept is None and (kept := pass_through(data, settings, decode)) is None:
+        call = partial(reject_printed_errors, transcode, data, settings, decode)
+        kept = run_in_subprocess(call, timeout=settings.timeout)
+    if settings.bit_depth == 16 and not (is_16_bit(kept.data) and kept.channels == 1):
+        found = f"{kept.channels} of {16 if is_16_bit(kept.data) else 8} bits"
+        detail = f"expected one channel of 16 bits (bit_depth: 16), got {found}"
+        raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
+    return kept
+
+
+def _read_others(fetched: Fetched, schema: Schema, decode: Decode) -> Iterator[StoredImage]:
+    """Yields the other images of a record as they are stored, in the order of their names.
+
+    Raises RecordError if one has to be rejected.
+    """
+    files = zip(fetched.others, fetched.ref.others or (), strict=True)
+    for name, (data, file) in zip(schema.image_names, files, strict=False):
+        with _errors_of(name, file):
+            yield read_image(data or b"", schema.image_settings[name], decode)
 
 
 def _read_masks(fetched: Fetched, image: StoredImage, schema: Schema) -> Masks:
@@ -322,25 +356,30 @@ def _read_masks(fetched: Fetched, image: StoredImage, schema: Schema) -> Masks:
     `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
     cannot be decoded, or does not match the image's size.
     """
-    ref, data, classes, segments = fetched.ref, fetched.mask, None, None
+    ref, classes, segments = fetched.ref, None, None
+    at = len(schema.image_names)  # the file of masks is the last one
+    data, file = (*fetched.others[at:], None)[0], (*(ref.others or ())[at:], _NO_FILE)[0]
     mask = schema.features[schema.mask_feature] if schema.mask_feature else None
     sized = image._replace(data=b"")  # only its size is used: less to send to the subprocess
     outlines = RowOutlines(*ref.outlines) if ref.outlines else None
     if outlines and data is not None and any("segment" in o for _, o in outlines.objects):
-        segments = _from_file(read_segments, data, ref, sized, schema)
+        segments = _from_file(read_segments, data, file, sized, schema)
         check_segments(outlines, segments)
     if mask and mask.source.origin is Origin.MASK:
-        classes = _from_file(mask_from_file, data or b"", ref, sized, schema)
+        classes = _from_file(mask_from_file, data or b"", file, sized, schema)
     elif mask and outlines is not None:
         classes = mask_from_outlines(outlines, sized, schema, segments)
     return Masks(classes, segments)
 
 
+_NO_FILE: Place = ("", None, None, b"")
+
+
 def _from_file(
-    read: Callable[..., T], data: bytes, ref: ImageRef, image: StoredImage, schema: Schema
+    read: Callable[..., T], data: bytes, file: Place, image: StoredImage, schema: Schema
 ) -> T:
     """Reads a mask file, in a subprocess if it is over the work limits."""
-    with _mask_errors(ref):
+    with _errors_of(MASK, file):
         if header := examine_mask_in_process(data):
             return read(data, image, schema, header)
         call = partial(reject_printed_errors, read, data, image, schema)
@@ -348,16 +387,17 @@ def _from_file(
 
 
 @contextmanager
-def _mask_errors(ref: ImageRef) -> Iterator[None]:
-    """Prefixes the detail of a RecordError with the mask's file, to distinguish it from the image.
+def _errors_of(name: str, file: Place) -> Iterator[None]:
+    """Prefixes the detail of a RecordError with the name and path of a file of a record.
 
     Raises RecordError (the) prefixed error.
     """
     try:
         yield
     except RecordError as error:
-        uri = masked_url(ref.mask_uri)
-        detail = f"mask {uri}: {error.detail.removeprefix(f'{uri}: ')}"
+        uri = masked_url(file[0])
+        shown = "" if file[-1] else f" {uri}"  # a staging file of the run is none that users know
+        detail = f"{name}{shown}: {error.detail.removeprefix(f'{uri}: ')}"
         raise RecordError(error.reason, detail) from error
 
 

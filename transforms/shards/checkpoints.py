@@ -202,12 +202,17 @@ class Fingerprint:
     def _encoded(self, refs: RefBatch, tags: tuple[str, ...]) -> bytes:
         # Neither the source location nor the split, group and cluster change a record's bytes; the
         # shard's split is part of the digest itself.
-        keys, _, _, _, _, _, values, _, _, *others, _ = refs.columns
+        keys, _, _, _, _, _, values, _, _, boxes, files, *others, _ = refs.columns
         # Images that this run has staged under new names are known by the hash of their bytes.
         images: list[Any] = [
             "" if staged else (uri, start, stop)
             for uri, start, stop, staged in refs.select("uri", "start", "stop", "staged")
         ]
         images *= len(refs) // len(images)
+        files = tuple(found and tuple(_without_place(*file) for file in found) for found in files)
         classes = row_classes(values, self.resolved)
-        return encode_columns(keys, images, values, *others, tags, classes)
+        return encode_columns(keys, images, values, boxes, files, *others, tags, classes)
+
+
+def _without_place(uri: str, start: int | None, stop: int | None, staged: bytes) -> Any:
+    return staged or (uri, start, stop)

@@ -66,7 +66,7 @@ def _file_version_tags(
 
 
 def _ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] | None:
-    """Returns the version tag of each reference: the tags of its image and mask, joined.
+    """Returns the version tag of each reference: the tags of its files, joined.
 
     Returns the tags in order; None if the tag of any file is unknown.
     """
@@ -80,13 +80,13 @@ def _ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] 
 
 
 def _files_of(refs: Sequence[ImageRef]) -> Iterator[tuple[str, ...]]:
-    """Yields the image and mask files of each reference, without files staged by the run.
+    """Yields the files of each reference, without files staged by the run.
 
     If no row has other files than the first, they are yielded once.
     """
-    for uri, mask, staged in RefBatch.of(refs).select("uri", "mask_uri", "staged"):
+    for uri, staged, others in RefBatch.of(refs).select("uri", "staged", "others"):
         image = () if staged else (uri,)
-        yield (*image, mask) if mask else image
+        yield (*image, *(file[0] for file in others if not file[-1])) if others else image
 
 
 def _guarded_version_tag(uri: str, guard: ImageRootGuard) -> str | None:

@@ -63,13 +63,15 @@ class ImageRootGuard:
     root: str | None = None
 
     def check_ref(self, ref: ImageRef) -> bool:
-        """Rejects a reference whose image or mask is outside the root.
+        """Rejects a reference whose image or another file is outside the root.
 
         Returns whether its image is known to be a regular file. Raises RecordError (outside_root).
         """
         # Staging files of the run itself are outside the root.
         is_regular = not ref.staged and self.check(ref.uri)
-        self.check(ref.mask_uri)
+        for uri, _, _, staged in ref.others or ():
+            if not staged:
+                self.check(uri)
         return is_regular
 
     def check(self, path: str) -> bool:

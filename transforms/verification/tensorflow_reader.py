@@ -387,24 +387,25 @@ class ParsedBatch:
         mask does not have the shape that its record states.
         """
         schema = self.resolved.schema
-        if schema.encoded_image is None:
-            return
-        keys = {attribute: key for key, attribute in schema.image_attributes.items()}
-        keys = {attribute: keys[attribute] for attribute in _SHAPE if attribute in keys}
-        names = (schema.encoded_image, schema.mask_feature, *keys.values())
+        for key, name in schema.encoded_images.items():
+            self._decode_all(key, schema.attributes_of(name), None if name else schema.mask_feature)
+
+    def _decode_all(
+        self, image: str, attributes: Mapping[str, ImageAttribute], mask: str | None
+    ) -> None:
+        keys = {attribute: key for key, attribute in attributes.items() if attribute in _SHAPE}
         tensors = self.context if self.lengths is None else self.frames
-        values = {name: tensors[name].numpy() for name in names if name}
+        values = {name: tensors[name].numpy() for name in (image, mask, *keys.values()) if name}
         # (record,) or (record, frame) of each image
-        images = (
-            range(len(values[schema.encoded_image]))
+        places = (
+            range(len(values[image]))
             if self.lengths is None
             else ((i, j) for i, length in enumerate(self.lengths) for j in range(length))
         )
-        for place in images:
-            mask = values[schema.mask_feature][place] if schema.mask_feature else None
+        for place in places:
+            ids = values[mask][place] if mask else None
             shape = {attribute: int(values[key][place]) for attribute, key in keys.items()}
-            image = values[schema.encoded_image][place]
-            check_image(image, shape, mask, schema.masks.bit_depth)
+            check_image(values[image][place], shape, ids, self.resolved.schema.masks.bit_depth)
 
 
 class _Features:

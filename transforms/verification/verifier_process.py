@@ -127,19 +127,19 @@ def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardV
     return verify_shard(shard, resolved, level)
 
 
-def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> None:
+def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema, name: str = "") -> None:
     """Checks that TensorFlow decodes an image and its mask, before they are written.
 
-    `mask` is its encoded mask; None if there is none. `schema`: states whether images are encoded,
-    and the bit depth of masks. Raises RecordError (corrupt), if TensorFlow does not decode the
-    image to the height, width and channels that the record states. Raises RecordmillError if the
-    verifier process has died.
+    `name` is that of the image; "" for the first. `mask` is its encoded mask; None if there is
+    none. `schema`: states whether images are encoded, and the bit depth of masks. Raises
+    RecordError (corrupt), if TensorFlow does not decode the image to the height, width and channels
+    that the record states. Raises RecordmillError if the verifier process has died.
     """
     from recordmill.schemas.features import ImageAttribute
     from recordmill.schemas.rejects import Reason, RecordError
     from recordmill.transforms.verification.verify_shard import decode_error
 
-    if schema.encoded_image is None:
+    if name not in schema.encoded_images.values():
         return
     expected = {
         ImageAttribute.HEIGHT: image.height,
@@ -149,7 +149,8 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema) -> Non
     verifier = _current_verifier()
     decode = verifier.decode_error if verifier else decode_error
     if error := decode(image.data, expected, mask, schema.masks.bit_depth):
-        raise RecordError(Reason.CORRUPT, f"TensorFlow cannot decode it: {error}")
+        where = f"{name}: " if name else ""
+        raise RecordError(Reason.CORRUPT, f"{where}TensorFlow cannot decode it: {error}")
 
 
 class VerifierProcess(ServiceProcess):

@@ -13,7 +13,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO
+from itertools import chain
+from typing import Any, BinaryIO
 
 import google_crc32c
 import pyarrow as pa
@@ -64,9 +65,8 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
     what = "is not the shard that was published: its sha256 differs"
     try:
         path = layout.join(shard.directory, shard.records)
-        index = (
-            row for rows in index_batches(path, ["length", "sha256"]) for row in rows.to_pylist()
-        )
+        names = ["length", "sha256", *(["other_images"] if resolved.schema.image_names else [])]
+        index = (row for rows in index_batches(path, names) for row in rows.to_pylist())
         with uncompressed(layout.join(shard.directory, shard.file)) as frames:
             for frame in read_frames(frames):
                 row = next(index, None)
@@ -100,16 +100,21 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _matches(frame: Frame, entry: dict[str, object], resolved: ResolvedSchema) -> bool:
-    """Returns whether a record has the length and image hash that its index row states."""
+def _matches(frame: Frame, entry: dict[str, Any], resolved: ResolvedSchema) -> bool:
+    """Returns whether a record has the length and image hashes that its index row states."""
     if len(frame.data) != entry["length"]:
         return False
     if resolved.schema.image_feature is None:
         return True
     digests = image_digests(frame.data, resolved)
+    first = digests.pop("")
+    of_frames = zip(*digests.values(), strict=True)
+    stated = [one["sha256"] for one in entry.get("other_images", ()) if one["image"] in digests]
+    if list(chain.from_iterable(of_frames)) != stated:
+        return False
     if resolved.schema.sequence is not None:
-        return sequence_digest(digests) == entry["sha256"]
-    return bool(digests) and digests[0] == entry["sha256"]
+        return bool(sequence_digest(first) == entry["sha256"])
+    return bool(first == [entry["sha256"]])
 
 
 @dataclass
@@ -270,13 +275,13 @@ def decode_error(
     return None
 
 
-def image_digests(data: bytes, resolved: ResolvedSchema) -> list[str]:
-    """Returns the hex digest of each image of a record; for sequences, of each frame."""
-    feature = resolved.schema.image_feature
-    if feature is None:
-        return []
-    images = read_features(data).get(feature, [])
-    return [hashlib.sha256(image).hexdigest() for image in images]
+def image_digests(data: bytes, resolved: ResolvedSchema) -> dict[str, list[str]]:
+    """Returns the hex digests of each image by name, one per frame of a sequence."""
+    features = read_features(data)
+    return {
+        name: [hashlib.sha256(image).hexdigest() for image in features.get(key, [])]
+        for key, name in resolved.schema.stored_images.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -299,7 +304,8 @@ class Removed:
         """Yields a description of each part of a record that was removed."""
         if digest_of_key(key) in self.keys:
             yield f"its key {key!r} is one that {layout.REMOVAL} states as removed"
-        if not self.images.isdisjoint(image_digests(data, self.resolved)):
+        images = image_digests(data, self.resolved).values()
+        if not self.images.isdisjoint(chain.from_iterable(images)):
             yield f"its image is one that {layout.REMOVAL} states as removed (key {key!r})"
 
 

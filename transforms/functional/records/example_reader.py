@@ -12,6 +12,7 @@ from PIL import Image
 
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import ImageAttribute, Schema
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.codecs import (
     PLUGIN_ERRORS,
     SourceImage,
@@ -155,9 +156,9 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def common_size(schema: Schema) -> tuple[int, int] | None:
-    """Returns the height and width of all images, or None if the schema does not fix them."""
-    resize = schema.image.resize
+def common_size(settings: ImageSettings) -> tuple[int, int] | None:
+    """Returns the height and width of all images, or None if the settings do not fix them."""
+    resize = settings.resize
     if resize is None or resize.mode == "fit":
         return None
     return resize.height, resize.width
@@ -177,7 +178,7 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
     names = _attribute_features(schema)
     if ImageAttribute.HEIGHT in names and ImageAttribute.WIDTH in names:
         return example[names[ImageAttribute.HEIGHT]], example[names[ImageAttribute.WIDTH]]
-    return common_size(schema) or (0, 0)
+    return common_size(schema.image) or (0, 0)
 
 
 def check_raw_size(schema: Schema) -> None:
@@ -186,7 +187,7 @@ def check_raw_size(schema: Schema) -> None:
     Raises UsageError if the size is unknown.
     """
     sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= _attribute_features(schema).keys()
-    if not sized and common_size(schema) is None:
+    if not sized and common_size(schema.image) is None:
         raise UsageError(
             f"schema {schema.name!r}: expected features from image:height and image:width, or a "
             "fixed size, to shape raw pixels. Read with decode=False, or convert again with these "
@@ -203,7 +204,7 @@ class ExampleReader:
     decode: bool = True  # whether to decode images to pixels, and masks to class ids
     # The channels of a decoded image: 3 for RGB, 1 for gray, 0 for the stored number.
     channels: int = 3
-    dtype: PixelType = "uint8"  # the type of its pixels
+    dtype: PixelType = "uint8"  # the type of its pixels; gray of `bit_depth: 16` is always uint16
 
     def __post_init__(self) -> None:
         check_choice(self.schema, self.names, self.channels)
@@ -216,7 +217,7 @@ class ExampleReader:
 
         Raises ValueError if the example does not match the schema.
         """
-        if not self.decodes and not self._decodes_mask:
+        if not self._decoded and not self._decodes_mask:
             return self._features(data, self.names)
         # Raw pixels are shaped by the features with their size, even if those are not returned.
         example = self._features(data, None)
@@ -232,7 +233,7 @@ class ExampleReader:
         return decode_example(data, self.schema.features, names)
 
     def _decode_frames(self, example: dict[str, Any]) -> None:
-        """Decodes the image and mask of each frame to lists, in place."""
+        """Decodes the images and mask of each frame to lists, in place."""
         # Transposes {feature: [value of each frame]} to [{feature: value}], one dict per frame.
         lists = {name: list(example[name]) for name in self.schema.frame_features}
         frames = [
@@ -240,32 +241,39 @@ class ExampleReader:
         ]
         for frame in frames:
             self._decode(frame)
-        for name in (self.schema.image_feature, self.schema.mask_feature):
+        for name in (*self.schema.stored_images, self.schema.mask_feature):
             if name is not None:
                 example[name] = [frame[name] for frame in frames]
 
     def _decode(self, example: dict[str, Any]) -> None:
-        """Decodes the image and mask of an example or a frame, in place."""
+        """Decodes the images and mask of an example or a frame, in place."""
         if self._decodes_mask:
             mask = self.schema.mask_feature or ""
             example[mask] = _decode_mask(example[mask])
-        if self.decodes:
-            example[self.schema.image_feature or ""] = self._image(example)
+        for name in self._decoded:
+            example[name] = self._image(example, name)
 
     @property
     def decodes(self) -> bool:
-        """Whether the image is decoded."""
-        image = self.schema.image_feature
-        return self.decode and image is not None and (self.names is None or image in self.names)
+        """Whether the first image is decoded."""
+        return self.schema.image_feature in self._decoded
+
+    @property
+    def _decoded(self) -> list[str]:
+        """The features whose images are decoded."""
+        stored = self.schema.stored_images if self.decode else ()
+        return [name for name in stored if self.names is None or name in self.names]
 
     @property
     def _decodes_mask(self) -> bool:
         mask = self.schema.mask_feature
         return self.decode and mask is not None and (self.names is None or mask in self.names)
 
-    def _image(self, example: dict[str, Any]) -> Any:
-        data = example[self.schema.image_feature or ""]
-        if self.schema.encoded_image is not None:
+    def _image(self, example: dict[str, Any], name: str) -> Any:
+        data = example[name]
+        if self.schema.is_deep(name):
+            return _decode_stored(data, 1, "uint16")
+        if name in self.schema.encoded_images:
             return _decode_stored(data, self.channels, self.dtype)
         height, width = raw_size(self.schema, example)
         return _as_type(reshape_raw(data, height, width, self.channels), self.dtype)

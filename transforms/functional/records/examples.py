@@ -26,6 +26,7 @@ from recordmill.schemas.records import (
     FeatureValue,
     ImageRef,
     ImageShape,
+    OtherImage,
     RowBoxes,
     RowOutlines,
     SerializedExample,
@@ -90,21 +91,38 @@ def build_examples(schema: Schema, refs: Sequence[ImageRef]) -> list[SerializedE
 
 
 def build_example(
-    schema: Schema, ref: ImageRef, image: StoredImage, masks: Masks = NO_MASKS
+    schema: Schema,
+    ref: ImageRef,
+    image: StoredImage,
+    masks: Masks = NO_MASKS,
+    others: Sequence[StoredImage] = (),
 ) -> SerializedExample:
-    """Builds the example of a reference and its image.
+    """Builds the example of a reference and its images; `others` are those besides the first.
 
     `ref` is the reference, with the values of all features that do not depend on the image. Raises
     RecordError (bad_box) if the schema rejects invalid boxes and there is one.
     """
-    ref, remarks, features = _complete_values(schema, ref, image, masks)
+    ref, remarks, features = _complete_values(schema, ref, image, masks, others)
     data = _encode_example(schema.features, features)
+    found = _other_images(schema, others) if others else ()
     shape = image_shape(image)
-    return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape)
+    return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape, found)
+
+
+def _other_images(schema: Schema, images: Sequence[StoredImage]) -> tuple[OtherImage, ...]:
+    named = zip(schema.image_names, images, strict=True)
+    return tuple(
+        OtherImage(name, i.sha256, i.format, i.width, i.height, i.channels, len(i.data))
+        for name, i in named
+    )
 
 
 def _complete_values(
-    schema: Schema, ref: ImageRef, image: StoredImage | None, masks: Masks
+    schema: Schema,
+    ref: ImageRef,
+    image: StoredImage | None,
+    masks: Masks,
+    others: Sequence[StoredImage] = (),
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
     """Completes a reference with the values that depend on its image.
 
@@ -133,6 +151,9 @@ def _complete_values(
             remarks = (*remarks, FIRST_FRAME)
         for name, attribute in schema.image_attributes.items():
             features[name] = _attribute(image, attribute)
+    for other, found in zip(schema.image_names, others, strict=bool(others)):
+        for name, attribute in schema.attributes_of(other).items():
+            features[name] = _attribute(found, attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = masks.classes
     return ref, remarks, features
@@ -299,7 +320,11 @@ def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
 
 
 def build_frame(
-    schema: Schema, ref: ImageRef, image: StoredImage | None, masks: Masks = NO_MASKS
+    schema: Schema,
+    ref: ImageRef,
+    image: StoredImage | None,
+    masks: Masks = NO_MASKS,
+    others: Sequence[StoredImage] = (),
 ) -> BuiltFrame:
     """Builds one frame of a sequence, with its values.
 
@@ -307,11 +332,12 @@ def build_frame(
     is the image; None for schemas without images. Raises RecordError (bad_box) if the schema
     rejects invalid boxes and there is one.
     """
-    ref, remarks, features = _complete_values(schema, ref, image, masks)
+    ref, remarks, features = _complete_values(schema, ref, image, masks, others)
     values = tuple(features.values())
     if image is None:
         return BuiltFrame(ref, values)
-    return BuiltFrame(ref, values, image.sha256, image.treatment, remarks, image_shape(image))
+    found, shape = _other_images(schema, others) if others else (), image_shape(image)
+    return BuiltFrame(ref, values, image.sha256, image.treatment, remarks, shape, found)
 
 
 def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedExample:

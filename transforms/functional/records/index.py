@@ -26,8 +26,8 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
     `offset` and `length` are the byte range of the data of a record, without its frame, in the
     uncompressed shard. `class` is the class name, or the label in decimal, or a list of these. For
     sequences, `frames` is the number of frames, `sha256` the digest of the image digests, and
-    `class`, if each frame has a class, the sorted list of all classes. The columns of images follow
-    if the schema has images.
+    `class`, if each frame has a class, the sorted list of all classes. The columns of the first
+    image follow if the schema has images, and `other_images`, frame by frame, if it has several.
     """
     sequence = resolved.schema.sequence is not None
     frames = [("frames", pa.int64())] if sequence else []
@@ -35,6 +35,7 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
         (column.name, pa.list_(column.type) if sequence else column.type)
         for column in (list(IMAGE_COLUMNS) if resolved.schema.has_image else [])
     ]
+    others = [("other_images", _OTHER_IMAGES)] if resolved.schema.image_names else []
     return pa.schema(
         [
             ("key", pa.string()),
@@ -47,8 +48,24 @@ def arrow_schema(resolved: ResolvedSchema) -> pa.Schema:
             ("class", _class_type(resolved)),
             *frames,
             *images,
+            *others,
         ]
     )
+
+
+_OTHER_IMAGES = pa.list_(
+    pa.struct(
+        [
+            ("image", pa.string()),
+            ("sha256", pa.string()),
+            ("format", pa.string()),
+            ("width", pa.int32()),
+            ("height", pa.int32()),
+            ("channels", pa.int32()),
+            ("bytes", pa.int64()),
+        ]
+    )
+)
 
 
 class RecordIndex:
@@ -66,6 +83,7 @@ class RecordIndex:
         self._writer = pq.ParquetWriter(pa.PythonFile(handle, mode="w"), self._schema)
         # The columns key, length, digest, class and frames of the rows of the next row group.
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
+        self._others = list[Any]()  # the other images of each of these rows
         self._images = ImageColumns(hashed)
         self._next_index = 0  # number of the next record in the shard
         self._next_frame = 0  # byte offset of its frame
@@ -79,6 +97,10 @@ class RecordIndex:
                 for example in part:
                     for built in example.frames or (example,):
                         self._images.add(built.shape)
+            if self._resolved.schema.image_names:
+                for example in part:
+                    frames = example.frames or (example,)
+                    self._others.append([one._asdict() for built in frames for one in built.others])
             self._add(
                 [example.ref.key for example in part],
                 [len(example.data) for example in part],
@@ -94,6 +116,8 @@ class RecordIndex:
             is_list = self._resolved.schema.sequence is not None
             columns = {name: row[name] if is_list else [row[name]] for name in IMAGE_COLUMNS.names}
             self._images.add_described(columns)
+        if self._resolved.schema.image_names:
+            self._others.append(row["other_images"])
         data = len(record.data)
         self._add([record.key], [data], [row["sha256"]], [row["class"]], [record.rows])
 
@@ -129,8 +153,10 @@ class RecordIndex:
         arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=False)]
         if self._resolved.schema.has_image:
             arrays += self._image_arrays()
+        if self._resolved.schema.image_names:
+            arrays.append(pa.array(self._others, _OTHER_IMAGES))
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        for column in self._columns:
+        for column in (*self._columns, self._others):
             column.clear()
 
     def _image_arrays(self) -> list[pa.Array]:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFile, ImageFont
+from PIL import Image, ImageDraw, ImageFile, ImageFont, ImageOps
 from pycocotools import mask as coco
 
 from recordmill.schemas.features import BOX_SIDES, Origin, Schema
@@ -46,6 +46,8 @@ from recordmill.transforms.functional.values.boxes import Box as Corners
 BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 CORNERS_KEY = "image/object/oriented_bbox"
 KEYPOINT_KEYS = tuple(f"image/object/keypoint/{part}" for part in ("x", "y", "visibility"))
+# Where the other images of a record are drawn from; no Example key of a schema is empty.
+OTHERS_KEY = ""
 BOX_TEXT_KEY, BOX_LABEL_KEY = "image/object/class/text", "image/object/class/label"
 
 _MASK_OPACITY = 0.55
@@ -75,6 +77,7 @@ _MISSING = "\U0010ffff"
 _MAX_CHARACTERS = 2_000
 
 TILE_SIDE = 240
+_GUTTER = 4  # pixels between the images of a record
 _GAP = 16
 _TEXT_SIZE = 14
 _LINE = 19
@@ -128,7 +131,7 @@ def boxes_of(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Co
 
 
 def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Adds the shapes, labels and masks of a record under the keys by which they are drawn."""
+    """Adds shapes, labels, masks and other images of a record under the keys they are drawn by."""
     found: dict[str, list[Any]] = {}
     if schema.has_boxes:
         boxes = list(boxes_of(schema, features))
@@ -139,7 +142,11 @@ def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str,
     for name, key in keys.items():
         if key != MASK_KEY or schema.mask_feature in (None, name):
             found[key] = features.get(name, [])
-    others = {name: values for name, values in features.items() if name not in keys}
+    images = [name for name, image in schema.stored_images.items() if image]
+    if images:
+        found[OTHERS_KEY] = [value for name in images for value in features.get(name, [])[:1]]
+    drawn = {*images, *keys}
+    others = {name: values for name, values in features.items() if name not in drawn}
     return {**others, **found}
 
 
@@ -315,18 +322,49 @@ _FILTER = Image.Resampling.HAMMING
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
-    """Returns a record's image in RGB with its objects and masks, no side longer than `side`.
+    """Returns a record's images in RGB, the first with its objects and masks.
 
-    `side` is the longest side in pixels; smaller images keep their size. `class_names`: names of
-    the class ids, for boxes without class texts. Raises RecordError if an image cannot be decoded.
-    Raises ValueError if there is no image, or it has too many pixels.
+    No side is longer than `side`; several images are side by side. `side` is the longest side in
+    pixels; smaller images keep their size. `class_names`: names of the class ids, for boxes without
+    class texts. Raises RecordError if an image cannot be decoded. Raises ValueError if there is no
+    image, or it has too many pixels.
     """
+    others = [data for data in features.get(OTHERS_KEY, []) if is_image(data)]
+    if others:
+        number = math.ceil(math.sqrt(1 + len(others)))
+        first = {name: values for name, values in features.items() if name != OTHERS_KEY}
+        side = (side - _GUTTER * (number - 1)) // number
+        images = [_draw_other(data, side) for data in others]
+        return _side_by_side([draw_record(first, side, class_names), *images], number, side)
     image, size = _record_image(features, side)
     if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
         image = _draw_mask(image, features[MASK_KEY][0])
     image = _draw_instances(image, features.get(INSTANCE_KEY, []))
     boxes = _read_boxes(features, size, class_names)
     return _draw_keypoints(_draw_boxes(image, boxes), features, len(boxes))
+
+
+def _draw_other(data: bytes, side: int) -> Image.Image:
+    source = examine(data)
+    image = _decode(data, source, side)
+    # Depth rarely fills 16 bits, and would be black.
+    return ImageOps.autocontrast(image, cutoff=1) if source.bit_depth > 8 else image
+
+
+def _side_by_side(images: Sequence[Image.Image], number: int, side: int) -> Image.Image:
+    """Returns images in rows of a number, each as high as its highest image."""
+    rows = [images[i : i + number] for i in range(0, len(images), number)]
+    heights = [max(image.height for image in row) for row in rows]
+    width = max(sum(image.width + _GUTTER for image in row) - _GUTTER for row in rows)
+    height = sum(heights) + _GUTTER * (len(rows) - 1)
+    drawn, top = Image.new("RGB", (width, height), _PAPER), 0
+    for row, row_height in zip(rows, heights, strict=True):
+        left = 0
+        for image in row:
+            drawn.paste(image, (left, top))
+            left += image.width + _GUTTER
+        top += row_height + _GUTTER
+    return drawn
 
 
 def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
@@ -348,7 +386,7 @@ def is_cheap_to_draw(features: Features) -> bool:
     Raises RecordError if a header is damaged.
     """
     single = (features.get(key or "", [])[:1] for key in (image_key(features), MASK_KEY))
-    values = chain(*single, features.get(INSTANCE_KEY, []))
+    values = chain(*single, features.get(INSTANCE_KEY, []), features.get(OTHERS_KEY, []))
     found = [examine_in_process(value) for value in values if is_image(value)]
     return all(source is not None and source.work <= MAX_WORK for source in found)
 

@@ -21,7 +21,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.option import MAX_SHARDS
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges, TableSnapshot
-from recordmill.schemas.records import ImageRef, Row
+from recordmill.schemas.records import ImageRef, Location, Row
 from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.settings import AnnotationSettings
 from recordmill.schemas.sums import Summed
@@ -38,6 +38,7 @@ from recordmill.transforms.functional.rows.binding import (
     broken_frame,
     by_halves,
     identities_of,
+    resolve_path,
 )
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.rows.feature_values import (
@@ -176,7 +177,7 @@ class Analysis(Summed):
     # The boxes and outlines without stated units, by the block of the schema.
     coordinates: dict[str, CoordinateCounts] = field(default_factory=dict)
     # [(order hash, image uri, size of the other values in bytes)] of the first rows by order; if
-    # the size includes the image, the uri is "".
+    # the size includes the image, the uri is "". Rows with several images are in it several times.
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     # Rows with a later order are not in the sample.
     _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, init=False, compare=False)
@@ -259,14 +260,21 @@ class Analysis(Summed):
         if first:
             found_rows = zip(first, identities.take(first), rows.take(first), strict=True)
             for i, identity, row in found_rows:
-                self._add_sample(orders[i], identity, row.values)
+                self._add_sample(orders[i], identity, row, analyzer)
 
-    def _add_sample(self, order: bytes, identity: ImageRef, values: Mapping[str, Any]) -> None:
+    def _add_sample(self, order: bytes, identity: ImageRef, row: Row, analyzer: Analyzer) -> None:
+        size, binding = size_of_values(row.values.values()), analyzer.binding
+        for name in analyzer.schema.image_names:
+            column = binding.table_column(analyzer.schema.image_settings[name].column)
+            if isinstance(value := row.values.get(column), Location):
+                size += (value.stop or 0) - (value.start or 0)
+            elif isinstance(value, str):
+                uri = resolve_path(value, row.file, binding.image_root)
+                self.sample.append((order, uri, 0))
         if identity.start is None or identity.stop is None:
-            self.sample.append((order, identity.uri, size_of_values(values.values())))
+            self.sample.append((order, identity.uri, size))
         else:  # a byte range states its size, without a stat call
-            size = identity.stop - identity.start
-            self.sample.append((order, "", size_of_values(values.values()) + size))
+            self.sample.append((order, "", size + identity.stop - identity.start))
         # Truncated only after every 7 * SAMPLE_ROWS rows, so that the cost per row is constant.
         if len(self.sample) >= 8 * SAMPLE_ROWS:
             self.sample = sorted(self.sample)[:SAMPLE_ROWS]
@@ -596,8 +604,9 @@ def _bytes_per_row(analysis: Analysis, image_sizes: Mapping[str, int], schema: S
     """Returns the mean size of a record in bytes; rows with unreadable images are ignored."""
     overhead = frame_size(sum(_FEATURE_BYTES + len(name) for name in schema.features))
     sizes = [
-        image_sizes[uri] + other if uri else other
-        for _, uri, other in sampled_rows(analysis)
+        (order, image_sizes[uri] + other if uri else other)
+        for order, uri, other in sampled_rows(analysis)
         if not uri or uri in image_sizes
     ]
-    return overhead + (sum(sizes) / len(sizes) if sizes else 0)
+    rows = len({order for order, _ in sizes})
+    return overhead + (sum(size for _, size in sizes) / rows if rows else 0)

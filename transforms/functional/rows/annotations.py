@@ -190,7 +190,7 @@ def with_annotations(
     columns: Mapping[str, str],
     resolve: Callable[[str], str],
 ) -> ImageRef:
-    """Adds the boxes of a row, and the address or the outlines of its mask, to its reference.
+    """Adds the boxes of a row, and the outlines of its masks and their file, to its reference.
 
     Raises RecordError if a value is missing or of the wrong type, or a list of the wrong length.
     """
@@ -200,10 +200,6 @@ def with_annotations(
         _check_lengths(schema, ref, columns, boxes.number)
         # Fields that are not set are left out, as they take part in fingerprints.
         ref = ref._replace(boxes=tuple(boxes) if boxes.shapes else tuple(boxes)[:3])
-    mask = schema.features[schema.mask_feature] if schema.mask_feature else None
-    # The mask is an image file, or is drawn from outlines.
-    if mask is not None and mask.source.origin is Origin.MASK:
-        ref = ref._replace(mask_uri=_mask_uri(row, _column(mask.source.name, columns), resolve))
     if not schema.has_outlines:
         return ref
     found, file = _outlines(row, resolved, columns)
@@ -214,11 +210,13 @@ def with_annotations(
             raise RecordError(Reason.WRONG_TYPE, f"{detail}, got {len(found.objects)}")
         if ref.boxes is None:
             _check_lengths(schema, ref, columns, len(found.objects))
-    if file and ref.mask_uri not in ("", resolve(file)):
+    at, place = len(schema.image_names), (resolve(file), None, None, b"")
+    images, stated = (ref.others or ())[:at], (ref.others or ())[at:]
+    if file and stated not in ((), (place,)):
         detail = f"expected one file per row for the mask and its segments, got {file!r}, too"
         raise RecordError(Reason.WRONG_TYPE, detail)
     if file:
-        ref = ref._replace(mask_uri=resolve(file))
+        ref = ref._replace(others=(*images, place))
     return ref._replace(outlines=(found.units, found.objects, found.size))
 
 
@@ -320,18 +318,6 @@ def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], nu
             what = f"expected {number} items, one per box, got {len(values)}"
             detail = f"column {column!r}: {what}"
             raise RecordError(Reason.WRONG_TYPE, detail)
-
-
-def _mask_uri(row: Row, column: str, resolve: Callable[[str], str]) -> str:
-    value = single_value(row.values.get(column))
-    if value is None or value == "":
-        detail = f"column {column!r}: empty; expected the path of a mask"
-        raise RecordError(Reason.MISSING_VALUE, detail)
-    if not isinstance(value, str):
-        detail = f"column {column!r}: expected a path, got {short_repr(value)}"
-        raise RecordError(Reason.WRONG_TYPE, detail)
-    to_bytes(value, is_text=True)
-    return resolve(value)
 
 
 def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:

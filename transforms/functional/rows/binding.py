@@ -20,12 +20,20 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Origin, Schema
+from recordmill.schemas.features import Schema
 from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, Location, Row, source_of, table_of
+from recordmill.schemas.records import (
+    MAX_CHARACTERS,
+    ImageRef,
+    Location,
+    Place,
+    Row,
+    source_of,
+    table_of,
+)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.tables import TableFile
@@ -94,7 +102,7 @@ class Binding:
         return self.columns.get(schema_column, schema_column)
 
     def check_image(self, uri: str) -> None:
-        """Checks that an image or mask is inside the image root, if the binding has a guard.
+        """Checks that an image is inside the image root, if the binding has a guard.
 
         Raises RecordError if it is elsewhere.
         """
@@ -157,7 +165,7 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> RefBatch:
     frames = [(key, "", "", "") for key in sequences] if schema.sequence else (None,)
     # In the order of the fields of `ImageRef`.
     located = (keys, once(rows.files), rows.lines, uris, starts, stops)
-    no_annotations = ((None,), ("",), (None,))
+    no_annotations = ((None,), (None,), (None,))
     return RefBatch((*located, ((),), stated, groups, *no_annotations, frames, staged, clusters))
 
 
@@ -182,7 +190,8 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
     # [values of a feature] is transposed to one tuple of values per row.
     columns = [read(rows, found.column("key"), found.records) for read in binding.readers]
     values = zip(*columns, strict=True) if columns else repeat((), len(rows))
-    refs = found.replaced(values=values, frame=_frames(rows, binding, found))
+    frames, others = _frames(rows, binding, found), _other_files(rows, binding)
+    refs = found.replaced(values=values, frame=frames, others=others)
     schema = binding.resolved.schema
     if not schema.has_annotations:
         return refs
@@ -285,20 +294,21 @@ def _or_empty(
 
 
 def files_of(row: Row, binding: Binding) -> Iterator[str]:
-    """Yields the addresses of the image and the mask that a row names, if it names any."""
+    """Yields the addresses of the images and the mask that a row names, if it names any."""
     schema = binding.resolved.schema
     if row.image is not None:
         yield row.image.uri
-    mask = schema.features[schema.mask_feature].source if schema.mask_feature else None
-    suffixes = {}
+    suffixes = dict.fromkeys(schema.other_columns.values(), "")
     if row.image is None and schema.has_image:
-        suffixes[schema.image.column] = binding.image_suffix
-    if mask is not None and mask.origin is Origin.MASK:
-        suffixes[mask.name] = ""
+        suffixes = {schema.image.column: binding.image_suffix, **suffixes}
     for name, suffix in suffixes.items():
         column = binding.table_column(name)
+        value = row.values.get(column)
+        if isinstance(value, Location):
+            yield value.uri
+            continue
         try:
-            path = _text_of(row.values.get(column), column, numbers=bool(suffix))
+            path = _text_of(value, column, numbers=bool(suffix))
         except RecordError:
             continue
         table = table_of(row.file, row.line)
@@ -372,6 +382,24 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequ
         if not image.staged:
             binding.check_image(image.uri)
     return [once(column) for column in zip(*images, strict=True)]
+
+
+def _other_files(rows: RowBatch, binding: Binding) -> Sequence[tuple[Place, ...] | None]:
+    """Returns the locations of other files than the first image, for each row."""
+    columns = map(binding.table_column, binding.resolved.schema.other_columns.values())
+    found = [_locations(rows, column, binding) for column in columns]
+    return list(zip(*found, strict=True)) or (None,)
+
+
+def _locations(rows: RowBatch, column: str, binding: Binding) -> Iterator[Place]:
+    tables = map(table_of, rows.files, rows.lines)
+    for value, table in zip(rows.column(column), tables, strict=True):
+        if not isinstance(value, Location):
+            path = _text_of(value, column, numbers=False)
+            value = Location(resolve_path(path, table, binding.image_root))
+        if not value.staged:
+            binding.check_image(value.uri)
+        yield (value.uri, value.start, value.stop, value.staged)
 
 
 def _keys(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> Sequence[str]:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType, NoneType
 from typing import Any, TypeVar
 
@@ -68,10 +69,10 @@ def resolve_sources(
     for flag, column in named.items():
         if column is not None and column not in present:
             raise UsageError(f"{flag} {column}: {missing_column(column, present, where)}")
-    image_column = config.column(schema.image.column)
-    if schema.has_image and image_column not in present:
-        hint = f". Name it with --columns {schema.image.column}=COLUMN."
-        raise UsageError(f"the image path: {missing_column(image_column, present, where)}{hint}")
+    for name in _image_columns(schema):
+        if (column := config.column(name)) not in present:
+            hint = f". Name it with --columns {name}=COLUMN."
+            raise UsageError(f"the image path: {missing_column(column, present, where)}{hint}")
     # The order of these checks is that of the messages: a missing column before a useless mapping.
     _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
@@ -90,7 +91,8 @@ def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
     A feature with several sources is assumed to use a column that `columns` maps, or else a source
     other than a column, or else its first source.
     """
-    names = [schema.image.column, *config.columns, *_sequence_columns(schema)]
+    names = [schema.image.column, *_image_columns(schema), *config.columns]
+    names += _sequence_columns(schema)
     for feature in schema.features.values():
         sources = feature.sources
         if not any(s.origin in NO_COLUMN or s.name in config.columns for s in sources):
@@ -109,18 +111,28 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
         return None
     names = {config.column(f.column) for f in schema.features.values() if f.column is not None}
     # Besides features: columns of the image, its annotations and its sequence, and of flags.
-    names |= {config.column(schema.image.column)} if schema.has_image else set()
-    names |= {config.column(name) for name in _annotation_columns(schema)}
-    names |= {config.column(name) for name in _sequence_columns(schema)}
-    others = (config.key_column, config.split_column, config.group_column)
-    names |= {column for column in others if column is not None}
+    others = (_image_columns(schema), _annotation_columns(schema), _sequence_columns(schema))
+    names |= set(map(config.column, chain.from_iterable(others)))
+    flags = (config.key_column, config.split_column, config.group_column)
+    names |= {column for column in flags if column is not None}
     compared = Condition(config.where).columns if config.where is not None else ()
     return tuple(sorted({*names, *compared, *(config.join_columns or ())}))
 
 
+def _image_columns(schema: Schema) -> tuple[str, ...]:
+    """Returns the schema columns of images, the first image first."""
+    first = (schema.image.column,) if schema.has_image else ()
+    return (*first, *(schema.image_settings[name].column for name in schema.image_names))
+
+
+def image_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
+    """Returns the table columns of images and masks, the first image first."""
+    return tuple(map(config.column, (*_image_columns(schema)[:1], *schema.other_columns.values())))
+
+
 def required_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
     """Returns the columns without which no row can become a record."""
-    images = [schema.image.column] if schema.has_image else []
+    images = _image_columns(schema)
     features = (f for f in schema.features.values() if f.column is not None)
     values = [
         f.source.name for f in features if f.missing is Missing.REQUIRED and f.default is None
@@ -142,7 +154,7 @@ def typed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | No
 def check_types(
     unsupported: Mapping[str, str],
     columns: tuple[str, ...] | None,
-    images: str | None = None,
+    images: Collection[str] = (),
     structs: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Checks that the columns to read have types that a feature supports.
@@ -153,7 +165,9 @@ def check_types(
     unsupported type; it names all of them.
     """
     read = unsupported.keys() - structs.keys() if columns is None else {*columns}
-    wrong = {name: type_ for name, type_ in unsupported.items() if name in read and name != images}
+    wrong = {
+        name: type_ for name, type_ in unsupported.items() if name in read and name not in images
+    }
     if images_elsewhere := [name for name, type_ in wrong.items() if type_ == IMAGES]:
         name = images_elsewhere[0]
         raise UsageError(
@@ -374,8 +388,7 @@ def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
     """Checks that the schema uses each entry of --columns, so that typos are reported."""
     sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin not in NO_COLUMN}
-    known |= {schema.image.column} if schema.has_image else set()
-    known |= {*_annotation_columns(schema), *_sequence_columns(schema)}
+    known |= {*_image_columns(schema), *_annotation_columns(schema), *_sequence_columns(schema)}
     for name in config.columns:
         if name not in known:
             expected = ", ".join(sorted(known)) or "no columns"

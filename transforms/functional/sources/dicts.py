@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Row, source_of
+from recordmill.schemas.records import Embedded, Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.rows.columns import missing_column
@@ -109,8 +109,19 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
+def with_locations(row: Row, columns: Sequence[str], locate: Callable[[bytes], Location]) -> Row:
+    """Returns a row with the locations of images in some columns in place of their bytes."""
+    found = dict[str, Any]()
+    for column in columns:
+        data, path = _image_of(row.values.get(column))
+        found[column] = path if data is None else locate(data)
+    return row._replace(values={**row.values, **found}) if found else row
+
+
 def _image_of(value: Any) -> tuple[bytes | None, Any]:
     """Returns the bytes and the path of an image; None for the one that is missing."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if isinstance(value, bytes):
         return value, None
     if isinstance(value, Mapping):

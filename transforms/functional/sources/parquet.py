@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, BinaryIO, TypeAlias
@@ -257,9 +257,9 @@ def read(
 ) -> Iterator[RowBatch | Row | Embedded | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage."""
     table = _opened(stream, part.file)
-    schema = table.schema_arrow
-    if projection.image in schema.names and arrays.is_embedded(schema.field(projection.image).type):
-        yield from _read_images(table, part, projection)
+    columns = {projection.image, *projection.other_images}
+    if images := columns & arrays.embedded_columns(table.schema_arrow):
+        yield from _read_images(table, part, projection, images)
     else:
         yield from _read_values(table, part, projection.columns)
 
@@ -290,20 +290,33 @@ def _read_values(
     return _read_batches(parquet, part, [column.prefix for column in kept], rows)
 
 
-def _read_images(parquet: Any, part: Part, projection: Projection) -> Iterator[_Rows | Reject]:
-    """Yields the rows of a row group with their images, or with the mean image size."""
+def _read_images(
+    parquet: Any, part: Part, projection: Projection, embedded: Set[str]
+) -> Iterator[_Rows | Reject]:
+    """Yields the rows of a row group with their images, or with the mean size of these.
+
+    The bytes of other images than the first are values of their columns.
+    """
     group, path, image = part.row_group or 0, part.file.path, projection.image
     # The analyze pass does not read images: their mean size is enough to plan shards.
     mean = _mean_bytes(parquet.metadata.row_group(group))
     columns = arrays.selected(parquet.schema_arrow, projection.columns)
-    kept = [column for column in columns if column.path[0] != image]
+    left_out = {image} & embedded if projection.pixels else embedded
+    kept = [column for column in columns if column.path[0] not in left_out]
     names = [column.prefix for column in kept]
-    if projection.pixels:
+    if image not in embedded:
+        pass
+    elif projection.pixels:
         names.append(image)
     elif arrays.has_path(parquet.schema_arrow.field(image).type):
         names.append(f"{image}.{arrays.PATH}")
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
+        if image not in embedded:
+            size = {} if projection.pixels else {min(embedded): Location(path, 0, mean)}
+            for rows in arrays.row_batches(arrays.select(batch, kept), path, line):
+                yield from (row._replace(values={**row.values, **size}) for row in rows)
+            return
         found = arrays.rows_with_paths(batch, kept, projection, path, line)
         if not projection.pixels:
             yield from (row._replace(image=Location(path, 0, mean)) for row in found)

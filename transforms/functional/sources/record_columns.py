@@ -280,6 +280,11 @@ def _inverse(schema: Schema) -> RecordColumns:
                 areas[source.name] = key
             elif source.origin is Origin.CLASS_NAME:
                 labels[source.name] = labels.get(source.name, Labels(""))._replace(text=key)
+            elif (
+                source.origin is Origin.IMAGE and key in schema.stored_images and feature.image_name
+            ):
+                column = schema.image_settings[feature.image_name].column
+                columns[column] = (*columns.get(column, ()), key)
             elif source.origin is not Origin.COLUMN:
                 continue
             elif source.name == schema.image.column:

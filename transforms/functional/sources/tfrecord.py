@@ -103,6 +103,7 @@ def _probed(records: list[dict[str, Any]], file: TableFile, columns: RecordColum
     features = dict.fromkeys(sorted({name for values in records for name in values}))
     images = {n for values in records for n, v in values.items() if _is_image(_first(v))}
     embedded = images | ({columns.image} if first(columns.images, images) else set())
+    embedded |= {name for name, keys in columns.columns.items() if images.intersection(keys)}
     names = dict.fromkeys((*features, *columns.names(features))) if records else {}
     split = _split_of(file.path)
     return Probe(

@@ -216,7 +216,9 @@ def test_messages_show_the_resolved_path() -> None:
 
 
 def ref(uri: object, mask: object = "") -> ImageRef:
-    return ImageRef("k", "t.csv", 2, str(uri), None, None, (), mask_uri=str(mask))
+    return ImageRef(
+        "k", "t.csv", 2, str(uri), None, None, (), others=((str(mask), None, None, b""),)
+    )
 
 
 def rejected(root: object, uri: object, mask: object = "") -> str:

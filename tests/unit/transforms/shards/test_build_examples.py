@@ -168,17 +168,18 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
     mask, gone = str(tmp_path / "a-mask.png"), str(tmp_path / "gone.png")
     row = ref("a.png", 2, tmp_path)
     for known, found in (
-        (row, (b"image", None)),
-        (row._replace(start=1, stop=3), (b"ma", None)),
-        (row._replace(mask_uri=mask), (b"image", b"mask")),
+        (row, (b"image",)),
+        (row._replace(start=1, stop=3), (b"ma",)),
+        (row._replace(others=((mask, None, None, b""),)), (b"image", (b"mask",))),
+        (row._replace(others=((mask, 1, 3, b""),)), (b"image", (b"as",))),
     ):
-        assert _fetch(known) == Fetched(known, *found, is_complete=True)
+        assert _fetch(known, names=["mask"]) == Fetched(known, *found, is_complete=True)
     missing = "No such file or directory"
     for broken, detail in (
         (row._replace(uri=gone), f"{gone}: {missing}"),
-        (row._replace(mask_uri=gone), f"mask {gone}: {missing}"),
+        (row._replace(others=((gone, None, None, b""),)), f"mask {gone}: {missing}"),
     ):
-        assert _fetch(broken) == Reject.of(broken, Reason.MISSING_FILE, detail)
+        assert _fetch(broken, names=["mask"]) == Reject.of(broken, Reason.MISSING_FILE, detail)
 
 
 def test_one_slow_object_does_not_hold_up_a_shard(

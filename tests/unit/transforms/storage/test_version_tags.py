@@ -121,10 +121,10 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
 
     monkeypatch.setattr(objects.OBJECTS, "read", get)
     monkeypatch.setattr(objects.OBJECTS, "version_tag", lambda _: tags["now"])
-    refs = [ref("s3://bucket/1.jpg", mask_uri=str(mask))]
+    refs = [ref("s3://bucket/1.jpg", others=((str(mask), None, None, b""),))]
     first = _file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)
-    _fetch(refs[0], seen)
+    _fetch(refs[0], seen, names=["mask"])
     again = _file_version_tags(refs, UNRESTRICTED, remote=True)
     mask_changed = changed in ("mask", "both")
     assert (_ref_version_tags(refs, first), _ref_version_tags(refs, seen) is None) == (
@@ -136,7 +136,7 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     )
     if changed in ("image", "both"):
         tags["now"] = "v2"
-        _fetch(refs[0], again)
+        _fetch(refs[0], again, names=["mask"])
         assert _ref_version_tags(refs, again) is None  # nobody knows which of the two was read
 
 
@@ -172,7 +172,7 @@ class World:
             for row in rows
         ]
         refs = [ImageRef("key", "t.csv", 2, str(path), None, None, values) for path in self.images]
-        refs[0] = refs[0]._replace(mask_uri=str(self.mask))
+        refs[0] = refs[0]._replace(others=((str(self.mask), None, None, b""),))
         return in_table + refs
 
     def rewrite(self, path: Path, data: bytes) -> None:
@@ -233,10 +233,10 @@ def outcome(
 
 
 def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:
-    """Returns the reason and detail of a reject, or the bytes of an image and its mask."""
+    """Returns the reason and detail of a reject, or the bytes of all files."""
     if isinstance(fetched, Reject):
         return fetched.reason, fetched.detail
-    return fetched.image, fetched.mask
+    return fetched.image, *fetched.others
 
 
 def is_passing(written: list[Any]) -> bool:

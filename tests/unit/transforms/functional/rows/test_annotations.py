@@ -202,9 +202,10 @@ def test_labels_offset_for_the_background():
 
 def test_the_path_of_a_mask_is_resolved_like_the_image_path():
     schema = preset("segmentation")
-    assert bound(schema, {"image": "a.jpg", "mask": "m/a.png"}).mask_uri == "/data/m/a.png"
+    found = bound(schema, {"image": "a.jpg", "mask": "m/a.png"})
+    assert found.others == (("/data/m/a.png", None, None, b""),)
     rooted = bound(schema, {"image": "a.jpg", "mask": "m/a.png"}, image_root="s3://b/c")
-    assert rooted.mask_uri == "s3://b/c/m/a.png"
+    assert rooted.others == (("s3://b/c/m/a.png", None, None, b""),)
     for wrong, reason in (
         (None, Reason.MISSING_VALUE),
         ("", Reason.MISSING_VALUE),
@@ -225,8 +226,8 @@ def test_outlines_are_returned_with_their_classes():
     }
     names = ("background", *PETS)
     ref = bound(schema, values, classes=names)
-    assert (ref.mask_uri, ref.outlines) == (
-        "",
+    assert (ref.others, ref.outlines) == (
+        None,
         ("pixel", [(2, {**runs, "counts": b"04"}), (1, [[0, 0, 1, 1, 1, 0]])], None),
     )
     as_text = {

@@ -1,0 +1,137 @@
+"""How to convert several images per record: runs the page, and checks each image exactly."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tensorflow_datasets as tfds
+from PIL import Image
+
+from recordmill.pipelines.dataset.records import Records
+from tests.docs.pages import DOCS, blocks
+from tests.docs.test_tutorials import of_python, of_shell
+from tests.end_to_end import readers
+from tests.end_to_end.command import recordmill
+from tests.images import jpeg
+
+PAIRS = range(8)
+_PAGE = DOCS / "how-to" / "several-images.md"
+
+
+def depth(number: int) -> np.ndarray:
+    """Returns depth that uses all 16 bits: uint16, (32, 48)."""
+    return np.arange(32 * 48, dtype=np.uint16).reshape(32, 48) * 42 + np.uint16(number)
+
+
+def png_of(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the page is run, with eight pairs."""
+    root = tmp_path_factory.mktemp("several")
+    for name in ("left", "right", "depth"):
+        (root / name).mkdir()
+    rows = ["left,right,depth,label"]
+    for i in PAIRS:
+        (root / f"left/{i}.jpg").write_bytes(jpeg(48, 32, i))
+        (root / f"right/{i}.jpg").write_bytes(jpeg(96, 64, 100 + i))
+        (root / f"depth/{i}.png").write_bytes(png_of(depth(i)))
+        rows.append(f"left/{i}.jpg,right/{i}.jpg,depth/{i}.png,{'near' if i % 2 else 'far'}")
+    (root / "pairs.csv").write_text("\n".join(rows) + "\n")
+    (root / "stereo.yaml").write_text(blocks(_PAGE, "yaml")[0], "utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def dataset(folder: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        ended = of_shell(blocks(_PAGE, "sh")[0])
+        assert ended.code == 0, ended.err
+    return folder / "datasets/pairs/1.0.0"
+
+
+def test_the_page_reads_it(folder: Path, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    printed = of_python(blocks(_PAGE, "python")[0]).out.splitlines()
+    assert "(32, 48, 3) (43, 64, 3) <dtype: 'uint16'>" in printed
+    assert printed[-2:] == ["uint16", "Image(shape=(None, None, 1), dtype=uint16)"]
+
+
+def test_each_image_has_its_settings(folder: Path, dataset: Path) -> None:
+    found = [e for split in ("train", "test") for e in readers.examples(dataset, split)]
+    assert len(found) == len(PAIRS)
+    for example in found:
+        (left,), (right,), (deep,) = example["left"], example["right"], example["depth"]
+        (number,) = (i for i in PAIRS if (folder / f"left/{i}.jpg").read_bytes() == left)
+        assert deep == (folder / f"depth/{number}.png").read_bytes()  # kept byte for byte
+        assert Image.open(io.BytesIO(right)).size == (64, 43)  # of 96 x 64
+        assert (example["left/width"], example["right/width"]) == ([48], [64])
+
+
+def test_tfds_and_records_return_exact_depth(dataset: Path) -> None:
+    builder = tfds.builder_from_directory(dataset)
+    read = [pair for split in ("train", "test") for pair in builder.as_dataset(split=split)]
+    deep = sorted(int(pair["depth"][0, 0, 0]) for pair in read)
+    assert deep == list(PAIRS)
+    for pair in (*read, *Records(dataset)):
+        pixels = np.asarray(pair["depth"])
+        assert np.array_equal(pixels[:, :, 0], depth(int(pixels[0, 0, 0])))
+        assert (np.asarray(pair["right"]).shape, pixels.dtype) == ((43, 64, 3), np.uint16)
+
+
+def test_the_index_has_the_hash_of_every_image(dataset: Path) -> None:
+    for split in ("train", "test"):
+        index = pq.read_table(sorted((dataset / "records").glob(f"*{split}*"))).to_pylist()
+        for row, example in zip(index, readers.examples(dataset, split), strict=True):
+            found = [(one["image"], one["sha256"]) for one in row["other_images"]]
+            assert found == [
+                (name, hashlib.sha256(example[name][0]).hexdigest()) for name in ("right", "depth")
+            ]
+            assert row["sha256"] == hashlib.sha256(example["left"][0]).hexdigest()
+            assert [one["width"] for one in row["other_images"]] == [64, 48]
+
+
+def test_one_bad_image_rejects_its_row_and_is_named(folder: Path, dataset: Path) -> None:
+    bad = folder / "bad"
+    bad.mkdir()
+    (bad / "8bit.png").write_bytes(png_of(np.zeros((4, 4), np.uint8)))
+    (bad / "cut.jpg").write_bytes(jpeg(96, 64, 1)[:-40])
+    rows = [
+        "left,right,depth,label",
+        "left/0.jpg,right/0.jpg,depth/0.png,near",
+        "left/1.jpg,bad/cut.jpg,depth/1.png,near",
+        "left/2.jpg,right/2.jpg,bad/8bit.png,near",
+        "left/3.jpg,,depth/3.png,near",
+        "left/4.jpg,right/4.jpg,gone.png,near",
+    ]
+    table = folder / "bad.csv"
+    table.write_text("\n".join(rows) + "\n")
+    schema = ("--schema", folder / "stereo.yaml", "--max_rejects", "100%", "--no_report")
+    ended = recordmill(
+        "convert", "--input", table, "--output", folder / "o", "--name", "b", *schema
+    )
+    assert ended.code == 0, ended.err
+    lines = next((folder / "o/b/1.0.0/rejects").iterdir()).read_text().splitlines()
+    rejects = {r["source"][-1]: (r["reason"], r["detail"]) for r in map(json.loads, lines)}
+    cut = rejects.pop("3")
+    assert cut[0] == "truncated"
+    assert cut[1].startswith(f"right {bad}/cut.jpg: ")
+    assert rejects == {
+        "4": (
+            "unsupported_feature",
+            f"depth {bad}/8bit.png: expected one channel of 16 bits (bit_depth: 16), got 1 of 8 bits",
+        ),
+        "5": ("missing_value", "column 'right': empty; expected text"),
+        "6": ("missing_file", f"depth {folder}/gone.png: No such file or directory"),
+    }
