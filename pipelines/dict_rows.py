@@ -35,7 +35,6 @@ from recordmill.schemas.records import (
     Embedded,
     ImageRef,
     Location,
-    Row,
     SerializedExample,
     SkippedInput,
 )

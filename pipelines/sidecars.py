@@ -55,7 +55,8 @@ def sidecars(info: DatasetInfo, config: ConvertConfig) -> dict[str, bytes]:
     for feature, names in resolved.classes.items():
         if names:
             files[layout.labels_name(feature)] = "".join(f"{n}\n" for n in names).encode("utf-8")
-    if config.shard_format.in_tfds and resolved.schema.sequence is None:
+    schema = resolved.schema
+    if config.shard_format.in_tfds and schema.message == "Example":
         # TFDS does not read SequenceExamples.
         files[layout.FEATURES] = _json(tensorflow_metadata.features_document(resolved))
         lengths = {
@@ -103,7 +104,7 @@ def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
         config=config,
         description=config.description or resolved.schema.description,
         splits=[_split(info, split) for split in info.splits],
-        example="SequenceExample" if resolved.schema.sequence else "Example",
+        example=resolved.schema.message,
         features=resolved.schema.features,
         classes={feature: names for feature, names in resolved.classes.items() if names},
         shown=_SHOWN_CLASSES,
@@ -308,7 +309,7 @@ def _files(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def _file_sets(info: DatasetInfo, config: ConvertConfig) -> Iterator[dict[str, Any]]:
-    example = "SequenceExample" if info.plan.resolved.schema.sequence else "Example"
+    example = info.plan.resolved.schema.message
     features = ", ".join(info.plan.resolved.schema.features)
     for split in info.splits:
         yield {

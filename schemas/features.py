@@ -59,6 +59,7 @@ class Origin(str, Enum):
     KEYPOINT_NAME = "keypoint_name"  # the names of the keypoints of all objects
     FLAT = "flat"  # the concatenated values of a list of lists
     ROW_LENGTHS = "row_lengths"  # the length of each list in a list of lists
+    FRAME = "frame"  # the position of a frame in its sequence
 
 
 class ImageAttribute(str, Enum):
@@ -115,14 +116,25 @@ _KIND_OF_ORIGIN = {
     Origin.KEYPOINT_VISIBILITY: Kind.INT64,
     Origin.KEYPOINT_COUNT: Kind.INT64,
     Origin.KEYPOINT_NAME: Kind.BYTES,
+    Origin.FRAME: Kind.INT64,
     **dict.fromkeys(OUTLINES, Kind.BYTES),
+}
+
+# The number of a frame, from 0, and whether it is the first and the last one.
+FRAME_POSITIONS = ("index", "first", "last")
+
+# What the names of sources without a column are, and all of them.
+_KNOWN_NAMES: dict[Origin, tuple[str, tuple[str, ...]]] = {
+    Origin.IMAGE: ("an image attribute", tuple(one.value for one in ImageAttribute)),
+    Origin.BOX: ("a side of a box", BOX_SIDES + BOX_ORDERS),
+    Origin.FRAME: ("a position of a frame", FRAME_POSITIONS),
 }
 
 # The class label of a row without one, as in TFDS and Hugging Face Datasets.
 NO_LABEL = -1
 
 # Sources without a column; the columns of boxes are in the schema's `boxes:` block.
-NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX)
+NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX, Origin.FRAME)
 
 # Sources that belong to an image; in sequences, only frames have them.
 _IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, *OUTLINES, *POINTS)
@@ -131,8 +143,8 @@ _SOURCE_SYNTAX = (
     "column:NAME, class_name:COLUMN, image:ATTRIBUTE, image:NAME/ATTRIBUTE, key, box:SIDE, "
     "area:COLUMN, mask:COLUMN, segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, "
     "instance_ids:COLUMN, corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, "
-    "keypoint_visibility:COLUMN, keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN or "
-    "row_lengths:COLUMN"
+    "keypoint_visibility:COLUMN, keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN, "
+    "row_lengths:COLUMN or frame:POSITION"
 )
 
 
@@ -171,17 +183,11 @@ class Source(BaseModel):
         if origin not in {o.value for o in Origin} or bool(name) == (origin == Origin.KEY.value):
             guess = did_you_mean(origin, [o.value for o in Origin])
             raise ValueError(f"{text!r} is not a source{guess}; expected {_SOURCE_SYNTAX}")
-        attribute = name.rpartition("/")[2]
-        if origin == Origin.IMAGE.value and attribute not in {f.value for f in ImageAttribute}:
-            expected = ", ".join(f.value for f in ImageAttribute)
-            guess = did_you_mean(attribute, [f.value for f in ImageAttribute])
-            raise ValueError(
-                f"{name!r} is not an image attribute{guess}; expected one of: {expected}"
-            )
-        if origin == Origin.BOX.value and name not in BOX_SIDES + BOX_ORDERS:
-            expected = ", ".join(BOX_SIDES + BOX_ORDERS)
-            guess = did_you_mean(name, BOX_SIDES + BOX_ORDERS)
-            raise ValueError(f"{name!r} is not a side of a box{guess}; expected one of: {expected}")
+        what, known = _KNOWN_NAMES.get(Origin(origin), ("", ()))
+        part = name.rpartition("/")[2] if origin == Origin.IMAGE.value else name
+        if known and part not in known:
+            guess, expected = did_you_mean(part, known), ", ".join(known)
+            raise ValueError(f"{name!r} is not {what}{guess}; expected one of: {expected}")
         return cls(origin=Origin(origin), name=name)
 
     def __str__(self) -> str:
@@ -471,9 +477,22 @@ class Schema(Document):
             if feature.has_open_rows:
                 what = "a sequence cannot have shape [null, n]. Write [] for any number."
                 raise SchemaError(what, "features", name, "shape")
-            if feature.per == "record" and feature.of_image:
+            is_of_frame = feature.of_image or feature.source.origin is Origin.FRAME
+            if feature.per == "record" and is_of_frame:
                 what = "a sequence has an image per frame. Add per: frame."
                 raise SchemaError(what, "features", name)
+            if self.has_steps:
+                self._check_step(name, feature)
+
+    def _check_step(self, name: str, feature: Feature) -> None:
+        """Checks that `tfds.features.Dataset` can store a feature."""
+        if name.startswith(f"{self.steps}/") != (feature.per == "frame"):
+            what = "record: example needs features of frames, and only these, in one group; "
+            what += f"expected names that begin with {self.steps}/. Rename it."
+            raise SchemaError(what, "features", name)
+        if feature.per == "frame" and feature.optional:
+            what = "record: example needs as many values in each frame. Add a shape."
+            raise SchemaError(what, "features", name)
 
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -536,6 +555,33 @@ class Schema(Document):
     def context_features(self) -> dict[str, Feature]:
         """The features that a record has once; all features if records are not sequences."""
         return {name: f for name, f in self.features.items() if f.per == "record"}
+
+    @property
+    def message(self) -> str:
+        """The type of the messages that are records."""
+        return "SequenceExample" if self.sequence is not None and not self.has_steps else "Example"
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a sequence is one Example, with the values of all frames in each feature."""
+        return self.sequence is not None and self.sequence.record == "example"
+
+    @property
+    def steps(self) -> str:
+        """The part of the names of features that those of frames have in common."""
+        return next(iter(self.frame_features), "").partition("/")[0]
+
+    @cached_property
+    def features_of_record(self) -> dict[str, Feature]:
+        """The features of an Example: those of frames have any number of rows of values."""
+        if not self.has_steps:
+            return self.features
+        return {
+            name: feature.model_copy(update={"shape": (None, *(feature.shape or ()))})
+            if feature.per == "frame"
+            else feature
+            for name, feature in self.features.items()
+        }
 
     @cached_property
     def has_boxes(self) -> bool:

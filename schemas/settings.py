@@ -290,10 +290,13 @@ class SequenceSettings(Document):
         group: the column with the key of the sequence.
         order: the column by which frames are sorted: as numbers if all values in the sequence are
             numbers; otherwise as text, in which numbers are compared by value.
+        record: "example" for a `tf.train.Example`, in which each feature has the values of all
+            frames, as `tfds.features.Dataset` and RLDS have them; else a `SequenceExample`.
     """
 
     group: str = Field(min_length=1)
     order: str = Field(min_length=1)
+    record: Literal["example"] | None = unwritten_if_empty(None)
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")

@@ -30,9 +30,11 @@ _SEQUENCE = "##SEQUENCE##"
 
 def schema_text(resolved: ResolvedSchema) -> str:
     """Returns schema.pbtxt."""
-    schema = schema_pb2.Schema()
-    schema.feature.extend(_protos_of(resolved, resolved.schema.context_features))
-    if resolved.schema.sequence is not None:
+    schema, has_steps = schema_pb2.Schema(), resolved.schema.has_steps
+    found = resolved.schema
+    context = found.features_of_record if has_steps else found.context_features
+    schema.feature.extend(_protos_of(resolved, context))
+    if found.message == "SequenceExample":
         frames = schema.feature.add(name=_SEQUENCE, type=schema_pb2.FeatureType.STRUCT)
         frames.struct_domain.feature.extend(_protos_of(resolved, resolved.schema.frame_features))
     text: str = text_format.MessageToString(schema)
@@ -90,7 +92,34 @@ def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
             features[name] = _gray(schema.masks.bit_depth, num_classes)
         else:
             features[name] = _feature(feature, num_classes)
-    return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": _joined(features)}})
+            if schema.has_steps and name.rpartition("/")[2] in _RLDS_FLAGS:
+                features[name]["tensor"]["dtype"] = "bool"
+    if schema.has_steps:
+        # TFDS joins the names of nested features with slashes.
+        steps = {n: features.pop(n) for n in schema.frame_features}
+        nested = _nested({n.removeprefix(f"{schema.steps}/"): f for n, f in steps.items()})
+        content = {"sequence": {"feature": nested, "length": "-1"}}
+        features[schema.steps] = _typed("dataset_feature.Dataset", content)
+    return _features_dict(_joined(features))
+
+
+# Booleans of https://github.com/google-research/rlds#dataset-format, stored as int64.
+_RLDS_FLAGS = ("is_first", "is_last", "is_terminal")
+
+
+def _nested(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a dict of features whose names are paths."""
+    groups = dict[str, dict[str, Any]]()
+    for name, feature in features.items():
+        group, slash, below = name.partition("/")
+        groups.setdefault(group, {})[below if slash else ""] = feature
+    return _features_dict(
+        {name: below[""] if "" in below else _nested(below) for name, below in groups.items()}
+    )
+
+
+def _features_dict(features: dict[str, Any]) -> dict[str, Any]:
+    return _typed("features_dict.FeaturesDict", {"featuresDict": {"features": features}})
 
 
 def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +153,7 @@ def dataset_info_document(
         "fileFormat": "tfrecord",
         "splits": [_split(split, shards) for split, shards in splits.items()],
     }
-    if schema.supervised:  # what tfds.load(…, as_supervised=True) returns
+    if schema.supervised and not schema.has_steps:  # what tfds.load(…, as_supervised=True) returns
         keys = [{"featureKey": name} for name in schema.supervised]
         document["supervisedKeys"] = {"tuple": {"items": keys}}
     if config.citation:
@@ -149,7 +178,7 @@ def _feature(feature: Feature, num_classes: int) -> dict[str, Any]:
     if feature.source.origin is Origin.BOX and feature.source.name == "yxyx":
         return _sequence(_box(), -1)
     is_masks = feature.source.origin is Origin.INSTANCE_PNG
-    item = _mask(8, 0) if is_masks else _scalar(feature, num_classes)
+    item = _gray(8, 0) if is_masks else _scalar(feature, num_classes)
     if feature.optional:
         return _sequence(item, -1)
     if feature.shape is None:

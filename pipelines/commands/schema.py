@@ -61,7 +61,7 @@ def _snippets(dataset: Dataset) -> dict[str, str]:
             f"records = recordmill.Records({path}, {split})\n"
             "examples = grain.MapDataset.source(records).shuffle(seed=1).to_iter_dataset()"
         )
-        if dataset.shard_format.in_tfds and schema.sequence is None:
+        if dataset.shard_format.in_tfds and schema.message == "Example":
             pairs = ", as_supervised=True" if schema.supervised else ""
             found["TFDS"] = (
                 "import tensorflow_datasets as tfds\n\n"
@@ -90,7 +90,7 @@ def _tf_data(dataset: Dataset, schema: Schema, split: str) -> str:
     shards = dataset.path(f"{dataset.manifest.name}-{split[1:-1]}.tfrecord-*")
     parsed = [f"    {line}" for line in _parse_code(schema).split("\n")]
     last = parsed.pop().strip()
-    result = "example" if schema.sequence is None else "example, frames"
+    result = "example" if schema.message == "Example" else "example, frames"
     decode = []
     if schema.sequence is None and schema.encoded_image:
         image = f"example[{schema.encoded_image!r}]"
@@ -139,7 +139,10 @@ def _parse_code(schema: Schema) -> str:
     lines = [
         f"    {name!r}: {_spec(feature)}," for name, feature in schema.context_features.items()
     ]
-    if schema.sequence is not None:
+    if schema.has_steps:
+        features = schema.features_of_record.items()
+        lines = [f"    {name!r}: {_spec(feature)}," for name, feature in features]
+    elif schema.sequence is not None:
         frames = [
             f"    {name!r}: {_spec_of_frames(feature)},"
             for name, feature in schema.frame_features.items()

@@ -312,7 +312,11 @@ class _Examples:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The spec of the features for `tf.io.parse_example`; for sequences, of the context."""
-        features = self._needed(self.selection.schema.context_features)
+        schema = self.selection.schema
+        if schema.has_steps:
+            features = self._needed(schema.features_of_record)
+            return {name: _spec(feature) for name, feature in features.items()}
+        features = self._needed(schema.context_features)
         return {name: _as_ragged(_spec(feature)) for name, feature in features.items()}
 
     @cached_property
@@ -364,7 +368,7 @@ class _Examples:
         return self.selection.of(example | decoded)
 
     def _parsed(self, record: tf.Tensor) -> dict[str, Any]:
-        if not self._sequences:
+        if not self._sequences or self.selection.schema.has_steps:
             return dict(tf.io.parse_single_example(record, self.spec))
         # TensorFlow rejects empty dicts.
         specs = (self.spec or None, self.frames or None)

@@ -1,4 +1,4 @@
-"""How to convert several images per record: runs the page, and checks each image exactly."""
+"""How to convert several images per record: runs the page, and checks each value exactly."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from recordmill.pipelines.dataset.load import load
 from recordmill.pipelines.dataset.records import Records
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tutorials import of_python, of_shell
 from tests.end_to_end import readers
 from tests.end_to_end.command import recordmill
-from tests.images import jpeg
+from tests.images import jpeg, png
 
 PAIRS = range(8)
 _PAGE = DOCS / "how-to" / "several-images.md"
@@ -130,8 +131,75 @@ def test_one_bad_image_rejects_its_row_and_is_named(folder: Path, dataset: Path)
     assert rejects == {
         "4": (
             "unsupported_feature",
-            f"depth {bad}/8bit.png: expected one channel of 16 bits (bit_depth: 16), got 1 of 8 bits",
+            f"depth {bad}/8bit.png: expected one channel of 16 bits (bit_depth: 16), "
+            "got 1 of 8 bits",
         ),
         "5": ("missing_value", "column 'right': empty; expected text"),
         "6": ("missing_file", f"depth {folder}/gone.png: No such file or directory"),
     }
+
+
+STEPS = {"a": 3, "b": 5, "bad": 2}  # by episode
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset of episodes; a step of the last one has no image."""
+    root = tmp_path_factory.mktemp("episodes")
+    rows = list[dict[str, object]]()
+    for episode, count in STEPS.items():
+        for step in range(count):
+            row = {"front": f"front_{episode}_{step}.png", "wrist": f"wrist_{episode}_{step}.png"}
+            for seed, name in enumerate(row.values()):
+                if name != "wrist_bad_1.png":
+                    (root / name).write_bytes(png(16, 12, 10 * step + seed))
+            row |= {"action": [step / 2, -1.0], "reward": step / 4, "is_terminal": episode == "b"}
+            rows.append({"episode": episode, "step": step, **row})
+    lines = map(json.dumps, reversed(rows))
+    (root / "steps.jsonl").write_text("\n".join(lines) + "\n")
+    (root / "robot.yaml").write_text(blocks(_PAGE, "yaml")[1], "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        ended = of_shell(blocks(_PAGE, "sh")[1].rstrip() + " --max_rejects 2")
+        assert ended.code == 0, ended.err
+    return root
+
+
+def test_tfds_reads_episodes_of_steps(episodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(episodes)
+    printed = of_python(blocks(_PAGE, "python")[1]).out
+    assert printed == "(12, 16, 3) (2,) <dtype: 'bool'>\n" * 8
+    builder = tfds.builder_from_directory(episodes / "datasets/robot/1.0.0")
+    read = {e["episode_id"].numpy().decode(): list(e["steps"]) for e in builder.as_dataset("train")}
+    assert read.keys() == {"a", "b"}
+    for episode, steps in read.items():
+        assert [s["action"].numpy().tolist() for s in steps] == [
+            [i / 2, -1.0] for i in range(STEPS[episode])
+        ]
+        ends = [(bool(s["is_first"]), bool(s["is_last"]), bool(s["is_terminal"])) for s in steps]
+        last = len(steps) - 1
+        assert ends == [(i == 0, i == last, episode == "b") for i in range(len(steps))]
+        for i, step in enumerate(steps):
+            for name, pixels in step["observation"].items():
+                expected = Image.open(episodes / f"{name}_{episode}_{i}.png")
+                assert np.array_equal(pixels, np.asarray(expected))
+
+
+def test_load_and_records_return_the_steps_of_an_episode(episodes: Path) -> None:
+    dataset = episodes / "datasets/robot/1.0.0"
+    for episode in (Records(dataset)["b"], *load(dataset).take(1)):
+        wrist = np.asarray(episode["steps/observation/wrist"])
+        count = len(wrist)
+        assert wrist.shape == (count, 12, 16, 3)
+        assert np.asarray(episode["steps/action"]).tolist() == [[i / 2, -1] for i in range(count)]
+        assert np.asarray(episode["steps/is_last"]).tolist() == [0] * (count - 1) + [1]
+
+
+def test_an_episode_is_complete_or_rejected(episodes: Path) -> None:
+    dataset = episodes / "datasets/robot/1.0.0"
+    lines = next((dataset / "rejects").iterdir()).read_text().splitlines()
+    rejects = sorted((r["reason"], r["detail"]) for r in map(json.loads, lines))
+    assert [reason for reason, _ in rejects] == ["missing_file", "sequence_broken"]
+    assert rejects[0][1].startswith("wrist wrist_bad_1.png: ")
+    (row,) = (r for r in pq.read_table(dataset / "records").to_pylist() if r["key"] == "a")
+    assert (row["frames"], [one["image"] for one in row["other_images"]]) == (3, ["wrist"] * 3)

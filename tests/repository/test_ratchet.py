@@ -19,7 +19,7 @@ BUDGETS = {
     "lines of code": 35_500,
     "lines of docstrings": 7_900,
     "lines of the longest function": 50,
-    "lines of the longest file": 645,
+    "lines of the longest file": 690,
     "public functions used in no other file": 3,  # those that beam_providers.yaml names
     "modules with one importer": 32,
     "names with two meanings": 1,

@@ -30,6 +30,7 @@ from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, ImageFault
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
+from recordmill.schemas.records import Place
 from recordmill.transforms.elements import encode_columns
 from recordmill.transforms.functional.records.index import row_classes
 from recordmill.transforms.functional.rows.batches import RefBatch
@@ -209,10 +210,14 @@ class Fingerprint:
             for uri, start, stop, staged in refs.select("uri", "start", "stop", "staged")
         ]
         images *= len(refs) // len(images)
-        files = tuple(found and tuple(_without_place(*file) for file in found) for found in files)
+        files = tuple(map(_identity_of, files))
         classes = row_classes(values, self.resolved)
         return encode_columns(keys, images, values, boxes, files, *others, tags, classes)
 
 
-def _without_place(uri: str, start: int | None, stop: int | None, staged: bytes) -> Any:
-    return staged or (uri, start, stop)
+def _identity_of(files: Sequence[Place] | None) -> Any:
+    """Returns the identity of other files, for a mask the one that earlier versions have."""
+    found = [staged or (uri, start, stop) for uri, start, stop, staged in files or ()]
+    if not found:
+        return ""
+    return found[0][0] if len(found) == 1 and found[0][1:] == (None, None) else tuple(found)

@@ -154,9 +154,9 @@ class ShardTask:
         seen = dict(tags)
         built = _build_records(refs, self.plan, self.config, pools, seen, guard)
         yield from writer.write(old.merged(built) if old else built)
-        if seen != tags:  # reading has added version tags, except of masks of unread images
-            if self.plan.resolved.schema.mask_feature:
-                unread = [ref for ref in refs if ref.mask_uri and ref.mask_uri not in seen]
+        if seen != tags:  # reading has added version tags, except of files beside unread images
+            if self.plan.resolved.schema.other_columns:
+                unread = [ref for ref in refs if any(f[0] not in seen for f in ref.others or ())]
                 seen = {**_file_version_tags(unread, guard, remote=True), **seen}
             fingerprint = self._fingerprint(settings, shard, refs, seen)
         yield self._finished(writer, writer.close(replaced), files, fingerprint)

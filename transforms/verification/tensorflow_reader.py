@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recordmill.schemas.features import Feature, ImageAttribute, Kind
+from recordmill.schemas.features import Feature, ImageAttribute, Kind, Schema
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.workers.process import rewritten_standard_error
 
@@ -394,12 +394,12 @@ class ParsedBatch:
         self, image: str, attributes: Mapping[str, ImageAttribute], mask: str | None
     ) -> None:
         keys = {attribute: key for key, attribute in attributes.items() if attribute in _SHAPE}
-        tensors = self.context if self.lengths is None else self.frames
+        tensors = self.frames or self.context
         values = {name: tensors[name].numpy() for name in (image, mask, *keys.values()) if name}
         # (record,) or (record, frame) of each image
         places = (
             range(len(values[image]))
-            if self.lengths is None
+            if self.lengths is None or not self.frames
             else ((i, j) for i, length in enumerate(self.lengths) for j in range(length))
         )
         for place in places:
@@ -417,8 +417,8 @@ class _Features:
     have.
     """
 
-    def __init__(self, features: Mapping[str, Feature]) -> None:
-        self.lists = sorted(name for name, feature in features.items() if feature.optional)
+    def __init__(self, features: Mapping[str, Feature], as_lists: Collection[str] = ()) -> None:
+        self.lists = sorted(n for n, f in features.items() if f.optional or n in as_lists)
         self.arrays = sorted(features.keys() - set(self.lists))
         self.list_types = [DataType(_KINDS[features[name].kind]) for name in self.lists]
         arrays = [features[name] for name in self.arrays]
@@ -444,9 +444,10 @@ def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBat
     Raises OpError if a record does not match the schema. Raises UnequalLengthsError if the frame
     features of a sequence differ in length.
     """
-    if resolved.schema.sequence is not None:
+    schema = resolved.schema
+    if schema.message == "SequenceExample":
         return _parse_sequences(records, resolved)
-    features, none = _Features(resolved.schema.features), _names(())
+    features, none = _Features(schema.features_of_record, schema.frame_features), _names(())
     names = _names(features.lists), _names(features.arrays)
     count = len(features.lists)
     found = run(
@@ -464,7 +465,21 @@ def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBat
     # indices, values and shapes of the lists, then the arrays
     values = [*found[count : 2 * count], *found[3 * count :]]
     context = dict(zip((*features.lists, *features.arrays), values, strict=True))
-    return ParsedBatch(resolved, context, {}, None)
+    if not schema.has_steps:
+        return ParsedBatch(resolved, context, {}, None)
+    counts = dict[str, list[int]]()
+    indices_of = dict(zip(features.lists, found, strict=False))
+    for name in schema.frame_features:
+        records_of_values = indices_of[name].numpy()[:, 0]
+        sizes = np.bincount(records_of_values, minlength=len(records))
+        counts[name], rest = (part.tolist() for part in np.divmod(sizes, _width(schema, name)))
+        if any(rest):
+            raise UnequalLengthsError(f"{name!r} does not have as many values in each frame")
+    return ParsedBatch(resolved, context, {}, _equal_lengths(counts))
+
+
+def _width(schema: Schema, name: str) -> int:
+    return prod(size for size in schema.features[name].shape or () if size)
 
 
 def _parse_sequences(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBatch:

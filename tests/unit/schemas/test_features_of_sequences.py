@@ -96,7 +96,7 @@ def test_other_schemas_have_only_a_context():
         (
             "sequence: {group: v, order: f, ordr: g}\nfeatures:\n" + FRAMES,
             "s.yaml:1:32: at sequence > ordr: unknown key 'ordr' (did you mean 'order'?); "
-            "available: group, order",
+            "available: group, order, record",
         ),
         (
             "sequence: {group: v, order: f}\nfeatures:\n  a: {kind: bytes, from: key, per: fram}\n",

@@ -64,7 +64,7 @@ def test_sizes_as_text(text, expected):
         ({"alpha": "composite red"}, "alpha"),
         ({"alpha": "composite #12345"}, "alpha"),
         ({"alpha": "keep\n"}, "alpha"),
-        ({"bit_depth": 16}, "bit_depth"),
+        ({"bit_depth": 12}, "bit_depth"),
         ({"orientation": "rotate"}, "orientation"),
         ({"unsupported": "reject", "format": "png"}, "cannot be combined with"),
         ({"unsupported": "reject", "max_side": 10}, "cannot be combined with"),

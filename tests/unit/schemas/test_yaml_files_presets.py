@@ -194,10 +194,11 @@ def test_a_schema_file():
         pytest.param(
             "features: {a: {kind: int64, from: label}}",
             "s.yaml:1:35: at features > a > from: 'label' is not a source; expected column:NAME, "
-            "class_name:COLUMN, image:ATTRIBUTE, key, box:SIDE, area:COLUMN, mask:COLUMN, "
-            "segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, instance_ids:COLUMN, "
-            "corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, keypoint_visibility:COLUMN, "
-            "keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN or row_lengths:COLUMN, "
+            "class_name:COLUMN, image:ATTRIBUTE, image:NAME/ATTRIBUTE, key, box:SIDE, area:COLUMN, "
+            "mask:COLUMN, segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, "
+            "instance_ids:COLUMN, corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, "
+            "keypoint_visibility:COLUMN, keypoint_count:COLUMN, keypoint_name:COLUMN, "
+            "flat:COLUMN, row_lengths:COLUMN or frame:POSITION, "
             "got 'label'",
             id="source",
         ),

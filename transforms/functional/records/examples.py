@@ -20,7 +20,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from recordmill.schemas.example_pb2 import Example, Feature, FeatureList, SequenceExample
 from recordmill.schemas.features import Feature as FeatureSpec
-from recordmill.schemas.features import ImageAttribute, Kind, Schema
+from recordmill.schemas.features import ImageAttribute, Kind, Origin, Schema
 from recordmill.schemas.records import (
     BuiltFrame,
     FeatureValue,
@@ -346,16 +346,30 @@ def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedEx
     `frames` are the frames in order; all have the same context.
     """
     rows = [dict(zip(schema.features, frame.values, strict=True)) for frame in frames]
+    for name, feature in schema.frame_features.items():
+        if feature.source.origin is Origin.FRAME:
+            for index, row in enumerate(rows):
+                found = {"index": index, "first": not index, "last": index == len(rows) - 1}
+                row[name] = int(found[feature.source.name])
     # {frame feature: [value of each frame]}
     lists = {name: [row[name] for row in rows] for name in schema.frame_features}
     context = {name: rows[0][name] for name in schema.context_features}
     first = frames[0].ref
+    if schema.has_steps:
+        data = _encode_example(schema.features, context | {n: _flat(v) for n, v in lists.items()})
+    else:
+        data = _encode_sequence(schema.features, context, lists)
     return SerializedExample(
         ref=first._replace(key=first.record_key),
-        data=_encode_sequence(schema.features, context, lists),
+        data=data,
         image_sha256=sequence_digest(frame.image_sha256 for frame in frames),
         frames=tuple(frame._replace(values=()) for frame in frames),
     )
+
+
+def _flat(values: Iterable[FeatureValue]) -> Any:
+    """Returns the values of all frames, one after the other."""
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
 def sequence_digest(digests: Iterable[str]) -> str:
@@ -392,6 +406,10 @@ def decode_sequence(
     the features to return, or None for all. Raises ValueError if the sequence does not match the
     schema.
     """
+    if schema.has_steps:
+        found = decode_example(data, schema.features_of_record)
+        _check_lengths({name: len(found[name]) for name in schema.frame_features})
+        return {name: found[name] for name in (schema.features if names is None else names)}
     try:
         sequence = SequenceExample.FromString(data)
     except DecodeError as error:

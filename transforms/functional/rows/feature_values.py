@@ -12,7 +12,15 @@ from typing import Any, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import NO_LABEL, OUTLINES, POINTS, Feature, Missing, Origin
+from recordmill.schemas.features import (
+    NO_COLUMN,
+    NO_LABEL,
+    OUTLINES,
+    POINTS,
+    Feature,
+    Missing,
+    Origin,
+)
 from recordmill.schemas.plan import ClassIds, ResolvedSchema
 from recordmill.schemas.records import FeatureValue
 from recordmill.schemas.rejects import Reason, RecordError
@@ -39,7 +47,7 @@ from recordmill.transforms.functional.values.typed import (
 )
 
 # Sources whose values are read elsewhere, if at all from a column.
-_WITHOUT_COLUMN = (Origin.KEY, Origin.IMAGE, Origin.BOX, Origin.MASK, *OUTLINES, *POINTS)
+_WITHOUT_COLUMN = (*NO_COLUMN, Origin.MASK, *OUTLINES, *POINTS)
 
 # Returns the values of a feature, of rows, their keys, and the keys of their records.
 ValueReader: TypeAlias = Callable[[RowBatch, Sequence[str], Sequence[str]], Sequence[FeatureValue]]
@@ -58,7 +66,7 @@ def value_readers(
         if feature.source.origin not in _WITHOUT_COLUMN
         else _key_reader(feature)
         if feature.source.origin is Origin.KEY
-        else _no_values  # until the image is read
+        else _no_values  # until the image is read, or the sequence complete
         for name, feature in resolved.schema.features.items()
     )
 
