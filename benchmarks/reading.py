@@ -20,8 +20,9 @@ import tensorflow as tf
 
 from recordmill.pipelines.dataset.load import load
 from recordmill.pipelines.dataset.records import Records
-from recordmill.schemas.features import Feature, Kind
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.schemas.features import Feature
+from recordmill.schemas.origins import Kind
+from recordmill.transforms.storage.dataset import DatasetFolder
 
 Baseline = Callable[[], int]
 """Reads all records once; returns their number."""
@@ -85,7 +86,7 @@ def bare(dataset: Path, split: str) -> Any:
         dataset: folder of a published dataset.
         split: of the dataset.
     """
-    manifest = Dataset.open(dataset).manifest
+    manifest = DatasetFolder.open(dataset).manifest
     spec = {name: _spec(feature) for name, feature in manifest.resolved.schema.features.items()}
     image = manifest.dataset_schema.encoded_image
 

@@ -29,7 +29,8 @@ _OF_FORMATS = {
     "parts",
     "read",
 }
-ENTRY_POINTS = {"main", "run", "serve", "gc", *_OF_FORMATS}
+_OF_BEAM_YAML = {"read_tables", "build_examples", "verify_records"}  # named in a file of providers
+ENTRY_POINTS = {"main", "run", "serve", "gc", *_OF_FORMATS, *_OF_BEAM_YAML}
 GENERATED = {"example_pb2"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

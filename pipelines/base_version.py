@@ -17,7 +17,7 @@ from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.transforms.functional.rows.feature_values import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local
 
 
@@ -30,7 +30,7 @@ def open_base(config: ConvertConfig) -> Base | None:
     if config.base is None:
         return None
     try:
-        dataset = Dataset.open(config.base)
+        dataset = DatasetFolder.open(config.base)
     except VerificationFailed as error:
         raise UsageError(f"--base {error}") from error
     if _is_same(dataset.directory, config.directory):
@@ -54,7 +54,7 @@ def check_base(base: Base, config: ConvertConfig) -> None:
     base_shard_lookup(base)  # a damaged base version fails here, not in a worker
 
 
-def base_of(dataset: Dataset, keeps_records: bool, on_conflict: OnConflict = "fail") -> Base:
+def base_of(dataset: DatasetFolder, keeps_records: bool, on_conflict: OnConflict = "fail") -> Base:
     """Returns a published version as the base of a new one.
 
     `on_conflict`: which of two different records with one key is kept.

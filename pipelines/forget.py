@@ -52,7 +52,7 @@ from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.inputs.input_tables import InputTables
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import exists, is_local
 from recordmill.transforms.storage.published import newest_version, read_file, unreadable
 from recordmill.transforms.verification.verify_shard import image_digests
@@ -67,7 +67,7 @@ _SHOWN_KEYS = 5
 class Selection:
     """The records of a dataset that are to be removed."""
 
-    dataset: Dataset  # its newest version
+    dataset: DatasetFolder  # its newest version
     keys: Mapping[tuple[str, int], tuple[str, ...]]  # by (split, shard number), where there are any
     images: frozenset[str]  # the hex digest of each image
     hashes: tuple[str, ...]  # the perceptual hash of each image that has one, in hexadecimal
@@ -119,7 +119,7 @@ def _select(directory: str, keys: Collection[str]) -> Selection:
     Raises UsageError if there is no published dataset, or if there is a newer version.
     """
     try:
-        dataset = Dataset.open(newest_version(directory))
+        dataset = DatasetFolder.open(newest_version(directory))
     except VerificationFailed as error:
         raise UsageError(str(error)) from error
     parent = layout.versions_folder(dataset.directory)
@@ -205,7 +205,7 @@ def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[Simi
     return found
 
 
-def _index_of(dataset: Dataset, shard: ShardEntry) -> pa.Table:
+def _index_of(dataset: DatasetFolder, shard: ShardEntry) -> pa.Table:
     """Returns the index of a shard; the column of perceptual hashes is empty without images."""
     names = ["key", "sha256", "index"]
     if dataset.manifest.dataset_schema.has_image:
@@ -224,7 +224,7 @@ def _flat(table: pa.Table, column: str) -> Iterator[str | None]:
         yield from value if isinstance(value, list) else [value]
 
 
-def _images(dataset: Dataset, shard: tuple[str, int], table: pa.Table) -> Iterator[str]:
+def _images(dataset: DatasetFolder, shard: tuple[str, int], table: pa.Table) -> Iterator[str]:
     """Yields the digests of the images of some records of a shard."""
     schema = dataset.manifest.dataset_schema
     if schema.sequence is None and not schema.image_names:
@@ -273,7 +273,7 @@ def _holders(
     """
     listing = list_versions(folder)
     faults, found = dict(listing.unreadable), list[Holder]()
-    datasets = [Dataset(version.directory, version.manifest) for version in listing.versions]
+    datasets = [DatasetFolder(version.directory, version.manifest) for version in listing.versions]
     try:
         known = _known_files(listing, datasets)
     except OSError as error:
@@ -287,7 +287,7 @@ def _holders(
     return found, replace(listing, unreadable=faults)
 
 
-def _known_files(listing: Listing, datasets: Sequence[Dataset]) -> Counter[Identity]:
+def _known_files(listing: Listing, datasets: Sequence[DatasetFolder]) -> Counter[Identity]:
     """Returns the number of names that each local shard has in the versions of this dataset."""
     known, seen = Counter[Identity](), set[Identity | str]()
     for dataset in datasets:
@@ -300,7 +300,7 @@ def _known_files(listing: Listing, datasets: Sequence[Dataset]) -> Counter[Ident
 
 def _holder(
     version: Version,
-    dataset: Dataset,
+    dataset: DatasetFolder,
     records: tuple[Collection[str], Collection[str]],
     known: Mapping[Identity, int],
 ) -> Holder:
@@ -318,14 +318,14 @@ def _holder(
 
 
 def _count_in_shard(
-    dataset: Dataset, keys: Collection[str], images: Collection[str], shard: ShardEntry
+    dataset: DatasetFolder, keys: Collection[str], images: Collection[str], shard: ShardEntry
 ) -> int:
     table = dataset.index(shard, ["key", "sha256"])
     rows = zip(table["key"].to_pylist(), table["sha256"].to_pylist(), strict=True)
     return sum(key in keys or digest in images for key, digest in rows)
 
 
-def _stats(dataset: Dataset, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
+def _stats(dataset: DatasetFolder, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
     """Yields the status of each local shard."""
     for shard in shards:
         path = dataset.path(shard.file)
@@ -344,7 +344,7 @@ def _next_version(version: str) -> str:
     return f"{first}.{int(last) + 1}"
 
 
-def _config_without(dataset: Dataset, version: str) -> ConvertConfig:
+def _config_without(dataset: DatasetFolder, version: str) -> ConvertConfig:
     """Returns the options of the new version: those of its base version.
 
     Raises UsageError if this release does not know the options of the base version, if the new
@@ -371,7 +371,7 @@ def _config_without(dataset: Dataset, version: str) -> ConvertConfig:
         ) from error
 
 
-def _output_of(dataset: Dataset) -> str:
+def _output_of(dataset: DatasetFolder) -> str:
     """Returns the folder in which the options of a new version place it beside its base version."""
     folder, name = layout.versions_folder(dataset.directory), dataset.manifest.name
     if not layout.is_url(folder) and os.path.basename(folder) != name:

@@ -27,7 +27,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import file_size
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _event(command: Literal["convert", "forget"], job: Conversion, record: RunRe
     from recordmill.pipelines.lineage_events import RunSource, event_of
 
     published = record.state == PUBLISHED
-    manifest = Dataset.open(job.config.directory).manifest if published else None
+    manifest = DatasetFolder.open(job.config.directory).manifest if published else None
     sizes = _sizes(job.tables.files) if published else []
     snapshots = job.tables.snapshots + (job.labels.snapshots if job.labels else ())
     source = RunSource(command, job.config, job.analyzer.base, sizes, dict(os.environ), snapshots)

@@ -34,7 +34,7 @@ from recordmill.schemas.masking import masked, masked_source
 from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
 from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
-from recordmill.transforms.storage.dataset import Dataset, read_lines
+from recordmill.transforms.storage.dataset import DatasetFolder, read_lines
 from recordmill.transforms.storage.files import exists, write_bytes, write_checked
 from recordmill.transforms.storage.published import commit_marker
 
@@ -70,7 +70,7 @@ def publish(
     except RecordmillError as reason:
         damaged = {problem.file for problem in info.problems}
         target.forget_damaged(damaged, [shard.entry.file for shard in info.shards])
-        written = Dataset(target.work, manifest_of(info, config, {}))
+        written = DatasetFolder(target.work, manifest_of(info, config, {}))
         record = _report(info, config, written, finished_record(context, info, reason))
         target.delete_temporary()
         write_bytes(layout.join(target.work, layout.RUN), record.to_json())
@@ -166,7 +166,7 @@ def _lost(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def _report(
-    info: DatasetInfo, config: ConvertConfig, written: Dataset, record: RunRecord
+    info: DatasetInfo, config: ConvertConfig, written: DatasetFolder, record: RunRecord
 ) -> RunRecord:
     """Writes report.html, unless the option is off.
 
@@ -204,7 +204,7 @@ def _commit(
     lines = {folder: digest_of_lines(read_lines(target.work, folder)) for folder in folders}
     document = manifest_of(info, config, digests, of_base, lines)
     # Computed from the records, which are found by the shards of a manifest.
-    channels = channel_statistics(Dataset(target.work, document))
+    channels = channel_statistics(DatasetFolder(target.work, document))
     document = document.model_copy(update={"channels": channels})
     manifest = document.to_json()
     if certificate:  # the workers have searched the shards for the removed records
@@ -212,7 +212,7 @@ def _commit(
     checksum = hashlib.sha256(manifest).hexdigest()
     update = {"manifest_sha256": checksum}
     published = finished_record(context, info, None).model_copy(update=update)
-    record = _report(info, config, Dataset(target.work, document), published)
+    record = _report(info, config, DatasetFolder(target.work, document), published)
     target.check_active(context)  # again: all above takes time
     # The manifest is written first: if the run is killed after it, the next run deletes the files
     # that it lists. TFDS takes the folder for a dataset as soon as it has dataset_info.json.

@@ -28,7 +28,7 @@ from recordmill.transforms.functional.records.framing import (
     read_frames,
 )
 from recordmill.transforms.inputs.record_folders import is_record_file
-from recordmill.transforms.storage.dataset import Dataset, RecordLocation
+from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
 from recordmill.transforms.storage.files import (
     all_files_below,
     entries,
@@ -66,7 +66,7 @@ class RecordSource:
     """The files to read records from."""
 
     files: tuple[str, ...]  # the TFRecord files, in order
-    dataset: Dataset | None = None  # the published dataset that the files belong to, if any
+    dataset: DatasetFolder | None = None  # the published dataset that the files belong to, if any
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> RecordSource:
@@ -79,7 +79,7 @@ class RecordSource:
             folder = newest_version(folder)
         if len(paths) != 1 or not _exists(layout.join(folder, layout.SUCCESS)):
             return cls(tuple(_find_record_files(paths)))
-        dataset = Dataset.open_unchecked(folder)
+        dataset = DatasetFolder.open_unchecked(folder)
         return cls(tuple(dataset.path(s.file) for s in dataset.shards().values()), dataset)
 
     def first(self, count: int) -> Iterator[FoundRecord]:
@@ -145,7 +145,7 @@ class RecordSource:
         return (record for file in self.files for record in _read_records(file))
 
 
-def _in_split(dataset: Dataset, split: str) -> Iterator[FoundRecord]:
+def _in_split(dataset: DatasetFolder, split: str) -> Iterator[FoundRecord]:
     for shard in dataset.splits[split].shards:
         keys = dataset.index(shard, ["key"])["key"]
         # Not strict: a shard with a missing or extra record is shown as far as possible.
@@ -153,7 +153,7 @@ def _in_split(dataset: Dataset, split: str) -> Iterator[FoundRecord]:
             yield replace(record, key=key.as_py(), split=split)
 
 
-def _at(dataset: Dataset, location: RecordLocation) -> FoundRecord:
+def _at(dataset: DatasetFolder, location: RecordLocation) -> FoundRecord:
     """Returns the record at a location.
 
     Raises VerificationFailed if it is damaged.

@@ -23,10 +23,11 @@ from recordmill.pipelines.report.statistics import shape_text
 from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
-from recordmill.schemas.features import KEYPOINTS, Schema
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.option import RESPONSIBLE_AI
+from recordmill.schemas.origins import KEYPOINTS
 from recordmill.transforms.functional.records.index import arrow_schema
 
 # Number of class names in the card; all of them are in a file beside it.

@@ -28,7 +28,7 @@ from recordmill.pipelines.run.target import DATASET, Contents, Target
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import delete, delete_files, entries, exists, is_local
 from recordmill.transforms.storage.published import (
     find_manifest,
@@ -106,10 +106,10 @@ def list_versions(folder: str) -> Listing:
     try:
         names, errors = find_versions(folder)
         faults = {name: unreadable(layout.join(folder, name), e) for name, e in errors.items()}
-        found = dict[str, tuple[Dataset, dict[tuple[object, ...], int]]]()
+        found = dict[str, tuple[DatasetFolder, dict[tuple[object, ...], int]]]()
         for name in names:
             try:
-                dataset = Dataset.open(layout.join(folder, name))
+                dataset = DatasetFolder.open(layout.join(folder, name))
                 found[name] = dataset, dict(_files(dataset))
             except VerificationFailed as error:
                 faults[name] = error
@@ -125,7 +125,7 @@ def list_versions(folder: str) -> Listing:
 
 
 def _versions(
-    found: Mapping[str, tuple[Dataset, dict[tuple[object, ...], int]]],
+    found: Mapping[str, tuple[DatasetFolder, dict[tuple[object, ...], int]]],
     known: Mapping[str, Identity],
 ) -> Iterator[Version]:
     # A version that is a link to another one holds its files only once.
@@ -140,7 +140,7 @@ def _versions(
         )
 
 
-def _files(dataset: Dataset) -> Iterator[tuple[tuple[object, ...], int]]:
+def _files(dataset: DatasetFolder) -> Iterator[tuple[tuple[object, ...], int]]:
     """Yields ((device, inode), size in bytes) of each shard; without hard links, (path,)."""
     for shard in dataset.shards().values():
         path = dataset.path(shard.file)

@@ -1,4 +1,4 @@
-"""Schemas: the features of a record, and the sources of their values."""
+"""Schemas: the features of a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -21,131 +20,30 @@ from pydantic import (
 )
 
 from recordmill.schemas.document import Document, unwritten_if_empty
-from recordmill.schemas.errors import SchemaError, did_you_mean
+from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.layout import labels_name
+from recordmill.schemas.origins import (
+    BOX_ORDERS,
+    IMAGE_ORIGINS,
+    INSTANCES,
+    KIND_OF_ATTRIBUTE,
+    KIND_OF_ORIGIN,
+    NO_COLUMN,
+    OUTLINES,
+    POINTS,
+    ImageAttribute,
+    Kind,
+    Origin,
+    Source,
+)
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, SequenceSettings
 
 # Bytes, on almost every file system.
 _MAX_FILE_NAME = 255
 
 
-class Kind(str, Enum):
-    """The three kinds of list that a `tf.train.Feature` can hold."""
-
-    INT64 = "int64"
-    FLOAT = "float"
-    BYTES = "bytes"
-
-
-class Origin(str, Enum):
-    """The kind of source of a feature's value."""
-
-    COLUMN = "column"
-    CLASS_NAME = "class_name"  # the name of the class whose name or id is in a column
-    IMAGE = "image"  # an attribute of the image
-    KEY = "key"
-    BOX = "box"  # a side of each box, or all four, as fractions of the image
-    AREA = "area"  # the area of each object in a column, in pixels of the stored image
-    MASK = "mask"  # a mask, an image of class ids, whose path is in a column
-    SEGMENTATION = "segmentation"  # a mask that is drawn from the outlines in a column
-    INSTANCE_PNG = "instance_png"  # the mask of each object in a column of outlines, as a PNG
-    INSTANCE_RLE = "instance_rle"  # the same as COCO's run lengths, in JSON
-    INSTANCE_IDS = "instance_ids"  # one mask, whose pixels are the numbers of objects, from 1
-    CORNERS = "corners"  # the four corners of each oriented box in a column
-    KEYPOINT_X = "keypoint_x"  # the keypoints of all objects in a column, one after the other
-    KEYPOINT_Y = "keypoint_y"
-    KEYPOINT_VISIBILITY = "keypoint_visibility"
-    KEYPOINT_COUNT = "keypoint_count"  # the number of labeled keypoints of each object
-    KEYPOINT_NAME = "keypoint_name"  # the names of the keypoints of all objects
-    FLAT = "flat"  # the concatenated values of a list of lists
-    ROW_LENGTHS = "row_lengths"  # the length of each list in a list of lists
-    FRAME = "frame"  # the position of a frame in its sequence
-
-
-class ImageAttribute(str, Enum):
-    """Attributes of an image: as stored, and from `source_format` on, of its source file."""
-
-    BYTES = "bytes"
-    FORMAT = "format"
-    HEIGHT = "height"
-    WIDTH = "width"
-    CHANNELS = "channels"
-    SHA256 = "sha256"
-    SOURCE_FORMAT = "source_format"
-    MODE = "mode"
-    BIT_DEPTH = "bit_depth"
-    FRAMES = "frames"
-    ORIENTATION = "orientation"
-    TRANSCODED = "transcoded"
-
-
-_TEXT_ATTRIBUTES = frozenset(
-    {
-        ImageAttribute.BYTES,
-        ImageAttribute.FORMAT,
-        ImageAttribute.SHA256,
-        ImageAttribute.SOURCE_FORMAT,
-        ImageAttribute.MODE,
-    }
-)
-KIND_OF_ATTRIBUTE = {
-    attribute: Kind.BYTES if attribute in _TEXT_ATTRIBUTES else Kind.INT64
-    for attribute in ImageAttribute
-}
-
-
-BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
-BOX_ORDERS = ("xyxy", "yxyx", "xywh", "cxcywh")
-
-# The sources of keypoints, of oriented boxes, and of masks that are drawn from outlines.
-KEYPOINTS = (
-    *(Origin.KEYPOINT_X, Origin.KEYPOINT_Y, Origin.KEYPOINT_VISIBILITY, Origin.KEYPOINT_COUNT),
-)
-POINTS = (*KEYPOINTS, Origin.KEYPOINT_NAME, Origin.CORNERS)
-INSTANCES = (Origin.INSTANCE_PNG, Origin.INSTANCE_RLE, Origin.INSTANCE_IDS)
-OUTLINES = (Origin.SEGMENTATION, *INSTANCES)
-
-_KIND_OF_ORIGIN = {
-    Origin.BOX: Kind.FLOAT,
-    Origin.AREA: Kind.FLOAT,
-    Origin.MASK: Kind.BYTES,
-    Origin.ROW_LENGTHS: Kind.INT64,
-    Origin.CORNERS: Kind.FLOAT,
-    Origin.KEYPOINT_X: Kind.FLOAT,
-    Origin.KEYPOINT_Y: Kind.FLOAT,
-    Origin.KEYPOINT_VISIBILITY: Kind.INT64,
-    Origin.KEYPOINT_COUNT: Kind.INT64,
-    Origin.KEYPOINT_NAME: Kind.BYTES,
-    Origin.FRAME: Kind.INT64,
-    **dict.fromkeys(OUTLINES, Kind.BYTES),
-}
-
-# The number of a frame, from 0, and whether it is the first and the last one.
-FRAME_POSITIONS = ("index", "first", "last")
-
-# What the names of sources without a column are, and all of them.
-_KNOWN_NAMES: dict[Origin, tuple[str, tuple[str, ...]]] = {
-    Origin.IMAGE: ("an image attribute", tuple(one.value for one in ImageAttribute)),
-    Origin.BOX: ("a side of a box", BOX_SIDES + BOX_ORDERS),
-    Origin.FRAME: ("a position of a frame", FRAME_POSITIONS),
-}
-
 # The class label of a row without one, as in TFDS and Hugging Face Datasets.
 NO_LABEL = -1
-
-# Sources without a column; the columns of boxes are in the schema's `boxes:` block.
-NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX, Origin.FRAME)
-
-# Sources that belong to an image; in sequences, only frames have them.
-_IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, *OUTLINES, *POINTS)
-
-_SOURCE_SYNTAX = (
-    "column:NAME, class_name:COLUMN, image:ATTRIBUTE, image:NAME/ATTRIBUTE, key, box:SIDE, "
-    "area:COLUMN, mask:COLUMN, segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, "
-    "instance_ids:COLUMN, corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, "
-    "keypoint_visibility:COLUMN, keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN, "
-    "row_lengths:COLUMN or frame:POSITION"
-)
 
 
 class Missing(str, Enum):
@@ -153,45 +51,6 @@ class Missing(str, Enum):
 
     REQUIRED = "required"  # the row is rejected
     EMPTY = "empty"  # the feature is an empty list
-
-
-class Source(BaseModel):
-    """A source of a feature's value, written as in `column:label`, `image:height` or `key`.
-
-    Attributes:
-        origin: the kind of source.
-        name: the column or attribute; "" for the key. Attributes of other images than the first
-            begin with the name of the image: `right/bytes`.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    origin: Origin
-    name: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Source:
-        """Parses a source.
-
-        Raises:
-            ValueError: if the text is not a source.
-
-        >>> Source.parse("column:label").name
-        'label'
-        """
-        origin, _, name = text.partition(":")
-        if origin not in {o.value for o in Origin} or bool(name) == (origin == Origin.KEY.value):
-            guess = did_you_mean(origin, [o.value for o in Origin])
-            raise ValueError(f"{text!r} is not a source{guess}; expected {_SOURCE_SYNTAX}")
-        what, known = _KNOWN_NAMES.get(Origin(origin), ("", ()))
-        part = name.rpartition("/")[2] if origin == Origin.IMAGE.value else name
-        if known and part not in known:
-            guess, expected = did_you_mean(part, known), ", ".join(known)
-            raise ValueError(f"{name!r} is not {what}{guess}; expected one of: {expected}")
-        return cls(origin=Origin(origin), name=name)
-
-    def __str__(self) -> str:
-        return f"{self.origin.value}:{self.name}" if self.name else self.origin.value
 
 
 def _sources(value: Any) -> Any:
@@ -257,7 +116,7 @@ class Feature(Document):
     def _check_kind(self) -> None:
         attribute = self.image_attribute
         fixed = (
-            KIND_OF_ATTRIBUTE[attribute] if attribute else _KIND_OF_ORIGIN.get(self.source.origin)
+            KIND_OF_ATTRIBUTE[attribute] if attribute else KIND_OF_ORIGIN.get(self.source.origin)
         )
         if fixed and self.kind is not fixed:
             raise ValueError(f"the kind of {self.source} must be {fixed.value}")
@@ -359,7 +218,7 @@ class Feature(Document):
     @property
     def of_image(self) -> bool:
         """Whether the feature belongs to an image."""
-        return self.per_box or any(source.origin in _IMAGE_ORIGINS for source in self.sources)
+        return self.per_box or any(source.origin in IMAGE_ORIGINS for source in self.sources)
 
     @property
     def column(self) -> str | None:

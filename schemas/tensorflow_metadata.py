@@ -15,7 +15,8 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Feature, Kind, Origin, Schema
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.origins import Kind, Origin
 from recordmill.schemas.plan import ResolvedSchema
 
 _TYPES = {

@@ -23,7 +23,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.plan import Forecast
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import exists
 
 _NO_OPTIONS = ("command", "json", "dry_run", "typed", "verbose", "log_format", "interrupt", "rest")
@@ -55,7 +55,7 @@ def run(flags: argparse.Namespace) -> int:
     if record.exit_code or record.state == "submitted":
         warn(record.message)
     elif not flags.json:
-        manifest = Dataset.open(config.directory).manifest
+        manifest = DatasetFolder.open(config.directory).manifest
         _show_summary(Terminal(), record, manifest, config.directory)
     return record.exit_code
 
@@ -125,7 +125,7 @@ def _document(config: ConvertConfig, record: RunRecord) -> dict[str, Any]:
     document = {**record.model_dump(mode="json"), "directory": directory}
     published = record.state == PUBLISHED
     if published:
-        splits = Dataset.open(config.directory).manifest.ordered_splits
+        splits = DatasetFolder.open(config.directory).manifest.ordered_splits
         document["splits"] = {
             name: {
                 "rows": split.rows,

@@ -35,7 +35,7 @@ from recordmill.transforms.functional.compare import (
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import newest_version, published_versions
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.process import num_cores
@@ -53,8 +53,8 @@ _SHARDS_AHEAD = 4
 class Difference:
     """The result of comparing two datasets."""
 
-    left: Dataset
-    right: Dataset
+    left: DatasetFolder
+    right: DatasetFolder
     features: tuple[str, ...]  # the feature names of both; `comparison` refers to them by index
     comparison: Comparison  # the counts and examples of equal and different records
     notes: tuple[str, ...]  # the differences of schemas and class names, as text
@@ -126,7 +126,7 @@ class _Spill:
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
 
-def _shard_of(dataset: Dataset, location: ComparedRecord) -> tuple[str, ShardEntry]:
+def _shard_of(dataset: DatasetFolder, location: ComparedRecord) -> tuple[str, ShardEntry]:
     """Returns the split and the shard of a record.
 
     `location` is the location of the record; its split is an index.
@@ -135,19 +135,19 @@ def _shard_of(dataset: Dataset, location: ComparedRecord) -> tuple[str, ShardEnt
     return name, dataset.shard(name, location.shard)
 
 
-def _key_of(dataset: Dataset, location: ComparedRecord) -> str:
+def _key_of(dataset: DatasetFolder, location: ComparedRecord) -> str:
     """Returns the key of a record."""
     _, shard = _shard_of(dataset, location)
     key: str = dataset.index(shard, ["key"])["key"][location.row].as_py()
     return key
 
 
-def _features(dataset: Dataset, location: ComparedRecord) -> dict[str, Any]:
+def _features(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any]:
     """Returns the features of a record, as protobuf messages."""
     return message_features(dataset.record(_shard_of(dataset, location)[1], location.row))
 
 
-def _checksums(dataset: Dataset) -> set[str]:
+def _checksums(dataset: DatasetFolder) -> set[str]:
     return {_checksum(shard) for split in dataset.splits.values() for shard in split.shards}
 
 
@@ -159,14 +159,14 @@ def _checksum(shard: ShardEntry) -> str:
     return shard.sha256 + shard.index_sha256
 
 
-def _open(directory: str) -> Dataset:
+def _open(directory: str) -> DatasetFolder:
     try:
-        return Dataset.open(newest_version(directory))
+        return DatasetFolder.open(newest_version(directory))
     except VerificationFailed as error:  # a wrong argument, not a difference
         raise UsageError(str(error)) from error
 
 
-def _read(dataset: Dataset, names: Sequence[str], shared: set[str], spill: _Spill) -> None:
+def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill: _Spill) -> None:
     """Spills the rows of a dataset; skips the values of shards that both datasets have."""
     numbers = {name: number for number, name in enumerate(dataset.splits)}
 
@@ -188,7 +188,11 @@ def _read(dataset: Dataset, names: Sequence[str], shared: set[str], spill: _Spil
 
 
 def _rows(
-    dataset: Dataset, first: ComparedRecord, shard: ShardEntry, names: Sequence[str], features: int
+    dataset: DatasetFolder,
+    first: ComparedRecord,
+    shard: ShardEntry,
+    names: Sequence[str],
+    features: int,
 ) -> Iterator[np.ndarray]:
     """Yields the rows of a shard in batches; without value digests if `names` is empty."""
     index = dataset.index(shard, ["key"])
@@ -351,7 +355,7 @@ def _as_json(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _side(side: Dataset) -> dict[str, Any]:
+def _side(side: DatasetFolder) -> dict[str, Any]:
     manifest = side.manifest
     return {
         "directory": side.directory,
@@ -419,7 +423,7 @@ def _pair(difference: Difference, pair: ComparedPair) -> dict[str, Any]:
     }
 
 
-def _record_entry(dataset: Dataset, location: ComparedRecord) -> dict[str, Any]:
+def _record_entry(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any]:
     split, shard = _shard_of(dataset, location)
     key = _key_of(dataset, location)
     return {"key": key, "split": split, "file": shard.file, "index": location.row}

@@ -19,8 +19,9 @@ from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.pipelines.record_files import FoundRecord, RecordSource
 from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.findings import counted, some
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (

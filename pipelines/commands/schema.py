@@ -19,8 +19,9 @@ from recordmill.pipelines.options import config_of, load_schema
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.features import NO_COLUMN, Feature, Kind, Missing, Origin, Schema, Source
+from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.masking import masked_source
+from recordmill.schemas.origins import NO_COLUMN, Kind, Origin, Source
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.settings import BoxSettings
@@ -39,7 +40,7 @@ from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.values.typed import single_value, size_of_values
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.workers.sandbox import examine_in_subprocess
@@ -47,7 +48,7 @@ from recordmill.transforms.workers.sandbox import examine_in_subprocess
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 
 
-def _snippets(dataset: Dataset) -> dict[str, str]:
+def _snippets(dataset: DatasetFolder) -> dict[str, str]:
     """Returns code that reads the first split, by library; libraries that cannot are left out."""
     schema, path = dataset.manifest.dataset_schema, repr(dataset.directory)
     split = repr("train" if "train" in dataset.splits else next(iter(dataset.splits), "train"))
@@ -71,7 +72,7 @@ def _snippets(dataset: Dataset) -> dict[str, str]:
     return found
 
 
-def _load(dataset: Dataset, schema: Schema, path: str, split: str) -> str:
+def _load(dataset: DatasetFolder, schema: Schema, path: str, split: str) -> str:
     options = ["batch_size=32", "shuffle=True"]
     options += ["image_size=224"] if schema.image_feature else []
     options += ["as_supervised=True"] if schema.supervised else []
@@ -84,7 +85,7 @@ def _load(dataset: Dataset, schema: Schema, path: str, split: str) -> str:
     return "\n".join(lines)
 
 
-def _tf_data(dataset: Dataset, schema: Schema, split: str) -> str:
+def _tf_data(dataset: DatasetFolder, schema: Schema, split: str) -> str:
     kind = dataset.shard_format.tensorflow
     compressed = f', compression_type="{kind}"' if kind else ""
     shards = dataset.path(f"{dataset.manifest.name}-{split[1:-1]}.tfrecord-*")
@@ -189,19 +190,19 @@ def run(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _dataset(name: str) -> Dataset | None:
+def _dataset(name: str) -> DatasetFolder | None:
     """Returns the dataset in a folder; None for a preset or a schema file."""
     is_file = layout.is_url(name) and name.endswith((".yaml", ".yml"))
     is_folder = os.path.isdir(name) or (layout.is_url(name) and not is_file)
     if not is_folder or name in preset_names():
         return None
     try:
-        return Dataset.open(newest_version(name))
+        return DatasetFolder.open(newest_version(name))
     except VerificationFailed as error:  # a wrong argument
         raise UsageError(str(error)) from error
 
 
-def _as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
+def _as_json(schema: Schema, dataset: DatasetFolder | None = None) -> dict[str, Any]:
     """Returns a schema as a JSON document.
 
     `dataset` is a dataset with this schema, to add its splits, classes and code.
@@ -227,7 +228,7 @@ def _as_json(schema: Schema, dataset: Dataset | None = None) -> dict[str, Any]:
     return document
 
 
-def _show_dataset(terminal: Terminal, dataset: Dataset) -> None:
+def _show_dataset(terminal: Terminal, dataset: DatasetFolder) -> None:
     """Prints the splits, features and classes of a dataset, and the code that reads it."""
     schema = dataset.manifest.dataset_schema
     found = dataset.manifest.ordered_splits

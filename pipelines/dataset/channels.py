@@ -24,7 +24,7 @@ from recordmill.transforms.functional.rendering.infer_features import (
     is_image,
     raw_shape,
 )
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.process import num_cores
 
@@ -43,7 +43,7 @@ _DIGITS = 4
 _LEVELS = np.arange(256) / 255  # the values of 8-bit samples
 
 
-def channel_statistics(dataset: Dataset) -> ChannelStatistics | None:
+def channel_statistics(dataset: DatasetFolder) -> ChannelStatistics | None:
     """Returns the statistics of the first images of train, or else of the first split.
 
     Records are ordered by a salted hash of their keys, so the first ones are a fair sample. Of a
@@ -65,7 +65,7 @@ def channel_statistics(dataset: Dataset) -> ChannelStatistics | None:
     return ChannelStatistics(images=len(histograms), mean=_rounded(mean), std=_rounded(std))
 
 
-def _first_records(dataset: Dataset) -> Iterator[bytes]:
+def _first_records(dataset: DatasetFolder) -> Iterator[bytes]:
     splits = dataset.manifest.ordered_splits.values()
     shards = next((split.shards for split in splits if split.records), ())
     size = 0

@@ -46,7 +46,7 @@ class _Run(BaseModel):
     findings: tuple[Finding, ...]
 
 
-class Dataset(storage.Dataset):
+class Dataset(storage.DatasetFolder):
     """A published dataset, as `recordmill.open` returns it."""
 
     @cached_property

@@ -22,8 +22,9 @@ from recordmill.pipelines.dataset.image_tensors import (
 )
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.origins import Kind
 from recordmill.transforms.functional.records.example_reader import (
     PixelType,
     check_choice,
@@ -35,7 +36,7 @@ from recordmill.transforms.functional.records.framing import (
     read_frames,
 )
 from recordmill.transforms.functional.splits import RecordRange
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.local_files import open_regular
 from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.storage.shard_files import uncompressed
@@ -56,7 +57,7 @@ _REMOTE_BUFFER = 8 * 2**20
 
 
 def load(
-    path: str | os.PathLike[str] | Dataset,
+    path: str | os.PathLike[str] | DatasetFolder,
     split: str = "train",
     *,
     batch_size: int | None = None,
@@ -111,11 +112,13 @@ def load(
 class _Shards:
     """The shards that hold the selected records."""
 
-    dataset: Dataset
+    dataset: DatasetFolder
     parts: Sequence[RecordRange]
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str] | Dataset, split: str, share: tuple[int, int]) -> Self:
+    def of(
+        cls, path: str | os.PathLike[str] | DatasetFolder, split: str, share: tuple[int, int]
+    ) -> Self:
         """Opens a dataset, unless it is open, and selects records.
 
         Args:
@@ -123,7 +126,7 @@ class _Shards:
             split: a split or slice.
             share: (i, n) for the i-th of n equal shares.
         """
-        dataset = path if isinstance(path, Dataset) else _open(path)
+        dataset = path if isinstance(path, DatasetFolder) else _open(path)
         shards = cls(dataset, dataset.select(split, share))
         if dataset.shard_format.seekable and not layout.is_url(dataset.directory):
             with ThreadPoolExecutor(_PARALLEL_SHARDS) as threads:
@@ -407,11 +410,11 @@ def _as_ragged(spec: Any) -> Any:
     return spec
 
 
-def _open(path: str | os.PathLike[str]) -> Dataset:
+def _open(path: str | os.PathLike[str]) -> DatasetFolder:
     if layout.is_url(os.fspath(path)) and _tensorflow_reads(os.fspath(path)):
         newest = newest_version(path, _read_by_tensorflow, _published_in_tensorflow)
-        return Dataset.open(newest, _read_by_tensorflow)
-    return Dataset.open(newest_version(path))
+        return DatasetFolder.open(newest, _read_by_tensorflow)
+    return DatasetFolder.open(newest_version(path))
 
 
 def _tensorflow_reads(path: str) -> bool:

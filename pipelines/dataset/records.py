@@ -25,7 +25,7 @@ from recordmill.transforms.functional.records.example_reader import (
     warn_of_lost_bits,
 )
 from recordmill.transforms.functional.splits import RecordRange
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import newest_version
 
 
@@ -48,7 +48,7 @@ class Records:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Dataset,
+        path: str | os.PathLike[str] | DatasetFolder,
         split: str = "train",
         *,
         features: Sequence[str] | None = None,
@@ -74,7 +74,9 @@ class Records:
             VerificationFailed: if no dataset is published there.
             UsageError: if there is no such split, slice or feature, or the shards are gzipped.
         """
-        dataset = path if isinstance(path, Dataset) else Dataset.open(newest_version(path))
+        dataset = (
+            path if isinstance(path, DatasetFolder) else DatasetFolder.open(newest_version(path))
+        )
         _check_seekable(dataset)
         self.path, self.split = dataset.directory, split
         names = None if features is None else tuple(features)
@@ -177,7 +179,7 @@ class Records:
 class _Index:
     """The byte ranges and keys of all records of a split, shared by slices."""
 
-    def __init__(self, dataset: Dataset, split: str) -> None:
+    def __init__(self, dataset: DatasetFolder, split: str) -> None:
         self._dataset = dataset
         self._parts = dataset.select(split)
         table = dataset.columns(self._parts, ["offset", "length"])
@@ -248,7 +250,7 @@ class _Index:
         return key
 
 
-def _check_seekable(dataset: Dataset) -> None:
+def _check_seekable(dataset: DatasetFolder) -> None:
     if not dataset.shard_format.seekable:
         raise UsageError(
             f"{dataset.directory}: its shards are compressed, and {dataset.shard_format.name} "
@@ -261,7 +263,7 @@ def _check_seekable(dataset: Dataset) -> None:
 NO_CLASS = -1
 
 
-def class_weights(dataset: Dataset, split: str) -> dict[int, float]:
+def class_weights(dataset: DatasetFolder, split: str) -> dict[int, float]:
     """Returns the weight of each class of a split or slice.
 
     `split` is a split or slice, such as `train[:80%]`. Raises UsageError if records have no class,
@@ -272,10 +274,10 @@ def class_weights(dataset: Dataset, split: str) -> dict[int, float]:
     return {**dict.fromkeys(range(len(names)), 0.0), **_balanced_weights(ids)}
 
 
-def _class_ids(dataset: Dataset, parts: Sequence[RecordRange]) -> np.ndarray:
+def _class_ids(dataset: DatasetFolder, parts: Sequence[RecordRange]) -> np.ndarray:
     """Returns the class id of each record, (records,), or -1; no shard is read.
 
-    `parts` are the records, as `Dataset.select` returns them. Raises UsageError if records have no
+    `parts` are the records, as `select` returns them. Raises UsageError if records have no
     class, or several.
     """
     schema = dataset.manifest.dataset_schema

@@ -28,7 +28,7 @@ from recordmill.transforms.functional.duplicates import (
 )
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
-from recordmill.transforms.storage.dataset import Dataset, read_lines
+from recordmill.transforms.storage.dataset import DatasetFolder, read_lines
 from recordmill.transforms.storage.files import all_files_below, open_binary, read
 from recordmill.transforms.storage.published import current_folder, newest_version, read_file
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -61,7 +61,7 @@ def raise_problems(where: str, problems: Sequence[Problem]) -> None:
         raise VerificationFailed(f"{where}: verification failed:\n  {shown}")
 
 
-def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Problem]]:
+def verify_dataset(directory: str, verify: Verify) -> tuple[DatasetFolder, list[Problem]]:
     """Compares all files of a dataset with its manifest.
 
     Returns the dataset, and the problems found. `directory` is the dataset's folder,
@@ -69,7 +69,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[Dataset, list[Proble
     well. Raises VerificationFailed if no dataset is published there, or its manifest cannot be
     read.
     """
-    dataset = Dataset.open_unchecked(newest_version(current_folder(directory)))
+    dataset = DatasetFolder.open_unchecked(newest_version(current_folder(directory)))
     directory, manifest = dataset.directory, dataset.manifest
     cores, resolved = num_cores(), manifest.resolved
 
@@ -123,7 +123,7 @@ def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[
     return records, problems
 
 
-def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
+def _check_manifest(dataset: DatasetFolder) -> Iterator[Problem]:
     if not dataset.is_committed:
         yield Problem(layout.MANIFEST, f"does not match the checksum in {layout.SUCCESS}")
         return
@@ -131,7 +131,7 @@ def _check_manifest(dataset: Dataset) -> Iterator[Problem]:
         yield Problem(layout.MANIFEST, f"row counts do not match: {mismatch}")
 
 
-def _check_sidecars(dataset: Dataset) -> Iterator[Problem]:
+def _check_sidecars(dataset: DatasetFolder) -> Iterator[Problem]:
     for name, digest in dataset.manifest.sidecars.items():
         try:
             content = read(dataset.path(name))
@@ -142,7 +142,7 @@ def _check_sidecars(dataset: Dataset) -> Iterator[Problem]:
             yield Problem(name, "is not the published file: its sha256 differs")
 
 
-def _check_extra_files(dataset: Dataset) -> Iterator[Problem]:
+def _check_extra_files(dataset: DatasetFolder) -> Iterator[Problem]:
     """Yields the files that are not part of the dataset, as readers may pick them up."""
     try:
         names = all_files_below(dataset.directory)
@@ -161,7 +161,7 @@ def _unreadable(name: str, error: OSError) -> Problem:
     return Problem(name, f"cannot be read: {error.strerror or error}")
 
 
-def _check_lines(dataset: Dataset) -> Iterator[Problem]:
+def _check_lines(dataset: DatasetFolder) -> Iterator[Problem]:
     """Yields the problems of the lists of rejects and dropped rows: wrong counts or digests."""
     checks = {layout.REJECTS: _check_rejects, layout.DROPPED: _check_dropped}
     for folder in (*checks, *(dataset.manifest.lines.keys() & {*layout.UNMATCHED})):
@@ -179,7 +179,7 @@ def _check_lines(dataset: Dataset) -> Iterator[Problem]:
         yield from problems
 
 
-def _check_rejects(dataset: Dataset) -> Iterator[Problem]:
+def _check_rejects(dataset: DatasetFolder) -> Iterator[Problem]:
     counts = dataset.manifest.input
     try:
         reasons = Counter(reject["reason"] for reject in dataset.rejects())
@@ -191,7 +191,7 @@ def _check_rejects(dataset: Dataset) -> Iterator[Problem]:
         yield Problem(layout.REJECTS, f"expected {counts.reasons} (manifest), got {actual}")
 
 
-def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
+def _check_dropped(dataset: DatasetFolder) -> Iterator[Problem]:
     manifest, rows, conflicts = dataset.manifest, 0, 0
     images = set[tuple[str, str]]()
     try:
@@ -215,7 +215,7 @@ def _check_dropped(dataset: Dataset) -> Iterator[Problem]:
         yield Problem(layout.DROPPED, problem)
 
 
-def _check_duplicates(dataset: Dataset) -> Iterator[Problem]:
+def _check_duplicates(dataset: DatasetFolder) -> Iterator[Problem]:
     """Recomputes the duplicate statistics from the verified indexes."""
     shards = dataset.shards()
     # Like the conversion, images are compared by buckets of digests: here one bucket per pass over
@@ -241,7 +241,7 @@ _Checked = tuple[list[Problem], Mapping[str, Mapping[int, int]]]
 
 
 def _check_classes(
-    dataset: Dataset, found: Mapping[str, Mapping[str, Mapping[int, int]]]
+    dataset: DatasetFolder, found: Mapping[str, Mapping[str, Mapping[int, int]]]
 ) -> Iterator[Problem]:
     for split, entry in dataset.splits.items():
         if found[split] != entry.classes:
@@ -286,7 +286,7 @@ def _compare_shard(
             yield Problem(layout.MANIFEST, f"counts of {files.file} do not match the file")
 
 
-def _check_certificate(dataset: Dataset) -> Iterator[Problem]:
+def _check_certificate(dataset: DatasetFolder) -> Iterator[Problem]:
     """Yields the problems of removal.json, and the records that remain; none without such a file.
 
     Reads all records, and computes the digests of their images.

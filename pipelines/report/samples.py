@@ -38,7 +38,7 @@ from recordmill.transforms.functional.rendering.drawing import (
     to_jpeg,
     with_drawn_keys,
 )
-from recordmill.transforms.storage.dataset import Dataset, RecordLocation
+from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.storage.shard_files import uncompressed
@@ -106,7 +106,7 @@ class ThumbnailBudget:
 
 
 def _thumbnails(
-    dataset: Dataset, locations: Iterable[RecordLocation], budget: ThumbnailBudget
+    dataset: DatasetFolder, locations: Iterable[RecordLocation], budget: ThumbnailBudget
 ) -> dict[RecordLocation, Thumbnail]:
     """Returns the thumbnails of records, with their objects and masks.
 
@@ -133,7 +133,7 @@ def _thumbnails(
 
 
 def example_images(
-    dataset: Dataset, budget: ThumbnailBudget
+    dataset: DatasetFolder, budget: ThumbnailBudget
 ) -> dict[RecordExample, tuple[RecordLocation, Thumbnail]]:
     """Returns the examples of duplicate, similar and low-quality images of a dataset."""
     manifest, shards = dataset.manifest, dataset.shards()
@@ -169,7 +169,7 @@ def _draw(record: bytes | str, schema: Schema, class_names: tuple[str, ...]) -> 
 
 
 def _reads(
-    dataset: Dataset, locations: list[RecordLocation]
+    dataset: DatasetFolder, locations: list[RecordLocation]
 ) -> Iterator[Callable[[], bytes | str]]:
     """Yields a function per record, which returns the record, or an error text if it is skipped."""
     shards = dataset.shards()
@@ -180,7 +180,7 @@ def _reads(
             yield from _reads_in_order(dataset.path(shards[shard_id].file), group)
 
 
-def _read(dataset: Dataset, shard: ShardEntry, location: RecordLocation) -> bytes | str:
+def _read(dataset: DatasetFolder, shard: ShardEntry, location: RecordLocation) -> bytes | str:
     if location.length > MAX_RECORD_BYTES:
         return "the record is too large to draw"
     try:
@@ -218,7 +218,7 @@ class ClassSamples:
 
 
 def samples(
-    dataset: Dataset, tables: list[ClassTable], budget: ThumbnailBudget
+    dataset: DatasetFolder, tables: list[ClassTable], budget: ThumbnailBudget
 ) -> list[ClassSamples]:
     """Returns sample records with their thumbnails, by class and split."""
     manifest = dataset.manifest
@@ -260,7 +260,7 @@ def _sampled_rows(
 
 
 def _sample_locations(
-    dataset: Dataset, numbers: Mapping[str, Mapping[str, int]]
+    dataset: DatasetFolder, numbers: Mapping[str, Mapping[str, int]]
 ) -> dict[tuple[str, str], list[RecordLocation]]:
     """Returns the locations of the first records of each class and split.
 
@@ -280,7 +280,7 @@ def _sample_locations(
 
 
 def _collect(
-    dataset: Dataset,
+    dataset: DatasetFolder,
     shard: ShardEntry,
     split: str,
     missing: dict[str, int],
@@ -334,7 +334,7 @@ class RejectGroup:
 
 
 def reject_groups(
-    dataset: Dataset, budget: ThumbnailBudget, guard: ImageRootGuard = UNRESTRICTED
+    dataset: DatasetFolder, budget: ThumbnailBudget, guard: ImageRootGuard = UNRESTRICTED
 ) -> list[RejectGroup]:
     """Returns the rejects of a run by reason, most frequent first."""
     chosen = _choose(dataset.rejects())

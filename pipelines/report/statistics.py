@@ -11,14 +11,15 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
-from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.statistics import edge_of
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.functional.rendering.drawing import boxes_of
 from recordmill.transforms.functional.values.boxes import Box
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.shard_files import uncompressed
 
 # Maximum number of bars in a histogram of logarithmic bins.
@@ -362,7 +363,7 @@ class SampleStatistics:
     rows: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-def feature_statistics(dataset: Dataset) -> SampleStatistics:
+def feature_statistics(dataset: DatasetFolder) -> SampleStatistics:
     """Returns the statistics of all features, from the first records of each split.
 
     The sample is unbiased, because records are ordered by a salted hash of their keys.
@@ -395,7 +396,7 @@ def _shown_in_rows(schema: Schema) -> tuple[str, ...]:
     return tuple(columns) if any(not f.classes for f in columns.values()) else ()
 
 
-def _images_text(dataset: Dataset, image: str) -> str:
+def _images_text(dataset: DatasetFolder, image: str) -> str:
     """Returns the formats and sizes of an image in the sampled shards; "" for the first image.
 
     The first image has histograms of its own.
@@ -459,12 +460,12 @@ def _value_text(value: Any) -> str:
     return number_text(value) if math.isfinite(value) else str(value)
 
 
-def _sample(dataset: Dataset, split: SplitEntry) -> Iterator[dict[str, list[Any]]]:
+def _sample(dataset: DatasetFolder, split: SplitEntry) -> Iterator[dict[str, list[Any]]]:
     for shard in _sampled_shards(split):
         yield from _first_records(dataset, shard)
 
 
-def _first_records(dataset: Dataset, shard: ShardEntry) -> Iterator[dict[str, list[Any]]]:
+def _first_records(dataset: DatasetFolder, shard: ShardEntry) -> Iterator[dict[str, list[Any]]]:
     """Yields the complete records in the first bytes of a shard."""
     with uncompressed(dataset.path(shard.file)) as stream:
         head = io.BytesIO(stream.read(SAMPLE_BYTES))

@@ -43,7 +43,7 @@ from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.statistics import EXAMPLE_GROUPS, RATIO_STEPS, SIDE_STEPS, ImageTally
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
@@ -186,7 +186,7 @@ _SECTIONS = {
 class ReportInput:
     """The input of a report."""
 
-    dataset: Dataset
+    dataset: DatasetFolder
     record: RunRecord
     image_statistics: ImageTally  # sizes and formats of the images that the run wrote
     problems: tuple[Problem, ...] = ()

@@ -10,7 +10,8 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Kind, Missing
+from recordmill.schemas.features import Missing
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import Row
 from recordmill.schemas.yaml_files import preset

@@ -7,7 +7,8 @@ import re
 import pytest
 import yaml
 
-from recordmill.schemas.features import Kind, Schema
+from recordmill.schemas.features import Schema
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.settings import ImageSettings
 from recordmill.schemas.yaml_files import parse_schema, preset, preset_names

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.end_to_end.increments import assert_is_one_conversion, manifest
@@ -129,9 +129,9 @@ def test_a_dry_run_states_what_is_read(table: Path) -> None:
 
 def test_the_base_version_is_opened_once(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(table, 8, 9)
-    opened, open_dataset = list[str](), Dataset.open
+    opened, open_dataset = list[str](), DatasetFolder.open
     monkeypatch.setattr(
-        Dataset, "open", lambda directory: opened.append(directory) or open_dataset(directory)
+        DatasetFolder, "open", lambda directory: opened.append(directory) or open_dataset(directory)
     )
     ended = append(f"delta:{table}", table.parent / "out", "1.1.0", "1.0.0")
     assert ended.code == 0, ended.err

@@ -11,7 +11,7 @@ import pytest
 
 from recordmill.pipelines.commands.schema import _snippets
 from recordmill.schemas.yaml_files import preset, preset_names
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
@@ -62,7 +62,7 @@ def test_the_command_prints_features_classes_and_code(dataset: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert "train 12 records; schema image_classification" in ended.out
     assert "Classes of label: 0 cat, 1 horse, 2 Übermut\n" in ended.out
-    for name, code in _snippets(Dataset.open(dataset)).items():
+    for name, code in _snippets(DatasetFolder.open(dataset)).items():
         lines = [line.rstrip() for line in ended.out.splitlines()]
         assert "\n".join([f"# {name}", "", *code.split("\n")]) in "\n".join(lines)
 
@@ -70,7 +70,7 @@ def test_the_command_prints_features_classes_and_code(dataset: Path) -> None:
 def test_gzipped_tables_are_read_in_order(folder: Path, tmp_path: Path) -> None:
     table = write_table(folder / "numbers.jsonl", [{"x": n, "y": [0.5] * n} for n in range(5)])
     flags = ("--schema", "tabular", "--key_column", "x", "--compression", "gzip")
-    code = _snippets(Dataset.open(published(table, tmp_path, *flags)))
+    code = _snippets(DatasetFolder.open(published(table, tmp_path, *flags)))
     assert list(code) == ["recordmill.load", "tf.data"]
     examples = run(code["tf.data"])["examples"].as_numpy_iterator()
     assert sorted(example["x"] for example in examples) == list(range(5))
@@ -80,9 +80,9 @@ def test_gzipped_tables_are_read_in_order(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).features])
 def test_the_code_of_every_preset_compiles(name: str, tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path))
+    dataset = DatasetFolder.open(put(tmp_path))
     manifest = dataset.manifest.model_copy(update={"dataset_schema": preset(name)})
-    found = _snippets(Dataset(dataset.directory, manifest))
+    found = _snippets(DatasetFolder(dataset.directory, manifest))
     for library, code in found.items():
         compile(code, library, "exec")
     assert ("TFDS" in found) == (preset(name).sequence is None)

@@ -19,7 +19,7 @@ from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage import published
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import commit_marker
 from tests.unit.pipelines.run.test_target import INDEX, SHARD, VERIFIED, manifest, put_dataset
 
@@ -73,7 +73,7 @@ def test_a_changed_manifest_is_read_or_rejected(place: tuple[Any, ...], value: A
     data = json.dumps(changed(DOCUMENT, place, value)).encode()
     answers = {"d/manifest.json": data, "d/_SUCCESS": commit_marker(data)}
     try:
-        dataset = Dataset.open_unchecked("d", answers.get)
+        dataset = DatasetFolder.open_unchecked("d", answers.get)
     except VerificationFailed as error:
         assert str(error).startswith("d/manifest.json: is ")  # noqa: PT017
         return
@@ -98,7 +98,7 @@ def test_no_manifest_names_a_file_outside_of_its_dataset(field: str, name: str) 
 def test_endless_nesting_is_rejected_with_a_message() -> None:
     for deep in ("[" * 10**6, '{"config": ' * 10**5):
         with pytest.raises(VerificationFailed, match="is not a manifest that this version reads"):
-            Dataset.open("d", lambda path, deep=deep: deep.encode())  # type: ignore[misc]
+            DatasetFolder.open("d", lambda path, deep=deep: deep.encode())  # type: ignore[misc]
 
 
 # Foreign, missing and special files beside a good manifest.

@@ -31,7 +31,7 @@ from recordmill.transforms.functional.sources.record_columns import (
 )
 from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
 from recordmill.transforms.functional.values.class_files import label_map
-from recordmill.transforms.storage.dataset import Dataset, read_index
+from recordmill.transforms.storage.dataset import DatasetFolder, read_index
 from recordmill.transforms.storage.files import entries
 from recordmill.transforms.storage.published import newest_version, read_file, version_numbers
 
@@ -154,7 +154,7 @@ def _described(metadata: Metadata) -> Description:
     if metadata.sha256 == _digest(files):
         return Description(_by_files(files, folder))
     try:
-        dataset = Dataset.open(folder)
+        dataset = DatasetFolder.open(folder)
     except VerificationFailed as error:
         raise UsageError(str(error)) from error
     if dataset.manifest_sha256 != metadata.sha256:

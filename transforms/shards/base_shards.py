@@ -40,7 +40,7 @@ from recordmill.transforms.functional.rows.placement import (
     order_of,
 )
 from recordmill.transforms.shards.checkpoints import Fingerprint
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import file_size, is_local, link, open_binary
 from recordmill.transforms.storage.shard_files import Digests, MeasuredShard, ShardFiles, digests
@@ -94,7 +94,7 @@ def base_shard_lookup(base: Base | None) -> BaseShardLookup:
 
 
 def _read(base: Base) -> _Keys:
-    dataset = Dataset(base.directory, base.manifest)
+    dataset = DatasetFolder(base.directory, base.manifest)
     shards = dataset.shards()
     with ThreadPoolExecutor(_THREADS) as executor:
         digests = list(executor.map(partial(_digests_of, dataset), shards.values()))
@@ -106,7 +106,7 @@ def _read(base: Base) -> _Keys:
     return _Keys(words[order, 0], words[order, 1], numbers[order], tuple(shards))
 
 
-def _digests_of(dataset: Dataset, shard: ShardEntry) -> bytes:
+def _digests_of(dataset: DatasetFolder, shard: ShardEntry) -> bytes:
     """Returns the concatenated digests of the keys of a shard's records."""
     try:
         keys = dataset.index(shard, ["key"])["key"].to_pylist()
@@ -250,7 +250,7 @@ class KeptShard:
 
         Raises UsageError if the shard or its index is not the published one.
         """
-        dataset = Dataset(self.base.directory, self.base.manifest)
+        dataset = DatasetFolder(self.base.directory, self.base.manifest)
         path = dataset.path(self.entry.file)
         try:
             index = dataset.index(self.entry, arrow_schema(self.base.manifest.resolved).names)

@@ -12,8 +12,9 @@ from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.config import ConvertConfig, Decode
-from recordmill.schemas.features import MASK, Origin, Schema
+from recordmill.schemas.features import MASK, Schema
 from recordmill.schemas.masking import masked_url
+from recordmill.schemas.origins import Origin
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import (
     BuiltFrame,

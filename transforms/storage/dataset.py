@@ -114,7 +114,7 @@ class _Shards(Mapping[tuple[str, int], ShardEntry]):
 
 
 @dataclass(frozen=True, repr=False)
-class Dataset:
+class DatasetFolder:
     """The folder of a dataset, published or about to be published."""
 
     directory: str  # the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store

@@ -26,7 +26,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recordmill.schemas.features import Feature, ImageAttribute, Kind, Schema
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.origins import ImageAttribute, Kind
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.workers.process import rewritten_standard_error
 

@@ -135,7 +135,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema, name: 
     RecordError (corrupt), if TensorFlow does not decode the image to the height, width and channels
     that the record states. Raises RecordmillError if the verifier process has died.
     """
-    from recordmill.schemas.features import ImageAttribute
+    from recordmill.schemas.origins import ImageAttribute
     from recordmill.schemas.rejects import Reason, RecordError
     from recordmill.transforms.verification.verify_shard import decode_error
 

@@ -24,8 +24,8 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
 from recordmill.schemas.errors import VerificationFailed
-from recordmill.schemas.features import ImageAttribute
 from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.origins import ImageAttribute
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import RemovedRecords, digest_of_key
 from recordmill.schemas.shard_format import DAMAGED_STREAM

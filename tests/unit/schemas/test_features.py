@@ -7,15 +7,8 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from recordmill.schemas.features import (
-    Feature,
-    ImageAttribute,
-    Kind,
-    Missing,
-    Origin,
-    Schema,
-    Source,
-)
+from recordmill.schemas.features import Feature, Missing, Schema
+from recordmill.schemas.origins import ImageAttribute, Kind, Origin, Source
 
 
 @pytest.mark.parametrize(

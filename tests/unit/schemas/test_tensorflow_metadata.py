@@ -13,7 +13,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import BOX_SIDES, Feature, Schema
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.tensorflow_metadata import (
     dataset_info_document,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import BOX_SIDES, Schema
+from recordmill.schemas.features import Schema
+from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 
 # Example key: kind, sources, shape, classes. From the design, not from the files.

@@ -17,15 +17,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from pycocotools import mask as coco
 
-from recordmill.schemas.features import (
-    BOX_SIDES,
-    INSTANCES,
-    KEYPOINTS,
-    POINTS,
-    Feature,
-    Origin,
-    Schema,
-)
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.origins import BOX_SIDES, INSTANCES, KEYPOINTS, POINTS, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings

@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image
 
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.features import ImageAttribute, Schema
+from recordmill.schemas.features import Schema
+from recordmill.schemas.origins import ImageAttribute
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.codecs import (
     PLUGIN_ERRORS,

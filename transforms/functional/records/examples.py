@@ -20,7 +20,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from recordmill.schemas.example_pb2 import Example, Feature, FeatureList, SequenceExample
 from recordmill.schemas.features import Feature as FeatureSpec
-from recordmill.schemas.features import ImageAttribute, Kind, Origin, Schema
+from recordmill.schemas.features import Schema
+from recordmill.schemas.origins import ImageAttribute, Kind, Origin
 from recordmill.schemas.records import (
     BuiltFrame,
     FeatureValue,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from recordmill.schemas.features import Feature, Kind
+from recordmill.schemas.features import Feature
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import FeatureValue
 
 # The parts of a serialized message.

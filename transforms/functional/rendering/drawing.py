@@ -17,8 +17,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFile, ImageFont, ImageOps
 from pycocotools import mask as coco
 
-from recordmill.schemas.features import BOX_SIDES, Origin, Schema
+from recordmill.schemas.features import Schema
 from recordmill.schemas.masking import escaped
+from recordmill.schemas.origins import BOX_SIDES, Origin
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.transforms.functional.images import pixels

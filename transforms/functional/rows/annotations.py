@@ -16,16 +16,9 @@ from functools import partial
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import (
-    KEYPOINTS,
-    OUTLINES,
-    POINTS,
-    Feature,
-    Missing,
-    Origin,
-    Schema,
-)
+from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.findings import Finding, Severity
+from recordmill.schemas.origins import KEYPOINTS, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError

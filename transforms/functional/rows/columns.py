@@ -17,18 +17,9 @@ from typing import Any, TypeVar
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.features import (
-    NO_COLUMN,
-    OUTLINES,
-    POINTS,
-    Feature,
-    Kind,
-    Missing,
-    Origin,
-    Schema,
-    Source,
-)
+from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.sums import Summed

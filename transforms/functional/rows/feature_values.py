@@ -12,15 +12,8 @@ from typing import Any, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import (
-    NO_COLUMN,
-    NO_LABEL,
-    OUTLINES,
-    POINTS,
-    Feature,
-    Missing,
-    Origin,
-)
+from recordmill.schemas.features import NO_LABEL, Feature, Missing
+from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ClassIds, ResolvedSchema
 from recordmill.schemas.records import FeatureValue
 from recordmill.schemas.rejects import Reason, RecordError

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from recordmill.schemas.features import Feature, Kind, Missing
+from recordmill.schemas.features import Feature, Missing
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 from recordmill.transforms.functional.rows.columns import ColumnKinds

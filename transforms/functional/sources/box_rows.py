@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
-from recordmill.schemas.features import BOX_SIDES
+from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.records import MORE_BOXES, Embedded, Items, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.images.sniffing import has_image_suffix

@@ -14,15 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from recordmill.schemas.features import (
-    BOX_ORDERS,
-    BOX_SIDES,
-    Feature,
-    ImageAttribute,
-    Missing,
-    Origin,
-    Schema,
-)
+from recordmill.schemas.features import Feature, Missing, Schema
+from recordmill.schemas.origins import BOX_ORDERS, BOX_SIDES, ImageAttribute, Origin
 from recordmill.schemas.records import Items
 from recordmill.schemas.settings import BoxSettings, Order
 from recordmill.schemas.tables import DeclaredClasses

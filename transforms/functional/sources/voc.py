@@ -15,8 +15,8 @@ from functools import cache, partial
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from recordmill.schemas.features import BOX_SIDES
 from recordmill.schemas.layout import split_rank
+from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from recordmill.schemas.features import BOX_SIDES
+from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import Order
 

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
-from recordmill.schemas.features import NO_LABEL, Feature, Kind, Origin
+from recordmill.schemas.features import NO_LABEL, Feature
+from recordmill.schemas.origins import Kind, Origin
 from recordmill.schemas.records import Items
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.bounded_json import parse_json

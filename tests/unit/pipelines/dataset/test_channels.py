@@ -13,7 +13,7 @@ from recordmill.pipelines.dataset import channels
 from recordmill.pipelines.dataset.channels import channel_statistics
 from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests import images
 from tests.unit.transforms.storage.test_dataset import put
 
@@ -33,14 +33,14 @@ def plain(color: int | tuple[int, int, int], width: int = 8, mode: str = "RGB") 
     return stream.getvalue()
 
 
-def dataset(folder: Path, train: list[bytes]) -> Dataset:
+def dataset(folder: Path, train: list[bytes]) -> DatasetFolder:
     first, second, third = map(example, train)
     shards = {
         ("test", 0): {"a.png": example(plain((9, 9, 9)))},
         ("train", 0): {"b.png": first, "c.png": second},
         ("train", 1): {"d.png": third},
     }
-    return Dataset.open(put(folder, content=shards))
+    return DatasetFolder.open(put(folder, content=shards))
 
 
 def test_each_image_of_train_counts_equally(tmp_path: Path) -> None:
@@ -107,4 +107,4 @@ def test_without_images_there_are_no_statistics(tmp_path: Path) -> None:
     made = dataset(tmp_path, [b"", b"", b""])
     assert channel_statistics(made) is None
     manifest = made.manifest.model_copy(update={"dataset_schema": preset("tabular")})
-    assert channel_statistics(Dataset(made.directory, manifest)) is None
+    assert channel_statistics(DatasetFolder(made.directory, manifest)) is None

@@ -10,7 +10,7 @@ import pytest
 from recordmill.pipelines.dataset.records import _balanced_weights, _class_ids, class_weights
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.unit.transforms.storage.test_dataset import put
 
 
@@ -29,7 +29,7 @@ def test_weights_are_those_of_scikit_learn(ids: list[int], weights: dict[int, fl
 
 
 def test_ids_are_read_from_the_index(tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path))
+    dataset = DatasetFolder.open(put(tmp_path))
     (tmp_path / "birds-train.tfrecord-00000-of-00002").unlink()
     assert _class_ids(dataset, dataset.select("train")).tolist() == [0, 1, 0]
     assert _class_ids(dataset, dataset.select("train[1:2]")).tolist() == [1]
@@ -37,14 +37,14 @@ def test_ids_are_read_from_the_index(tmp_path: Path) -> None:
 
 
 def test_a_class_without_a_record_has_no_weight(tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path))
+    dataset = DatasetFolder.open(put(tmp_path))
     assert class_weights(dataset, "train") == {0: 0.75, 1: 1.5}
     assert class_weights(dataset, "test") == {0: 1.0, 1: 0.0}
 
 
 @pytest.mark.parametrize(("schema", "what"), [("tabular", "no class labels"), ("captioning", "no")])
 def test_records_without_classes_are_a_usage_error(schema: str, what: str, tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path))
+    dataset = DatasetFolder.open(put(tmp_path))
     manifest = dataset.manifest.model_copy(update={"dataset_schema": preset(schema)})
     with pytest.raises(UsageError, match=what):
-        class_weights(Dataset(dataset.directory, manifest), "train")
+        class_weights(DatasetFolder(dataset.directory, manifest), "train")

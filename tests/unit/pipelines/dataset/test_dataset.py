@@ -31,7 +31,7 @@ def test_every_reader_takes_the_newest_version(tmp_path: Path) -> None:
     path, newest = tmp_path / "birds", str(tmp_path / "birds/1.1.0")
     assert open_dataset(path).directory == Records(path).path == newest
     assert load(path, decode=False, features=["label"]).cardinality() == 3
-    assert RecordSource.of([str(path)]).dataset == storage.Dataset.open(newest)
+    assert RecordSource.of([str(path)]).dataset == storage.DatasetFolder.open(newest)
     assert _diff(str(path), newest).left.directory == newest
     assert verify_dataset(str(path), "parse")[0].directory == newest
     for base in (path, path / "2.0.0"):

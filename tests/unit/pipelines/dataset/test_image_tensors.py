@@ -15,7 +15,7 @@ from recordmill.pipelines.dataset.image_tensors import Fill, ImageDecoder, Tenso
 from recordmill.pipelines.dataset.load import load
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.images import pixels
 from tests.unit.transforms.storage.test_dataset import put
 
@@ -125,9 +125,9 @@ def test_no_size_is_no_resize() -> None:
 
 
 def test_boxes_are_not_cropped(tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path))
+    dataset = DatasetFolder.open(put(tmp_path))
     manifest = dataset.manifest.model_copy(update={"dataset_schema": preset("object_detection")})
-    with_boxes = Dataset(dataset.directory, manifest)
+    with_boxes = DatasetFolder(dataset.directory, manifest)
     with pytest.raises(UsageError, match=r"resize='crop' moves what is in image/object/bbox/xmin"):
         load(with_boxes, image_size=24, resize="crop")
     load(with_boxes, image_size=24)

@@ -13,7 +13,7 @@ from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.row_counts import RowCounts
 from recordmill.schemas.statistics import DuplicateStats
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 
 CLASSES = ("cat", "dog", "cow")
 
@@ -90,4 +90,4 @@ def dataset(folder: Path, splits, leaks=()):
         sidecars={},
         content=DuplicateStats(duplicates={"train": 1}, leaks=leaks),
     )
-    return Dataset(str(folder), manifest)
+    return DatasetFolder(str(folder), manifest)

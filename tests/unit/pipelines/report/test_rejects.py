@@ -10,7 +10,7 @@ from recordmill.pipelines.report.samples import ThumbnailBudget, reject_groups
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.images import jpeg
 from tests.unit.pipelines.report.index_only import dataset
 
@@ -23,7 +23,7 @@ def rejects_in(folder: Path, *rejects: Reject):
     made, number = dataset(folder, {}), len(rejects)
     counts = RowCounts.of(number, {}, number, Counter(reject.reason.value for reject in rejects))
     manifest = made.manifest.model_copy(update={"input": counts})
-    groups = reject_groups(Dataset(str(folder), manifest), ThumbnailBudget(10**6))
+    groups = reject_groups(DatasetFolder(str(folder), manifest), ThumbnailBudget(10**6))
     return [shown for group in groups for shown in group.shown]
 
 

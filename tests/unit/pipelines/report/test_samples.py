@@ -17,7 +17,7 @@ from recordmill.pipelines.report.samples import (
     _thumbnails,
 )
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
 
 RECORDS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), max_size=12)
@@ -45,7 +45,7 @@ def test_samples_are_the_first_of_each_class_and_split(tmp_path_factory, splits,
 def test_a_record_with_several_labels_of_a_class_is_one_sample_of_it(tmp_path, monkeypatch):
     made = dataset(tmp_path, {"train": [[(0, 1), (0, 2)]]})
     two_boxes = [at._replace(classes=("cat", "cat")) for at in made.locations(_only(made), {"cat"})]
-    monkeypatch.setattr(Dataset, "locations", lambda *_: iter(two_boxes))
+    monkeypatch.setattr(DatasetFolder, "locations", lambda *_: iter(two_boxes))
     found = _sample_locations(made, {"train": {"cat": 4}})
     assert [at.key for at in found["train", "cat"]] == ["train-0-0", "train-0-1"]
 
@@ -63,7 +63,7 @@ def test_identical_images_are_drawn_once_unless_they_have_boxes_or_masks(
 ):
     made = dataset(tmp_path, {"train": [[(0, "a"), (0, "b"), (1, "a")]]})
     manifest = made.manifest.model_copy(update={"dataset_schema": preset(schema)})
-    monkeypatch.setattr(Dataset, "record", lambda _, shard, number, span: str(number))
+    monkeypatch.setattr(DatasetFolder, "record", lambda _, shard, number, span: str(number))
     monkeypatch.setattr(samples, "_draw", lambda record, schema, names: Thumbnail(url=record))
     budget = ThumbnailBudget(2)
     shown = _thumbnails(replace(made, manifest=manifest), made.locations(_only(made)), budget)

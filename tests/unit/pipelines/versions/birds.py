@@ -14,12 +14,12 @@ from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.row_counts import RowCounts
 from recordmill.schemas.statistics import DuplicateStats
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 
 CONFIG = {"inputs": ["/in/t.csv"], "output": "/out", "name": "birds"}
 
 
-class Birds(Dataset):
+class Birds(DatasetFolder):
     """A dataset with one split and shard, of which only the index is on disk."""
 
     def rejects(self) -> Iterator[dict[str, Any]]:

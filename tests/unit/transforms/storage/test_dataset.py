@@ -15,7 +15,7 @@ import pytest
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.storage.dataset import Dataset, RecordLocation, read_index
+from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation, read_index
 from tests.unit.transforms.storage.birds import SHARDS, failing, index_of, put, write
 
 
@@ -25,8 +25,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_open_dataset_describes_its_files(folder: Path) -> None:
-    dataset = Dataset.open(folder)
-    assert repr(dataset) == f"Dataset({str(folder)!r}): train 3, test 1 records"
+    dataset = DatasetFolder.open(folder)
+    assert repr(dataset) == f"DatasetFolder({str(folder)!r}): train 3, test 1 records"
     assert {name: split.records for name, split in dataset.splits.items()} == {
         "test": 1,
         "train": 3,
@@ -39,12 +39,12 @@ def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     data = (folder / "manifest.json").read_bytes()
     assert dataset.manifest == Manifest.model_validate_json(data)
     assert dataset.manifest_sha256 == hashlib.sha256(data).hexdigest()
-    assert Dataset.open(f"{folder}/") == dataset
+    assert DatasetFolder.open(f"{folder}/") == dataset
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
-    dataset = Dataset.open(put(tmp_path, compression))
+    dataset = DatasetFolder.open(put(tmp_path, compression))
     shards = dataset.shards()
     for place, records in SHARDS.items():
         found = [dataset.record(shards[place], n) for n in range(len(records))]
@@ -58,7 +58,7 @@ def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str)
 
 
 def test_selections_are_ranges_of_shards(folder: Path) -> None:
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     assert dataset.select("train[1:]+test") == [
         ("train", 0, 1, 1),
         ("train", 1, 0, 1),
@@ -70,7 +70,7 @@ def test_selections_are_ranges_of_shards(folder: Path) -> None:
 
 
 def test_locations_are_filtered_by_class(folder: Path) -> None:
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     shard = dataset.shards()["train", 0]
     assert [location.key for location in dataset.locations(shard)] == ["b.png", "c.png"]
     assert [location.key for location in dataset.locations(shard, {"dog"})] == ["c.png"]
@@ -89,7 +89,7 @@ def test_a_damaged_record_is_located(folder: Path, byte: int, what: str) -> None
     data = bytearray(path.read_bytes())
     data[byte] ^= 1
     path.write_bytes(data)
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     shard = dataset.shards()["train", 0]
     assert dataset.record(shard, 0) == b""
     message = f"{folder}: {path.name}: record 1 at byte 16: {what}"
@@ -102,13 +102,13 @@ def test_a_damaged_record_is_located(folder: Path, byte: int, what: str) -> None
 def test_a_record_that_differs_from_the_index_is_damaged(
     folder: Path, span: tuple[int, int]
 ) -> None:
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     found = failing(dataset.record, dataset.shards()["train", 0], 1, span)
     assert found.startswith(f"{folder}: birds-train.tfrecord-00000-of-00002: record 1 at byte ")
 
 
 def test_an_unreadable_shard_is_reported(tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path))
+    dataset = DatasetFolder.open(put(tmp_path))
     shard = dataset.shards()["test", 0]
     path = tmp_path / shard.file
     path.unlink()
@@ -118,7 +118,7 @@ def test_an_unreadable_shard_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
-    dataset = Dataset.open(put(tmp_path, "gzip"))
+    dataset = DatasetFolder.open(put(tmp_path, "gzip"))
     shard = dataset.shards()["train", 1]
     path = tmp_path / shard.file
     path.write_bytes(path.read_bytes()[:-12])
@@ -128,7 +128,7 @@ def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
 
 
 def test_rejects_and_dropped_rows_are_read(folder: Path) -> None:
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     assert (list(dataset.rejects()), list(dataset.dropped())) == ([], [])
     write(folder / layout.lines_name("rejects"), b'{"key": "e"}\n{"key": "f"}\n')
     write(folder / layout.lines_name("dropped"), b'{"key": "g"}\n')
@@ -137,7 +137,7 @@ def test_rejects_and_dropped_rows_are_read(folder: Path) -> None:
 
 
 def test_the_published_index_is_read(folder: Path) -> None:
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     table = dataset.index(dataset.shards()["train", 0], ["offset", "key"])
     assert table.to_pydict() == {"offset": [12, 28], "key": ["b.png", "c.png"]}
 
@@ -180,7 +180,7 @@ def fifo(path: Path) -> None:
 def test_an_index_that_differs_is_rejected(
     damage: Callable[[Path], None], what: str, folder: Path
 ) -> None:
-    dataset = Dataset.open(folder)
+    dataset = DatasetFolder.open(folder)
     shard = dataset.shards()["train", 0]
     damage(folder / shard.index_file)
     message = failing(dataset.index, shard, ["key"])

@@ -10,7 +10,7 @@ import pytest
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import VerificationFailed
-from recordmill.transforms.storage.dataset import Dataset
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import (
     commit_marker,
     current_folder,
@@ -36,31 +36,33 @@ def test_the_newest_version_is_by_number_and_published(tmp_path: Path) -> None:
     assert newest_version(tmp_path / "1.9.0") == f"{tmp_path}/1.9.0"
     assert newest_version(tmp_path / "none") == f"{tmp_path}/none"
     assert newest_version(tmp_path / "1.9.0/_SUCCESS") == f"{tmp_path}/1.9.0/_SUCCESS"
-    assert failing(Dataset.open, tmp_path).endswith(
+    assert failing(DatasetFolder.open, tmp_path).endswith(
         "recordmill convert has published. It has the versions 1.9.0, 1.10.0"
     )
     for missing in ("1.11.0", "2.0.0"):
-        assert failing(Dataset.open, tmp_path / missing).endswith(
+        assert failing(DatasetFolder.open, tmp_path / missing).endswith(
             "recordmill convert has published. The newest published version is 1.10.0"
         )
-    assert failing(Dataset.open, tmp_path / "none").endswith("recordmill convert has published")
+    assert failing(DatasetFolder.open, tmp_path / "none").endswith(
+        "recordmill convert has published"
+    )
 
 
 def test_only_committed_datasets_are_opened(folder: Path) -> None:
     (folder / "_SUCCESS").write_bytes(b"")
-    assert failing(Dataset.open, folder) == (
+    assert failing(DatasetFolder.open, folder) == (
         f"{folder}/manifest.json: does not match the checksum in _SUCCESS. "
         "Convert again, or restore it from a backup."
     )
     assert not read_manifest(str(folder))[2]
-    assert find_manifest(str(folder)) == (Dataset.open_unchecked(folder).manifest, False)
+    assert find_manifest(str(folder)) == (DatasetFolder.open_unchecked(folder).manifest, False)
     (folder / "_SUCCESS").unlink()
-    assert failing(Dataset.open, folder).startswith(
+    assert failing(DatasetFolder.open, folder).startswith(
         f"{folder}: not a published dataset: it has no _SUCCESS; expected "
     )
     (folder / "_SUCCESS").write_bytes(b"")
     (folder / "manifest.json").unlink()
-    assert failing(Dataset.open, folder).startswith(f"{folder}/manifest.json: is missing. ")
+    assert failing(DatasetFolder.open, folder).startswith(f"{folder}/manifest.json: is missing. ")
     assert find_manifest(str(folder)) == (None, False)
 
 
@@ -73,7 +75,7 @@ def test_garbage_collection_is_restored(folder: Path, collects: bool, is_valid: 
         if not collects:
             gc.disable()
         with nullcontext() if is_valid else pytest.raises(VerificationFailed):
-            Dataset.open(folder)
+            DatasetFolder.open(folder)
         assert gc.isenabled() is collects
     finally:
         gc.enable()
@@ -84,7 +86,7 @@ def test_a_manifest_of_a_later_version_is_rejected(folder: Path) -> None:
     write(folder / "manifest.json", later)
     write(folder / "_SUCCESS", commit_marker(later))
     assert "is not a manifest that this version reads: at format_version" in failing(
-        Dataset.open, folder
+        DatasetFolder.open, folder
     )
     assert find_manifest(str(folder)) == (None, True)
 

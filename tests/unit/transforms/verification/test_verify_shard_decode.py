@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import ImageAttribute, Schema
+from recordmill.schemas.features import Schema
+from recordmill.schemas.origins import ImageAttribute
 from recordmill.schemas.records import SerializedExample, StoredImage
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings

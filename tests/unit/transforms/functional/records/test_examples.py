@@ -10,7 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.examples import (

@@ -10,7 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import Feature, Kind, Schema
+from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import BuiltFrame, FrameLocation, ImageRef, ImageShape, StoredImage
 from recordmill.transforms.functional.compare import value_digests
 from recordmill.transforms.functional.records.examples import (

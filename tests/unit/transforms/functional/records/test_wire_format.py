@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.example_pb2 import Example, SequenceExample
-from recordmill.schemas.features import Feature, Kind
+from recordmill.schemas.features import Feature
+from recordmill.schemas.origins import Kind
 from recordmill.transforms.functional.records.wire_format import (
     CONTEXT,
     FEATURE_LISTS,

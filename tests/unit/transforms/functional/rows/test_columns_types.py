@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import Feature, Kind, Missing
+from recordmill.schemas.features import Feature, Missing
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import CONVERTERS, is_missing

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.features import Feature, Kind, Origin, Schema, Source
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Base, Manifest
+from recordmill.schemas.origins import Kind, Origin, Source
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry
 from recordmill.schemas.records import Row
 from recordmill.schemas.row_counts import RowCounts, SplitCounts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recordmill.schemas.features import BOX_ORDERS
+from recordmill.schemas.origins import BOX_ORDERS
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.values.boxes import TO_CORNERS, convert_box, number_of
 
