@@ -75,7 +75,7 @@ class SplitEntry(SplitCounts):
     shards: Annotated[tuple[ShardEntry, ...], FailFast()]
 
     def __repr_args__(self) -> Iterator[tuple[str, int]]:
-        """Yields what a notebook shows: counts, not a page of classes and shards."""
+        """Yields the counts that a notebook shows in place of a page of classes and shards."""
         yield "records", self.records
         yield "shards", len(self.shards)
 

@@ -11,8 +11,9 @@ from tests.images import jpeg
 
 CONVERT = "convert --input good.csv --output out --name birds"
 PRESETS = (
-    "captioning, image_classification, image_sequence, landmark, multi_label, object_detection, "
-    "segmentation, tabular, tf_slim, tf_tutorial"
+    "captioning, image_classification, image_sequence, instance_segmentation, keypoints, landmark, "
+    "multi_label, object_detection, oriented_boxes, panoptic, segmentation, tabular, tf_slim, "
+    "tf_tutorial"
 )
 USAGE_ERRORS = {
     "covert --input good.csv": "argument COMMAND: invalid choice: 'covert' (choose from 'convert', "

@@ -16,14 +16,12 @@ from recordmill.pipelines.options import config_of
 from tests.images import jpeg
 
 STEPS = [
-    *("ListTables", "AnalyzeTables", "AnalyzeRows", "ReadTables"),
+    *("ListTables", "AnalyzeTables", "AnalyzeRows", "ReadTables", "SizeOfBatch"),
+    *("BindRows", "RejectDuplicateKeys", "AssignShards", "Rejects"),
     *("WriteShards", "VerifyShards", "FindDuplicateImages", "FindImageIssues"),
     *("WriteRejects", "AllFiles", "Reconcile", "Publish"),
 ]
 """The steps of a conversion without options."""
-
-ASSIGNED = ["BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch"]
-"""The steps of rows that are not assigned where they are read."""
 
 JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "WriteUnmatchedImages"]
 
@@ -32,20 +30,20 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
     ("options", "added", "left_out"),
     [
         ({}, [], []),
-        ({"sample": "50%"}, ["FindSample", "AnalyzeSample", *ASSIGNED], []),
+        ({"sample": "50%"}, ["FindSample", "AnalyzeSample"], []),
         ({"split_method": "exact"}, [], []),
-        ({"split_method": "stratified"}, ASSIGNED, []),
+        ({"split_method": "stratified"}, [], []),
         ({"index": True}, ["IndexShards"], []),
-        ({"group_column": "label", "split_column": "label"}, ["CompareGroups", *ASSIGNED], []),
-        ({"deduplicate": "content"}, ["DropDuplicates", "WriteDropped", *ASSIGNED], []),
-        ({"near_duplicates": "drop"}, ["DropSimilar", "WriteDropped", *ASSIGNED], []),
+        ({"group_column": "label", "split_column": "label"}, ["CompareGroups"], []),
+        ({"deduplicate": "content"}, ["DropDuplicates", "WriteDropped"], []),
+        ({"near_duplicates": "drop"}, ["DropSimilar", "WriteDropped"], []),
         ({"schema": "tabular"}, [], ["FindDuplicateImages", "FindImageIssues"]),
         (
             {"near_duplicates": "keep_together"},
-            ["FindClusters", "KeepTogether", "KeepAnalyzedTogether", *ASSIGNED],
+            ["FindClusters", "KeepTogether", "KeepAnalyzedTogether"],
             [],
         ),
-        ({"labels": "ages.csv", "join_on": "image"}, [*JOINED, *ASSIGNED], ["AnalyzeTables"]),
+        ({"labels": "ages.csv", "join_on": "image"}, JOINED, ["AnalyzeTables"]),
         (
             {"list_unused_images": True, "image_root": "."},
             ["ListUnusedImages", "WithUnusedImages", JOINED[-1]],

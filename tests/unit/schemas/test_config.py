@@ -37,6 +37,7 @@ def test_defaults():
         "input_format": "auto",
         "exclude": (),
         "class_level": None,
+        "where": None,
         "delimiter": None,
         "header": None,
         "output": "out",
@@ -135,6 +136,7 @@ def test_column_returns_the_name_in_the_table():
 
 MATTER = {
     "sample": "1%",
+    "where": "label == 'cat'",
     "reject_quality": ("blank",),
     "inputs": ("u.csv",),
     "input_format": "tsv",
@@ -435,7 +437,7 @@ def test_what_options_affect():
             "labels",
             "join_on",
         ),
-        *("list_unused_images", "sample", "fail_fast"),
+        *("list_unused_images", "sample", "where", "fail_fast"),
     }
     assert fields_that_affect(ConvertConfig, Affects.ROW) | set(SchemaOverrides.model_fields) == {
         *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
@@ -443,7 +445,7 @@ def test_what_options_affect():
     }
     assert fields_that_affect(ConvertConfig, Affects.BASE) == {
         *("seed", "splits", "split_method", "split_column", "group_column", "records_per_shard"),
-        *("compression", "deduplicate", "decode", "sample"),
+        *("compression", "deduplicate", "decode", "sample", "where"),
     }
     assert fields_that_affect(ConvertConfig, Affects.RUN) == {
         *("output", "if_exists", "report", "fail_fast")
