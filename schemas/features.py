@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -356,6 +356,13 @@ class Schema(Document):
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
             raise ValueError(message)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Schema:
+        """Returns a copy, without the cached properties, which may depend on what is updated."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - Schema.model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
     @cached_property
     def has_image(self) -> bool:

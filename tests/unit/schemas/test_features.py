@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.origins import ImageAttribute, Kind, Origin, Source
+from recordmill.schemas.settings import ImageSettings
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,15 @@ def test_declarations_are_immutable():
         LABEL.classes = False
     with pytest.raises(ValidationError, match="frozen"):
         Schema(features={"l": LABEL}).name = "other"
+
+
+def test_a_copy_has_the_properties_of_what_is_updated():
+    image = Feature(kind=Kind.BYTES, sources=(Source(origin=Origin.IMAGE, name="bytes"),))
+    schema = Schema(features={"i": image})
+    assert schema.encoded_images == {"i": ""}
+    assert schema.model_copy(update={"features": {"j": image}}).encoded_images == {"j": ""}
+    assert schema.model_copy(update={"image": ImageSettings(format="raw")}).encoded_images == {}
+    assert schema.encoded_images == {"i": ""}
 
 
 def test_many_features_are_searched_once():
