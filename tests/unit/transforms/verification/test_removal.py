@@ -36,8 +36,8 @@ def removed(keys: tuple[str, ...] = (), images: tuple[bytes, ...] = ()) -> Remov
 
 
 def test_the_digests_of_the_images_of_a_record() -> None:
-    assert image_digests(example(ONE, TWO), IMAGES) == [digest(ONE), digest(TWO)]
-    assert image_digests(example(), IMAGES) == []
+    assert image_digests(example(ONE, TWO), IMAGES) == {"": [digest(ONE), digest(TWO)]}
+    assert image_digests(example(), IMAGES) == {"": []}
 
 
 BY_KEY = "its key 'a' is one that removal.json states as removed"

@@ -97,7 +97,7 @@ def test_the_verification_level_is_part_of_the_fingerprint() -> None:
 def test_an_image_that_runs_out_of_memory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
 
-    def check(_image: StoredImage, _mask: bytes | None, _schema: Schema) -> None:
+    def check(_image: StoredImage, _mask: bytes | None, _others: object, _schema: Schema) -> None:
         raise MemoryError
 
     found = _build_one(_fetch(ref("a.png", 2, tmp_path)), plan(train=1), "full", check=check)
