@@ -10,6 +10,7 @@ also fills the polygons.
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -21,7 +22,8 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from recordmill.schemas.features import Schema
-from recordmill.schemas.records import RowOutlines, StoredImage
+from recordmill.schemas.origins import INSTANCES, Origin
+from recordmill.schemas.records import FeatureValue, RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import CoordinateFrame, MaskSettings
 from recordmill.transforms.functional.images import png
@@ -178,7 +180,7 @@ def _draw_segments(
     return ids
 
 
-def instance_masks(
+def _instance_masks(
     outlines: RowOutlines, geometry: Geometry, settings: MaskSettings, segments: np.ndarray | None
 ) -> Iterator[np.ndarray]:
     """Yields the mask of each object, 0 or 1, aligned with the image: uint8, (height, width).
@@ -191,6 +193,53 @@ def instance_masks(
         for start, stop in spans:
             by_columns[start:stop] = 1
         yield _transform_ids(by_columns.reshape(size).T, geometry, settings.frame, padding=0)
+
+
+def drawn_values(
+    schema: Schema,
+    outlines: RowOutlines,
+    kept: Sequence[int] | None,
+    geometry: Geometry,
+    segments: np.ndarray | None,
+) -> dict[str, FeatureValue]:
+    """Returns the values of features with the masks of objects, by name.
+
+    `kept` are the objects of the record; None for all. `segments` is the file of outlines that are
+    segments, as `read_segments` returns it.
+    """
+    features = schema.features.items()
+    origins = {n: f.source.origin for n, f in features if f.source.origin in INSTANCES}
+    if not origins:
+        return {}
+    objects = outlines.objects if kept is None else [outlines.objects[i] for i in kept]
+    if Origin.INSTANCE_IDS in origins.values() and len(objects) > schema.masks.max_id:
+        detail = f"{len(objects)} objects in a mask of {schema.masks.bit_depth} bits"
+        raise RecordError(Reason.WRONG_TYPE, f"{detail}. Set masks: {{bit_depth: 16}}.")
+    pngs, runs = list[bytes](), list[bytes]()
+    depth = np.uint8 if schema.masks.bit_depth == 8 else np.uint16
+    numbers = np.zeros(geometry.size[::-1], depth)
+    outlines = outlines._replace(objects=objects)
+    # One mask at a time is in memory.
+    for i, mask in enumerate(_instance_masks(outlines, geometry, schema.masks, segments), start=1):
+        if Origin.INSTANCE_PNG in origins.values():
+            pngs.append(_png_of_ids(mask))
+        if Origin.INSTANCE_RLE in origins.values():
+            runs.append(_compressed_runs(mask))
+        if Origin.INSTANCE_IDS in origins.values():
+            numbers[mask > 0] = i
+    found = {Origin.INSTANCE_PNG: pngs, Origin.INSTANCE_RLE: runs}
+    return {
+        name: _png_of_ids(numbers) if origin is Origin.INSTANCE_IDS else found[origin]
+        for name, origin in origins.items()
+    }
+
+
+def _compressed_runs(mask: np.ndarray) -> bytes:
+    """Returns a mask as compressed run lengths of COCO, in JSON."""
+    encoded = coco.encode(np.asfortranarray(mask))
+    return json.dumps(
+        {"size": [*map(int, encoded["size"])], "counts": encoded["counts"].decode("ascii")}
+    ).encode("ascii")
 
 
 def _edge_points(outline: Outline, size: Size) -> int:
@@ -421,10 +470,10 @@ def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) ->
     _check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
     ids = ids.astype(dtype, copy=False)
-    return png_of_ids(_transform_ids(ids, geometry, settings.frame, settings.padding))
+    return _png_of_ids(_transform_ids(ids, geometry, settings.frame, settings.padding))
 
 
-def png_of_ids(ids: np.ndarray) -> bytes:
+def _png_of_ids(ids: np.ndarray) -> bytes:
     """Encodes ids of 8 or 16 bits as a gray PNG."""
     stream = io.BytesIO()
     Image.fromarray(ids).save(stream, "PNG")

@@ -1,4 +1,4 @@
-"""Transforms the objects of a row like their image: boxes, oriented boxes, keypoints and masks.
+"""Transforms the objects of a row like their image: boxes, oriented boxes and keypoints.
 
 All of them are values per object, and are dropped with its box. A keypoint is x, y and COCO's
 visibility: 0 if it is not labeled, which includes those outside the image, and has x = y = 0; 1 if
@@ -7,23 +7,18 @@ it is hidden, and 2 if it is visible.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-from pycocotools import mask as coco
-
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.origins import BOX_SIDES, INSTANCES, KEYPOINTS, POINTS, Origin
-from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
+from recordmill.schemas.origins import BOX_SIDES, KEYPOINTS, POINTS, Origin
+from recordmill.schemas.records import FeatureValue, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings
 from recordmill.transforms.functional.images.geometry import Geometry, PointMap, Size
-from recordmill.transforms.functional.images.masks import instance_masks, png_of_ids
 from recordmill.transforms.functional.values.boxes import Box, convert_box
 
 # Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.
@@ -182,53 +177,6 @@ def remarks_on_keypoints(schema: Schema, found: TransformedObjects) -> tuple[str
                 if sum(v > 0 for v in points[2::3]) > sum(v > 0 for *_, v in placed):
                     return (POINTS_OUTSIDE,)
     return ()
-
-
-def drawn_values(
-    schema: Schema,
-    outlines: RowOutlines,
-    kept: Sequence[int] | None,
-    geometry: Geometry,
-    segments: np.ndarray | None,
-) -> dict[str, FeatureValue]:
-    """Returns the values of features with the masks of objects, by name.
-
-    `kept` are the objects of the record; None for all. `segments` is the file of outlines that are
-    segments, as `read_segments` returns it.
-    """
-    features = schema.features.items()
-    origins = {n: f.source.origin for n, f in features if f.source.origin in INSTANCES}
-    if not origins:
-        return {}
-    objects = outlines.objects if kept is None else [outlines.objects[i] for i in kept]
-    if Origin.INSTANCE_IDS in origins.values() and len(objects) > schema.masks.max_id:
-        detail = f"{len(objects)} objects in a mask of {schema.masks.bit_depth} bits"
-        raise RecordError(Reason.WRONG_TYPE, f"{detail}. Set masks: {{bit_depth: 16}}.")
-    pngs, runs = list[bytes](), list[bytes]()
-    depth = np.uint8 if schema.masks.bit_depth == 8 else np.uint16
-    numbers = np.zeros(geometry.size[::-1], depth)
-    outlines = outlines._replace(objects=objects)
-    # One mask at a time is in memory.
-    for i, mask in enumerate(instance_masks(outlines, geometry, schema.masks, segments), start=1):
-        if Origin.INSTANCE_PNG in origins.values():
-            pngs.append(png_of_ids(mask))
-        if Origin.INSTANCE_RLE in origins.values():
-            runs.append(_run_lengths(mask))
-        if Origin.INSTANCE_IDS in origins.values():
-            numbers[mask > 0] = i
-    found = {Origin.INSTANCE_PNG: pngs, Origin.INSTANCE_RLE: runs}
-    return {
-        name: png_of_ids(numbers) if origin is Origin.INSTANCE_IDS else found[origin]
-        for name, origin in origins.items()
-    }
-
-
-def _run_lengths(mask: np.ndarray) -> bytes:
-    """Returns a mask as compressed run lengths of COCO, in JSON."""
-    encoded = coco.encode(np.asfortranarray(mask))
-    return json.dumps(
-        {"size": [*map(int, encoded["size"])], "counts": encoded["counts"].decode("ascii")}
-    ).encode("ascii")
 
 
 def _checked(

@@ -40,7 +40,6 @@ from recordmill.transforms.functional.images.geometry import (
 )
 from recordmill.transforms.functional.images.objects import (
     RESCALED,
-    drawn_values,
     object_values,
     remarks_on_keypoints,
     transform_boxes,
@@ -140,6 +139,9 @@ def _complete_values(
         if ref.boxes is not None:
             ref, remarks, kept = _with_objects(schema, ref, RowBoxes(*ref.boxes), geometry)
         if ref.outlines is not None:
+            # Needs pycocotools and ijson, which recordmill-reader does not require.
+            from recordmill.transforms.functional.images.masks import drawn_values
+
             outlines = RowOutlines(*ref.outlines)
             if RESCALED not in remarks:
                 remarks += _remarks_on_outlines(schema, outlines, geometry)
