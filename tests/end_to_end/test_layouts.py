@@ -45,7 +45,7 @@ def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> No
     tables = probe_tables(config)
     rows, skipped = {}, 0
     for file in tables.files:
-        columns = ("image", "label", "labels", "split", "segmentation")
+        columns = ("image", "label", "labels", "split", "segmentation", "keypoints")
         known = tuple(c for c in columns if c in tables.columns)
         for found in _read(file, Projection(known)):
             assert not isinstance(found, Reject), found
