@@ -17,11 +17,13 @@ from tests.docs.test_pages import commands_of
 from tests.end_to_end.command import recordmill
 from tests.end_to_end.layouts import LAYOUTS
 from tests.images import jpeg, png
+from tests.sources import test_objects
 
 VOC = (
     "<annotation><filename>{0}.jpg</filename><object><name>cat</name><bndbox><xmin>1</xmin>"
     "<ymin>1</ymin><xmax>5</xmax><ymax>4</ymax></bndbox></object></annotation>"
 )
+OUTLINE = [1, 1, 5, 1, 5, 4, 1, 4]
 LABEL = {"names": ["owl", "cat"], "_type": "ClassLabel"}
 
 
@@ -44,11 +46,19 @@ def annotated() -> None:
         put(f"VOCdevkit/VOC2007/ImageSets/Main/{split}.txt", f"{i}\n")
         document = {
             "images": [{"id": i, "file_name": f"{i}.jpg"}],
-            "annotations": [{"image_id": i, "category_id": 3, "bbox": [1, 1, 4, 3]}],
+            "annotations": [
+                {"image_id": i, "category_id": 3, "bbox": [1, 1, 4, 3], "segmentation": [OUTLINE]}
+            ],
             "categories": [{"id": 3, "name": "cat"}],
         }
         put(f"coco/annotations/instances_{split}2017.json", json.dumps(document))
     put("yolo/data.yaml", "train: images/train\nval: images/val\nnames: [cat]\n")
+    names = test_objects.photos(Path("people/val2017"))
+    persons = [test_objects.person() for _ in names]
+    test_objects.coco_file(Path("people/person_keypoints_val2017.json"), names, persons)
+    test_objects.panoptic(Path("panoptic"))
+    test_objects.yolo(Path("pose"), "pose")
+    test_objects.yolo(Path("ships"), "obb")
 
 
 def annotation_tools() -> None:

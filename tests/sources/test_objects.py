@@ -51,7 +51,7 @@ def coco_file(path: Path, names: list[str], annotations: list[dict[str, Any]]) -
     path.write_text(json.dumps(document))
 
 
-def annotated() -> dict[str, Any]:
+def person() -> dict[str, Any]:
     flat = [float(side) for point in BODY for side in point]
     whole = {"category_id": 1, "bbox": [16, 10, 44, 40], "area": 1500, "iscrowd": 0}
     return {**whole, "segmentation": [flat], "keypoints": POINTS, "num_keypoints": 2}
@@ -60,7 +60,7 @@ def annotated() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("people")
-    coco_file(folder / "person_keypoints_val.json", photos(folder), [annotated()] * 3)
+    coco_file(folder / "person_keypoints_val.json", photos(folder), [person()] * 3)
     return folder
 
 
@@ -84,7 +84,7 @@ def test_keypoints_of_coco(people: Path, tmp_path: Path) -> None:
 def test_masks_of_objects_as_their_decoders_read_them(people: Path, tmp_path: Path) -> None:
     dataset = published(people, tmp_path, "--schema", "instance_segmentation")
     (expected,) = [
-        coco.decode(run) for run in coco.frPyObjects(annotated()["segmentation"], HEIGHT, WIDTH)
+        coco.decode(run) for run in coco.frPyObjects(person()["segmentation"], HEIGHT, WIDTH)
     ]
     spec = {
         "image/object/mask": tf.io.VarLenFeature(tf.string),
@@ -98,9 +98,7 @@ def test_masks_of_objects_as_their_decoders_read_them(people: Path, tmp_path: Pa
         masks = tf.map_fn(decode, parsed["image/object/mask"].values, tf.float32)[..., 0].numpy()
         assert masks.shape == (1, HEIGHT, WIDTH)
         runs = coco.encode(np.asfortranarray(masks[0].astype(np.uint8)))
-        assert (
-            coco.iou([runs], coco.frPyObjects(annotated()["segmentation"], HEIGHT, WIDTH), [0]) == 1
-        )
+        assert coco.iou([runs], coco.frPyObjects(person()["segmentation"], HEIGHT, WIDTH), [0]) == 1
         assert coco.area(runs) == expected.sum()
     _, examples = readers.loaded(dataset, "val")
     for example in examples:
@@ -113,9 +111,10 @@ def test_what_a_schema_leaves_out_is_shown(people: Path, tmp_path: Path) -> None
     assert "3 images with keypoints that the schema leaves out" in ended.out + ended.err
 
 
-def test_a_panoptic_mask(tmp_path: Path) -> None:
-    names = photos(tmp_path / "pan/val")
-    folder = tmp_path / "pan/annotations/panoptic_val"
+def panoptic(root: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Writes a panoptic folder of COCO; returns the ids of a mask, and its colors."""
+    names = photos(root / "val")
+    folder = root / "annotations/panoptic_val"
     folder.mkdir(parents=True)
     ids, annotations = np.zeros((HEIGHT, WIDTH), np.uint32), []
     ids[:20], ids[30:50, 10:40] = 70_000, 7
@@ -128,7 +127,12 @@ def test_a_panoptic_mask(tmp_path: Path) -> None:
     for i in range(len(names)):
         Image.fromarray(colors).save(folder / f"{i}.png")
         annotations.append({"file_name": f"{i}.png", "segments_info": segments})
-    coco_file(tmp_path / "pan/annotations/panoptic_val.json", names, annotations)
+    coco_file(root / "annotations/panoptic_val.json", names, annotations)
+    return ids, colors
+
+
+def test_a_panoptic_mask(tmp_path: Path) -> None:
+    ids, colors = panoptic(tmp_path / "pan")
     dataset = published(tmp_path / "pan", tmp_path / "out")
     _, examples = readers.loaded(dataset, "val")
     assert len(examples) == 3
@@ -139,26 +143,34 @@ def test_a_panoptic_mask(tmp_path: Path) -> None:
         np.testing.assert_array_equal(numbers, np.select([ids == 70_000, ids == 7], [1, 2]))
         assert example["image/object/class/label"].tolist() == [2, 1]
 
-    Image.fromarray(colors + np.uint8(1)).save(folder / "1.png")
+    changed = tmp_path / "pan/annotations/panoptic_val/1.png"
+    Image.fromarray(colors + np.uint8(1)).save(changed)
     again = published(tmp_path / "pan", tmp_path / "again", "--max_rejects", "1")
     (reject,) = readers.rejects(again)
     assert reject["reason"] == "wrong_type"
     assert "which no object has" in reject["detail"]
 
 
-@pytest.mark.parametrize("task", ["pose", "obb"])
-def test_a_folder_of_yolo(task: str, tmp_path: Path) -> None:
-    names = photos(tmp_path / "yolo/images/train")
-    labels = tmp_path / "yolo/labels/train"
+FRACTIONS = [side / SIZE[i % 2] for i, side in enumerate(s for point in BODY for s in point)]
+
+
+def yolo(root: Path, task: str) -> None:
+    """Writes a folder of YOLO, with keypoints ("pose") or four corners ("obb")."""
+    names = photos(root / "images/train")
+    labels = root / "labels/train"
     labels.mkdir(parents=True)
-    fractions = [side / SIZE[i % 2] for i, side in enumerate(s for point in BODY for s in point)]
     pose = f"0 .4 .5 .5 .7 {20 / WIDTH} {10 / HEIGHT} 2 {56 / WIDTH} {50 / HEIGHT} 1 0 0 0"
-    obb = " ".join(["0", *map(str, fractions)])
+    obb = " ".join(["0", *map(str, FRACTIONS)])
     for name in names:
         (labels / name.replace("jpg", "txt")).write_text(pose if task == "pose" else obb)
     points = "kpt_shape: [3, 3]\nkpt_names: {0: [nose, foot, hand]}\n" if task == "pose" else ""
-    yaml = tmp_path / "yolo/data.yaml"
-    yaml.write_text(f"path: .\ntrain: images/train\nnames: [ship]\n{points}")
+    text = f"path: .\ntrain: images/train\nnames: [ship]\n{points}"
+    (root / "data.yaml").write_text(text)
+
+
+@pytest.mark.parametrize("task", ["pose", "obb"])
+def test_a_folder_of_yolo(task: str, tmp_path: Path) -> None:
+    yolo(tmp_path / "yolo", task)
     flags = [] if task == "pose" else ["--schema", "oriented_boxes"]
     dataset = published(tmp_path / "yolo", tmp_path / "out", *flags)
     _, examples = readers.loaded(dataset, "train")
@@ -167,7 +179,7 @@ def test_a_folder_of_yolo(task: str, tmp_path: Path) -> None:
         if task == "obb":
             found = example["image/object/oriented_bbox"]
             assert found.shape == (1, 8)
-            np.testing.assert_allclose(found[0], fractions, atol=1e-6)
+            np.testing.assert_allclose(found[0], FRACTIONS, atol=1e-6)
             continue
         x, y = (example[f"image/object/keypoint/{axis}"] for axis in "xy")
         np.testing.assert_allclose(x * WIDTH, [20, 56, 0], atol=1e-3)
