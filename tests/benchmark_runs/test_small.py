@@ -26,6 +26,7 @@ SMALL = {
     "splits": (["--rows", "200", "--methods", "exact", "--kinds", "single"], "single exact"),
     "structure": ([], "| lines of code |"),
     "text_ranges": (["--rows", "500", "--processes", "1", "--repeats", "1"], "64"),
+    "verifying": (["--records", "20"], "of reading through CRC"),
     "weak_scaling": (["--photos", "PHOTOS", "--rows", "8"], "| DirectRunner | 2 |"),
 }
 
