@@ -13,6 +13,7 @@
 #   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
 #   ./run_local.sh torch [ARGS…]       read a dataset with PyTorch; needs Python 3.10, downloads 0.8 GB
 #   ./run_local.sh exports [ARGS…]     convert what other tools write; downloads 0.7 GB
+#   ./run_local.sh everything          install what all of these need at once
 #   ./run_local.sh docs                build the documentation into site/html/; fails at a broken link
 #   ./run_local.sh convert|verify|… …  run recordmill with these arguments
 #
@@ -87,11 +88,13 @@ state() { # EXTRA
     echo "$(cat pyproject.toml constraints.txt | cksum) $here $(version_of "$bin/python") $1"
 }
 
+readonly everything="[browser,docs,fuzz,packaging,stores]"
+
 is_set_up() { # EXTRA; a set-up for the tests includes the requirements of the program
     local state_file
     state_file=$(cat .venv/state_file 2>/dev/null) || return 1
     case "$state_file" in
-    "$(state "$1")") ;;
+    "$(state "$1")" | "$(state "$everything")") ;;
     "$(state "[browser]")" | "$(state "[stores]")" | "$(state "[fuzz]")" | "$(state "[packaging]")")
         [ "$1" = "" ] || [ "$1" = "[test]" ]
         ;;
@@ -207,6 +210,9 @@ torch)
     ;;
 exports)
     run_pytest "[test]" tests/exports "${@:2}"
+    ;;
+everything)
+    set_up "$everything"
     ;;
 docs)
     set_up "[docs]"
