@@ -29,7 +29,7 @@ def struck(stage: Stage, ended: Ended, number: int) -> list[str]:
     return [f"it ended {ended.code}: {ended.text}"]
 
 
-TIMES = 6
+TIMES = 7
 
 
 def chosen(number: int, last: int) -> list[int]:
