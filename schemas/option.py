@@ -79,10 +79,9 @@ class DeclaredOption:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the flag can be given more than once."""
-        return get_origin(self.field.annotation) is tuple and (
-            self.field.is_required() or self.option.metavar == "PATTERN"
-        )
+        """Whether the flag can be given more than once: a tuple, of which no text is split."""
+        parsers = [one.func for one in self.field.metadata if isinstance(one, BeforeValidator)]
+        return get_origin(self.field.annotation) is tuple and parsers in ([], [_one_or_more])
 
     @property
     def is_mapping(self) -> bool:
@@ -271,7 +270,7 @@ def _parse_issues(value: Any) -> Any:
     return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
 
 
-def _parse_patterns(value: Any) -> Any:
+def _one_or_more(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
@@ -295,7 +294,7 @@ Delimiter: TypeAlias = Annotated[
     str, BeforeValidator(_parse_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")
 ]
 Header: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_parse_header)]
-Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_parse_patterns)]
+Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_one_or_more)]
 Issues: TypeAlias = Annotated[tuple[IssueName, ...], BeforeValidator(_parse_issues)]
 ImageSuffix: TypeAlias = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9]+$")]
 DatasetName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
