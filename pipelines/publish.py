@@ -58,8 +58,8 @@ def publish(
     dropped rows and the like; `written_lists` the files of those with a line; a side input, so that
     they are written first. `indexes`: sha256 of each file in idx/, by name. `base` is the base
     version; None if there is none. `removed` is the records that were removed from it; None for a
-    conversion. Raises RecordmillError if the files of the run were
-    deleted, or taken over by another run.
+    conversion. Raises RecordmillError if the files of the run were deleted, or taken over by
+    another run.
     """
     if state := _state_of_earlier_attempt(target, context):
         return state
