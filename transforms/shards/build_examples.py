@@ -48,6 +48,7 @@ from recordmill.transforms.functional.read_ahead import (
     map_ahead,
 )
 from recordmill.transforms.functional.records.examples import (
+    NO_MASKS,
     Masks,
     build_example,
     build_examples,
@@ -358,8 +359,11 @@ def _read_masks(fetched: Fetched, image: StoredImage, schema: Schema) -> Masks:
     cannot be decoded, or does not match the image's size.
     """
     ref, classes, segments = fetched.ref, None, None
-    at = len(schema.image_names)  # the file of masks is the last one
-    data, file = (*fetched.others[at:], None)[0], (*(ref.others or ())[at:], _NO_FILE)[0]
+    if not schema.mask_feature and not ref.outlines:
+        return NO_MASKS
+    data, file = None, _NO_FILE
+    if ref.others and len(ref.others) > (at := len(schema.image_names)):  # that of masks is last
+        data, file = fetched.others[at], ref.others[at]
     mask = schema.features[schema.mask_feature] if schema.mask_feature else None
     sized = image._replace(data=b"")  # only its size is used: less to send to the subprocess
     outlines = RowOutlines(*ref.outlines) if ref.outlines else None
