@@ -119,7 +119,7 @@ class ConvertConfig(Document):
         SOURCE,
         "N",
         "level of the folders that are the classes, from 1, the folders directly in the input",
-        "the first one with several",
+        "found, if no other can be meant",
     )
     delimiter: Delimiter | None = _input(
         None,

@@ -113,7 +113,7 @@ class ConvertOptions(DatasetOptions, total=False):
     exclude: str | Sequence[str]
     """leave out files and folders in input folders, by patterns as in .gitignore; repeatable"""
     class_level: int | None
-    """level of the folders that are the classes, from 1, the folders directly in the input; default: the first one with several"""
+    """level of the folders that are the classes, from 1, the folders directly in the input; default: found, if no other can be meant"""
     delimiter: str | None
     """character between fields of CSV tables: ';', tab; default: by format"""
     header: Sequence[str] | None
