@@ -222,12 +222,15 @@ def _read_objects(row: Row, schema: Schema, columns: Mapping[str, str]) -> RowBo
         found = RowBoxes(units, [], _stated_size(row, schema.boxes, columns))
     if not schema.has_points:
         return found
-    found = found._replace(shapes=_shapes(row, schema, columns))
-    for name, shapes in (found.shapes or {}).items():
-        if len(shapes) != found.number:
-            detail = f"expected {found.number} items, one per object, got {len(shapes)}"
+    shapes = _shapes(row, schema, columns)
+    number = found.number if schema.has_boxes else found._replace(shapes=shapes).number
+    for name, feature in schema.columns_from(POINTS).items():
+        items = shapes.get(name, [])
+        if len(items) != number and (items or feature.missing is not Missing.EMPTY):
+            detail = f"expected {number} items, one per object, got {len(items)}"
             raise RecordError(Reason.WRONG_TYPE, f"column {_column(name, columns)!r}: {detail}")
-    return found
+    _check_keypoint_names(shapes, schema, columns)
+    return found._replace(shapes=shapes)
 
 
 def _shapes(row: Row, schema: Schema, columns: Mapping[str, str]) -> dict[str, list[list[Any]]]:
@@ -244,10 +247,40 @@ def _shapes(row: Row, schema: Schema, columns: Mapping[str, str]) -> dict[str, l
             elif feature.source.origin is Origin.KEYPOINT_NAME:
                 shapes[name] = [_names(item) for item in items]
             else:
-                shapes[name] = [_keypoints(item) for item in items]
+                shapes[name] = _filled([_keypoints(item) for item in items])
         except RecordError as error:
             raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
     return shapes
+
+
+def _filled(objects: list[list[float]]) -> list[list[float]]:
+    """Returns the keypoints of objects; those of an object without any are 0, as in COCO.
+
+    Raises RecordError (wrong_type) if their number is unknown, as the other objects differ.
+    """
+    lengths = {len(points) for points in objects if points}
+    if not lengths or all(objects):
+        return objects
+    if len(lengths) > 1:
+        detail = f"object {objects.index([])}: expected keypoints, got none"
+        raise RecordError(Reason.WRONG_TYPE, f"{detail}. Write 0, 0, 0 for each one not labeled.")
+    return [points or [0.0] * max(lengths) for points in objects]
+
+
+def _check_keypoint_names(
+    shapes: Mapping[str, list[list[Any]]], schema: Schema, columns: Mapping[str, str]
+) -> None:
+    """Checks that each keypoint of each object has a name, if the row has names.
+
+    Raises RecordError (wrong_type) if their numbers differ.
+    """
+    points = [shapes.get(name, []) for name in schema.columns_from(KEYPOINTS)]
+    expected = [[len(numbers) // 3 for numbers in objects] for objects in points]
+    for name in schema.columns_from((Origin.KEYPOINT_NAME,)):
+        found = [len(names) for names in shapes.get(name, ())]
+        if found and expected and found not in expected:
+            detail = f"expected a name for each keypoint, {expected[0]} per object, got {found}"
+            raise RecordError(Reason.WRONG_TYPE, f"column {_column(name, columns)!r}: {detail}")
 
 
 def _numbers(item: Any, expected: str) -> list[list[float]]:
@@ -294,6 +327,7 @@ def _keypoints(item: Any) -> list[float]:
 
 
 def _names(item: Any) -> list[bytes]:
+    item = [] if item is None else item
     names = item if isinstance(item, list | tuple) else _SEPARATOR.split(str(item).strip())
     return [to_bytes(name, is_text=True) for name in names]
 

@@ -258,9 +258,10 @@ def _parse_yaml(data: bytes, where: str) -> Classes:
                 f"{where}: 'names': {id_}: expected a name, got {short_repr(name)}. Quote it."
             )
     found = _classes({id_: str(name) for id_, name in names.items()}, where)
+    shape = _keypoint_shape(document.get("kpt_shape"), where)
     return found._replace(
-        keypoints=_keypoint_shape(document.get("kpt_shape"), where),
-        keypoint_names=_keypoint_names(document.get("kpt_names")),
+        keypoints=shape,
+        keypoint_names=_keypoint_names(document.get("kpt_names"), shape, where),
         splits={key: paths for key in _SPLITS if (paths := _paths(document.get(key)))},
         path=path.replace("\\", "/") if isinstance(path := document.get("path"), str) else "",
     )
@@ -276,10 +277,18 @@ def _keypoint_shape(value: Any, where: str) -> tuple[int, int] | None:
     return value[0], value[1]
 
 
-def _keypoint_names(value: Any) -> dict[int, list[str]]:
-    """Returns the names of the keypoints of each class id; other values are ignored."""
+def _keypoint_names(value: Any, shape: tuple[int, int] | None, where: str) -> dict[int, list[str]]:
+    """Returns the names of the keypoints of each class id; other values are ignored.
+
+    Raises UsageError if a class has another number of names than keypoints.
+    """
     found = value if isinstance(value, dict) else {}
-    return {id_: [*map(str, names)] for id_, names in found.items() if isinstance(names, list)}
+    names = {id_: [*map(str, names)] for id_, names in found.items() if isinstance(names, list)}
+    for id_, listed in names.items():
+        if shape and listed and len(listed) != shape[0]:
+            what = f"expected {shape[0]} names, one per keypoint of kpt_shape, got {len(listed)}"
+            raise UsageError(f"{where}: 'kpt_names': {short_repr(id_)}: {what}. Correct either.")
+    return names
 
 
 def _darknet(tree: Tree, data: bytes, where: str) -> Classes:

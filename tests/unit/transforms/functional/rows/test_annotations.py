@@ -10,7 +10,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Row, RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
@@ -177,6 +177,72 @@ def test_lists_must_have_one_item_per_box():
     area = {**FOUR, **LABELS, "area": [1.0]}
     assert rejection(area)[1] == "column 'area': expected 2 items, one per box, got 1"
     assert detection({**FOUR, **LABELS, "area": [], "is_crowd": None}).values[-3:] == ([], [], [])
+
+
+def points_of(values):
+    """Returns the keypoints of a row with two boxes and labels, unless it has others."""
+    row = {"image": "a.jpg", **FOUR, **LABELS, **values}
+    return RowBoxes(*bound(preset("keypoints"), row).boxes).shapes
+
+
+NOSE_AND_EAR = [1.0, 2.0, 2.0, 3.0, 4.0, 1.0]
+NO_BOXES = {side: [] for side in SIDES}
+
+
+@pytest.mark.parametrize(
+    ("values", "detail"),
+    [
+        (
+            {"keypoints": [NOSE_AND_EAR] * 3, "labels": ["cat"] * 3},
+            "column 'keypoints': expected 2 items, one per object, got 3",
+        ),
+        (
+            {**NO_BOXES, "keypoints": [NOSE_AND_EAR] * 3, "labels": ["cat"] * 3},
+            "column 'keypoints': expected 0 items, one per object, got 3",
+        ),
+        ({"keypoints": []}, "column 'keypoints': expected 2 items, one per object, got 0"),
+        (
+            {"keypoints": [NOSE_AND_EAR] * 2, "keypoint_names": [["nose", "ear"]] * 3},
+            "column 'keypoint_names': expected 2 items, one per object, got 3",
+        ),
+        (
+            {"keypoints": [NOSE_AND_EAR] * 2, "keypoint_names": [["nose", "ear"], ["nose"]]},
+            "column 'keypoint_names': expected a name for each keypoint, [2, 2] per object, got "
+            "[2, 1]",
+        ),
+        (
+            {"keypoints": [NOSE_AND_EAR, None], "keypoint_names": [["nose", "ear"], None]},
+            "column 'keypoint_names': expected a name for each keypoint, [2, 2] per object, got "
+            "[2, 0]",
+        ),
+        (
+            {
+                **{side: [*FOUR[side], FOUR[side][1]] for side in SIDES},
+                "labels": ["cat"] * 3,
+                "keypoints": [NOSE_AND_EAR, [5, 6, 2], []],
+            },
+            "column 'keypoints': object 2: expected keypoints, got none. Write 0, 0, 0 for each "
+            "one not labeled.",
+        ),
+    ],
+)
+def test_keypoints_and_names_must_fit_the_boxes(values, detail):
+    with pytest.raises(RecordError) as raised:
+        points_of(values)
+    assert (raised.value.reason, raised.value.detail) == (Reason.WRONG_TYPE, detail)
+
+
+@pytest.mark.parametrize("empty", [None, [], ""])
+def test_keypoints_of_an_object_without_any_are_zeros_as_in_coco(empty):
+    found = points_of({"keypoints": [empty, NOSE_AND_EAR]})
+    assert found == {"keypoints": [[0.0] * 6, NOSE_AND_EAR]}
+    assert points_of({"keypoints": [empty, empty]}) == {"keypoints": [[], []]}
+    named = {"keypoints": [empty, NOSE_AND_EAR], "keypoint_names": [["nose", "ear"]] * 2}
+    assert points_of(named)["keypoint_names"] == [[b"nose", b"ear"]] * 2
+
+
+def test_a_row_without_objects_has_no_keypoints():
+    assert points_of({**NO_BOXES, "keypoints": [], "labels": [], "keypoint_names": []}) is None
 
 
 def test_labels_offset_for_the_background():

@@ -250,6 +250,17 @@ def test_a_yaml_file_without_names_is_rejected(data):
         yolo._parse_yaml(data, "data.yaml")
 
 
+@pytest.mark.parametrize("names", ["[nose]", "[nose, tail, ear]"])
+def test_each_keypoint_of_a_yaml_has_a_name_or_none_has(names):
+    data = f"names: [cat, dog]\nkpt_shape: [2, 3]\nkpt_names: {{0: [], 1: {names}}}"
+    with pytest.raises(UsageError) as raised:
+        yolo._parse_yaml(data.encode(), "data.yaml")
+    assert str(raised.value) == (
+        "data.yaml: 'kpt_names': 1: expected 2 names, one per keypoint of kpt_shape, got "
+        f"{names.count(',') + 1}. Correct either."
+    )
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [(b"caf\xe9\n", "byte 3 is not valid UTF-8"), (b"a\nb\na\n", "class 'a' occurs twice")],
