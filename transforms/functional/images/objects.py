@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, cast
 
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.origins import BOX_SIDES, KEYPOINTS, POINTS, Origin
-from recordmill.schemas.records import FeatureValue, RowBoxes
+from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import BoxSettings
+from recordmill.schemas.settings import BoxSettings, CoordinateFrame
 from recordmill.transforms.functional.images.geometry import Geometry, PointMap, Size
 from recordmill.transforms.functional.values.boxes import Box, convert_box
 
@@ -98,6 +98,20 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
     tiny = sum((box[2] - box[0]) * (box[3] - box[1]) < TINY_AREA for box in boxes)
     published = (*sorted(remarks), *(TINY,) * tiny)
     return TransformedObjects(boxes, kept, to_record, published, row.shapes or {})
+
+
+def transform_outlines(
+    row: RowOutlines, geometry: Geometry, frame: CoordinateFrame
+) -> TransformedObjects:
+    """Returns the objects of a row that have outlines but no boxes; none of them is dropped.
+
+    Raises RecordError (invalid_dimensions) if the row states a size of another aspect ratio.
+    """
+    if not row.objects:
+        return TransformedObjects([], [])
+    to_record = PointMap.of(row, geometry, frame)
+    remarks = (RESCALED,) if to_record.unit.is_rescaled else ()
+    return TransformedObjects([], [*range(len(row.objects))], to_record, remarks)
 
 
 def object_values(feature: Feature, value: FeatureValue, found: TransformedObjects) -> FeatureValue:

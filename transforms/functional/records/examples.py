@@ -40,9 +40,11 @@ from recordmill.transforms.functional.images.geometry import (
 )
 from recordmill.transforms.functional.images.objects import (
     RESCALED,
+    TransformedObjects,
     object_values,
     remarks_on_keypoints,
     transform_boxes,
+    transform_outlines,
 )
 from recordmill.transforms.functional.images.sniffing import (
     FIRST_FRAME,
@@ -135,9 +137,8 @@ def _complete_values(
     drawn: dict[str, FeatureValue] = {}
     if image is not None and (ref.boxes is not None or ref.outlines is not None):
         geometry = geometry_of(image.source_size, image.orientation, schema.image)
-        kept = None
-        if ref.boxes is not None:
-            ref, remarks, kept = _with_objects(schema, ref, RowBoxes(*ref.boxes), geometry)
+        found = _transformed(schema, ref, geometry)
+        ref, remarks = _with_objects(schema, ref, found)
         if ref.outlines is not None:
             # Needs pycocotools and ijson, which recordmill-reader does not require.
             from recordmill.transforms.functional.images.masks import drawn_values
@@ -145,7 +146,7 @@ def _complete_values(
             outlines = RowOutlines(*ref.outlines)
             if RESCALED not in remarks:
                 remarks += _remarks_on_outlines(schema, outlines, geometry)
-            drawn = drawn_values(schema, outlines, kept, geometry, masks.segments)
+            drawn = drawn_values(schema, outlines, found.kept, geometry, masks.segments)
     features = dict(zip(schema.features, ref.values, strict=True)) | drawn
     if image is not None:
         if is_16_bit(image.data):
@@ -168,17 +169,24 @@ def image_shape(image: StoredImage) -> ImageShape:
     return ImageShape(image.format, *size, image.channels, len(image.data), image.thumbnail)
 
 
+def _transformed(schema: Schema, ref: ImageRef, geometry: Geometry) -> TransformedObjects:
+    """Returns the objects of a reference relative to its image: by their boxes, if it has any."""
+    if ref.boxes is not None:
+        return transform_boxes(RowBoxes(*ref.boxes), geometry, schema.boxes)
+    outlines = RowOutlines("", []) if ref.outlines is None else RowOutlines(*ref.outlines)
+    return transform_outlines(outlines, geometry, schema.masks.frame)
+
+
 def _with_objects(
-    schema: Schema, ref: ImageRef, row: RowBoxes, geometry: Geometry
-) -> tuple[ImageRef, tuple[str, ...], list[int]]:
-    """Returns a reference with its values of objects, remarks on them, and the objects kept."""
-    found = transform_boxes(row, geometry, schema.boxes)
+    schema: Schema, ref: ImageRef, found: TransformedObjects
+) -> tuple[ImageRef, tuple[str, ...]]:
+    """Returns a reference with its values of objects, and remarks on them."""
     values: list[FeatureValue] = [
         object_values(feature, value, found) if feature.of_objects else value
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
     remarks = found.remarks + remarks_on_keypoints(schema, found)
-    return ref._replace(values=tuple(values)), remarks, found.kept
+    return ref._replace(values=tuple(values)), remarks
 
 
 def _remarks_on_outlines(

@@ -214,3 +214,21 @@ def test_build_examples_rejects_references_bound_to_another_schema():
     schema = Schema(features={"n": spec(Kind.INT64)})
     with pytest.raises(ValueError, match="longer"):
         build_examples(schema, [reference((3, 4))])
+
+
+@pytest.mark.parametrize("boxes", [None, ("pixel", [0.0, 0.0, 10.0, 10.0])])
+def test_areas_of_objects_are_scaled_with_or_without_boxes(boxes):
+    features = {
+        "image": {"kind": "bytes", "from": "image:bytes"},
+        "mask": {"kind": "bytes", "from": "instance_png:segmentation", "shape": []},
+        "area": {"kind": "float", "from": "area:area", "shape": []},
+    }
+    xmin = {"xmin": {"kind": "float", "from": "box:xmin", "shape": []}} if boxes else {}
+    document = {"features": features | xmin, "image": {"resize": "10x10 exact"}}
+    schema = Schema.model_validate(document)
+    image = StoredImage(b"", "png", 10, 10, 3, "", source_size=(20, 20))
+    square = [[0.0, 0.0, 10.0, 0.0, 10.0, 10.0, 0.0, 10.0]]
+    ref = reference((None, None, [100.0], None)[: len(schema.features)])
+    ref = ref._replace(boxes=boxes, outlines=("pixel", [(0, square)], None))
+    data = build_example(schema, ref, image).data
+    assert read_features(data)["area"] == [25.0]
