@@ -86,16 +86,23 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
         return Sources(metadata, f"Hugging Face ImageFolder ({names}{note})")
     if annotated := _annotated_source(tree):
         return annotated
-    if tables and class_level is None:
-        (file,) = class_folder.sources_in(tree).files
-        if not file.options_of(class_folder.FolderOptions).has_split_folders:
+    found = class_folder.sources_in(tree, class_level)
+    if class_level is None:
+        has_splits = found.files[0].options_of(class_folder.FolderOptions).has_split_folders
+        if tables and not has_splits:
             _check_has_classes(tree, tables)
-    found = class_folder.recognized(tree, class_level)
+        _check_no_doubt(found)
     _check_no_class_list(tree, class_folder.names_of(tree, found.files[0]))
     if not tables:
         return found
     text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
     return found._replace(text=text)
+
+
+def _check_no_doubt(found: Sources) -> None:
+    """Checks that no folders at another level may be the classes; raises UsageError if so."""
+    for first in found.findings[:1]:
+        raise UsageError(f"{first.text}{'. ' * bool(first.hint)}{first.hint}")
 
 
 def _annotated_source(tree: Tree) -> Sources | None:

@@ -64,21 +64,12 @@ class FolderOptions:
     depth: int = 0  # the number of folders above the class folders
 
 
-def recognized(tree: Tree, level: int | None = None) -> Sources:
-    """Returns a folder with images in class folders as a source.
-
-    `level` is that of the class folders, from 1, if it is stated. Raises UsageError if folders at
-    several levels may be the classes.
-    """
-    found = sources_in(tree, level)
-    if found.findings:
-        first = found.findings[0]
-        raise UsageError(f"{first.text}{'. ' * bool(first.hint)}{first.hint}")
-    return found
-
-
 def sources_in(tree: Tree, level: int | None = None) -> Sources:
-    """Returns a folder as a source whose folders are the classes, with a warning if in doubt."""
+    """Returns a folder as a source whose folders are the classes, with a warning if in doubt.
+
+    `level` is that of the class folders, from 1, if it is stated. Raises UsageError if no folder of
+    this level has images.
+    """
     if level is not None:
         return _at_level(tree, level)
     above = _containers(tree)
@@ -117,16 +108,33 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
 
 def _at_level(tree: Tree, level: int) -> Sources:
     """Returns class folders at a stated level, and the splits in the level above."""
-    above = [posixpath.basename(name).lower() for name in _folders_at(tree, level - 1)]
-    has_splits = level > 1 and bool(above) and SPLIT_NAMES.issuperset(above)
+    above = _folders_at(tree, level - 1)
     if not any(has_file(tree, name, has_image_suffix) for name in _folders_at(tree, level)):
         raise UsageError(
             f"{tree.root}: has no images in folders of level {level}. Set --class_level to the "
             "level of the class folders: 1 is that of the folders directly in the input."
         )
-    options = FolderOptions(has_splits, level - 1)
+    has_splits = bool(_splits_among(tree, above))
+    file = TableFile(tree.root, "folder", options=FolderOptions(has_splits, level - 1))
     text = f"class folders of level {level}{' within split folders' * has_splits}"
-    return Sources((TableFile(tree.root, "folder", options=options),), text)
+    return Sources((file,), text, findings=() if has_splits else tuple(_no_splits(tree, above)))
+
+
+def _no_splits(tree: Tree, folders: Sequence[str]) -> Iterator[Finding]:
+    """Yields a warning if folders named like splits are none, because others have images."""
+    named = sorted({posixpath.basename(name) for name in filter(_is_split, folders)})
+    if len(named) < 2:
+        return
+    other = _unsplit(tree, folders)
+    yield Finding(
+        kind="splits_as_folders",
+        severity="warning",
+        text=f"{tree.root}: {', '.join(named)}: not splits, because {other!r} has images and is "
+        "not the name of a split",
+        hint="If they are splits, leave out the other folders, as with --exclude "
+        f"{shlex.quote(f'{other}/')}",
+        examples=tuple(named[:EXAMPLES]),
+    )
 
 
 def has_all_images(folder: str) -> bool:
@@ -216,16 +224,23 @@ def _is_split(folder: str) -> bool:
 
 
 def _split_folders(tree: Tree, above: str) -> tuple[str, ...]:
-    """Returns the folders in a folder if they are splits with classes in them; () otherwise.
-
-    Other folders do not matter unless they have images.
-    """
+    """Returns the folders in a folder if they are splits with classes in them; () otherwise."""
     folders = [posixpath.join(above, name) for name in tree.entries(above).folders]
-    names = tuple(filter(_is_split, folders))
-    if not any(tree.entries(name).folders for name in names):
+    if not any(tree.entries(name).folders for name in filter(_is_split, folders)):
         return ()
-    others = (name for name in folders if name not in names)
-    return () if any(has_file(tree, name, has_image_suffix) for name in others) else names
+    return _splits_among(tree, folders)
+
+
+def _splits_among(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
+    """Returns the folders that are named like splits; () if one of the others has images."""
+    names = tuple(filter(_is_split, folders))
+    return () if names and _unsplit(tree, folders) else names
+
+
+def _unsplit(tree: Tree, folders: Sequence[str]) -> str:
+    """Returns the first folder with images that is not named like a split; "" if there is none."""
+    others = (name for name in folders if not _is_split(name))
+    return next((name for name in others if has_file(tree, name, has_image_suffix)), "")
 
 
 def _only_class(tree: Tree, options: FolderOptions) -> tuple[str, str, tuple[str, ...]] | None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding
 from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.feature_values import merged_class_names
@@ -195,12 +196,34 @@ def test_splits_without_classes_stop(tmp_path):
         (("x/train/a/1.jpg", "x/test/b/1.jpg"), 3, {("a", "train"), ("b", "test")}),
         (("x/train/a/1.jpg", "x/test/b/1.jpg"), 2, {("train", None), ("test", None)}),
         (("2023/a/1.jpg", "2024/1.jpg"), 2, {("a", None), (None, None)}),
+        (("train/a/1.jpg", "test/b/2.jpg", "docs/a.md"), 2, {("a", "train"), ("b", "test")}),
+        (("x/train/a/1.jpg", "y/test/b/1.jpg", "y/e/a.md"), 3, {("a", "train"), ("b", "test")}),
+        (("train/a/1.jpg", "b/c/1.jpg"), 2, {("a", None), ("c", None)}),
     ],
 )
 def test_the_level_of_classes_is_stated(tmp_path, names, level, expected):
-    (file,) = found_in(tmp_path, *names, level=level).files
+    (file,), _, _, findings = found_in(tmp_path, *names, level=level)
     _, rows = converted(tmp_path, file)
     assert set(rows.values()) == expected
+    assert findings == ()
+
+
+@pytest.mark.parametrize("format_", ["auto", "folder"])
+def test_images_beside_splits_at_a_stated_level_are_a_warning(tmp_path, format_):
+    found_in(tmp_path, "test/a/1.jpg", "train/a/2.jpg", "docs/a.md", "my own/b/3.jpg", level=2)
+    found = sources_of(str(tmp_path), format_, has_images=True, class_level=2)
+    _, rows = converted(tmp_path, found.files[0])
+    assert set(rows.values()) == {("a", None), ("b", None)}
+    assert found.findings == (
+        Finding(
+            kind="splits_as_folders",
+            severity="warning",
+            text=f"{tmp_path}: test, train: not splits, because 'my own' has images and is not "
+            "the name of a split",
+            hint="If they are splits, leave out the other folders, as with --exclude 'my own/'",
+            examples=("test", "train"),
+        ),
+    )
 
 
 def test_a_level_without_images_stops(tmp_path):
