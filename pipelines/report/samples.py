@@ -118,8 +118,9 @@ def _thumbnails(
     names = dataset.manifest.classes.get(box_label_of(schema) or "", ())
     # In file order, because compressed shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
-    # Records with the same image are drawn once, unless boxes or masks make them look different.
-    alike = schema.encoded_image and not schema.has_annotations
+    # Records with the same image are drawn once, unless boxes, masks or other images make them look
+    # different.
+    alike = schema.encoded_image and not (schema.has_annotations or schema.image_names)
     images = {at: at.sha256 if alike and at.sha256 else at for at in ordered}
     firsts: dict[str | RecordLocation, RecordLocation] = {}
     for at, image in images.items():

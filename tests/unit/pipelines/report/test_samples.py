@@ -16,6 +16,7 @@ from recordmill.pipelines.report.samples import (
     _sample_locations,
     _thumbnails,
 )
+from recordmill.schemas.features import Schema
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.unit.pipelines.report.index_only import CLASSES, dataset
@@ -50,19 +51,30 @@ def test_a_record_with_several_labels_of_a_class_is_one_sample_of_it(tmp_path, m
     assert [at.key for at in found["train", "cat"]] == ["train-0-0", "train-0-1"]
 
 
+STEREO = Schema.model_validate(
+    {
+        "features": {
+            "left": {"kind": "bytes", "from": "image:bytes"},
+            "right": {"kind": "bytes", "from": "image:right/bytes"},
+        }
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("schema", "drawn"),
     [
-        ("image_classification", [0, 1, 0]),
-        ("object_detection", [0, 1, 2]),
-        ("segmentation", [0, 1, 2]),
+        (preset("image_classification"), [0, 1, 0]),
+        (preset("object_detection"), [0, 1, 2]),
+        (preset("segmentation"), [0, 1, 2]),
+        pytest.param(STEREO, [0, 1, 2], id="two images"),
     ],
 )
-def test_identical_images_are_drawn_once_unless_they_have_boxes_or_masks(
+def test_identical_images_are_drawn_once_unless_they_have_boxes_masks_or_others(
     tmp_path, monkeypatch, schema, drawn
 ):
     made = dataset(tmp_path, {"train": [[(0, "a"), (0, "b"), (1, "a")]]})
-    manifest = made.manifest.model_copy(update={"dataset_schema": preset(schema)})
+    manifest = made.manifest.model_copy(update={"dataset_schema": schema})
     monkeypatch.setattr(DatasetFolder, "record", lambda _, shard, number, span: str(number))
     monkeypatch.setattr(samples, "_draw", lambda record, schema, names: Thumbnail(url=record))
     budget = ThumbnailBudget(2)
