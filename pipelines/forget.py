@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -197,21 +198,33 @@ def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[Simi
             continue
         hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
         distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
-        digest = row["sha256"] or ""
-        is_same = digest in selection.images
-        if is_same or distance <= MAX_DISTANCE:
-            distance = 0 if is_same else distance
-            found.append(SimilarRecord(row["key"], shard[0], distance, is_same, digest))
+        if same := sorted(selection.images.intersection(_digests_of(row))):
+            found += [SimilarRecord(row["key"], shard[0], 0, True, digest) for digest in same]
+        elif distance <= MAX_DISTANCE:
+            digest = row["sha256"] or ""
+            found.append(SimilarRecord(row["key"], shard[0], distance, False, digest))
     return found
 
 
 def _index_of(dataset: DatasetFolder, shard: ShardEntry) -> pa.Table:
     """Returns the index of a shard; the column of perceptual hashes is empty without images."""
-    names = ["key", "sha256", "index"]
+    names = ["key", "index", *_digest_columns(dataset)]
     if dataset.manifest.dataset_schema.has_image:
         return dataset.index(shard, [*names, "phash"])
     table = dataset.index(shard, names)
     return table.append_column("phash", pa.nulls(len(table), pa.string()))
+
+
+def _digest_columns(dataset: DatasetFolder) -> list[str]:
+    """Returns the columns of the index that have the digests of a record's images."""
+    has_others = dataset.manifest.dataset_schema.image_names
+    return ["sha256", "other_images"] if has_others else ["sha256"]
+
+
+def _digests_of(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the digests of all images of a record, or that of a sequence."""
+    others = (image["sha256"] for image in row.get("other_images") or ())
+    yield from filter(None, (row["sha256"], *others))
 
 
 def _rows_with_key(table: pa.Table, keys: Collection[str]) -> pa.Table:
@@ -320,9 +333,8 @@ def _holder(
 def _count_in_shard(
     dataset: DatasetFolder, keys: Collection[str], images: Collection[str], shard: ShardEntry
 ) -> int:
-    table = dataset.index(shard, ["key", "sha256"])
-    rows = zip(table["key"].to_pylist(), table["sha256"].to_pylist(), strict=True)
-    return sum(key in keys or digest in images for key, digest in rows)
+    rows = dataset.index(shard, ["key", *_digest_columns(dataset)]).to_pylist()
+    return sum(row["key"] in keys or any(d in images for d in _digests_of(row)) for row in rows)
 
 
 def _stats(dataset: DatasetFolder, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:

@@ -402,6 +402,29 @@ def test_copies_that_remain_are_listed(made: Path, tmp_path: Path) -> None:
     assert recordmill("verify", birds).code == 0
 
 
+def test_another_image_that_remains_in_a_record_is_listed(made: Path, tmp_path: Path) -> None:
+    """Two pairs share the right image, which is none by which records are compared."""
+    (tmp_path / "stereo.yaml").write_text(
+        "name: stereo\nimage: {column: left}\nfeatures:\n"
+        '  left: {kind: bytes, from: "image:bytes"}\n'
+        '  right: {kind: bytes, from: "image:right/bytes"}\n'
+    )
+    photos = [made / f"photo-{number:02d}.jpg" for number in (0, 5, 9)]
+    rows = "".join(f"{left},{photos[2]}\n" for left in photos[:2])
+    (tmp_path / "t.csv").write_text(f"left,right\n{rows}")
+    (tmp_path / "keys.txt").write_text(f"{photos[0]}\n")
+    flags = ("--schema", tmp_path / "stereo.yaml", "--no_report")
+    birds = published(tmp_path / "t.csv", tmp_path / "out", *flags).parent
+    document = forget(birds, tmp_path / "keys.txt")
+    digests = [hashlib.sha256(photo.read_bytes()).hexdigest() for photo in photos]
+    same = {"key": str(photos[1]), "split": "train", "distance": 0, "is_same": True}
+    assert document["similar"][0] == {**same, "sha256": digests[2]}
+    removal = json.loads((birds / "1.0.1/removal.json").read_bytes())
+    assert removal["images_sha256"] == digests[:1]
+    assert removal["remaining_images_sha256"] == digests[2:]
+    assert recordmill("verify", birds).code == 0
+
+
 def test_unknown_keys_are_a_usage_error_unless_they_may_be_missing(
     birds: Path, tmp_path: Path
 ) -> None:
