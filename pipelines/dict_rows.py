@@ -397,19 +397,17 @@ class _BuildBatch(beam.DoFn):
             if isinstance(found, Reject):
                 yield rejected(found)
                 continue
-            row, image = found if isinstance(found, Embedded) else (found, None)
-            if image is not None:
-                row = row._replace(image=_at_hand(image))
             held = list[bytes]()
-            row = with_locations(row, self._projection.other_images, partial(_held, held))
+            row = with_locations(found, self._projection.other_images, partial(_hold, held))
             try:
                 (ref,) = bind_rows([row], self._binding)
             except RecordError as error:
                 yield rejected(reject_row(row, self._binding, error))
                 continue
             files = iter(held)
+            image = next(files) if isinstance(found, Embedded) else None
             others = tuple(next(files) if file[-1] else None for file in ref.others or ())
-            refs.append(Fetched(ref, image, others))
+            refs.append(Fetched(ref, image, others) if held else ref)
         decode, guard = self._config.decode, self._guard
         for built in build_all(refs, self._plan, decode, self._pools, guard=guard):
             if isinstance(built, SerializedExample):
@@ -418,13 +416,9 @@ class _BuildBatch(beam.DoFn):
                 yield rejected(built)
 
 
-def _held(held: list[bytes], data: bytes) -> Location:
+def _hold(held: list[bytes], data: bytes) -> Location:
+    """Returns a placeholder for the location of an embedded image, whose bytes are kept."""
     held.append(data)
-    return _at_hand(data)
-
-
-def _at_hand(data: bytes) -> Location:
-    """Returns a placeholder for the location of an embedded image."""
     return Location("", 0, len(data), staged=b"at hand")
 
 

@@ -268,16 +268,21 @@ def _staged(
         return blob.add(data)
 
     try:
-        for row in one_by_one(rows) if others else rows:
-            if isinstance(row, Embedded):
-                row = row.row._replace(image=add(row.data))
-            yield with_locations(row, others, add) if isinstance(row, Row) else row
+        for found in rows:
+            is_whole = isinstance(found, RowBatch) and _are_paths(found, others)
+            for row in [found] if is_whole else one_by_one([found]):
+                yield with_locations(row, others, add) if isinstance(row, Row | Embedded) else row
         if blob is not None:
             blob.commit()
             blob = None
     finally:
         if blob is not None:
             blob.abandon()
+
+
+def _are_paths(rows: RowBatch, columns: Sequence[str]) -> bool:
+    """Returns whether columns of images have texts only, so that the rows can stay in a batch."""
+    return all(isinstance(value, str) for name in columns for value in rows.column(name))
 
 
 def _staging_file(directory: str) -> str:
@@ -354,9 +359,6 @@ class _ReadDict(beam.DoFn):
         found = row_of_dict(element, self._projection, self._key_column)
         if isinstance(found, Reject):
             yield rejected(found)
-        elif isinstance(found, Embedded):
-            row = found.row._replace(image=self._add(found.data))
-            yield RowBatch.of([with_locations(row, self._projection.other_images, self._add)])
         else:
             yield RowBatch.of([with_locations(found, self._projection.other_images, self._add)])
 

@@ -10,6 +10,7 @@ import pytest
 from recordmill.schemas import layout
 from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.read_rows import _staged, _staging_file
 
 PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
@@ -41,6 +42,16 @@ def test_images_become_byte_ranges_and_other_elements_pass(tmp_path: Path) -> No
 def test_no_file_is_created_without_embedded_images(tmp_path: Path) -> None:
     assert list(_staged(iter([PLAIN]), str(tmp_path / "s" / "1"))) == [PLAIN]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_batches_with_bytes_of_other_images_are_taken_apart(tmp_path: Path) -> None:
+    path = str(tmp_path / layout.STAGING / "1.images")
+    paths = RowBatch.of([Row({"mask": f"{i}.png"}, "t.parquet", i) for i in range(2)])
+    some = RowBatch.of([Row({"mask": mask}, "t.parquet", 3) for mask in ("3.png", b"mask", None)])
+    whole, *apart = _staged(iter([paths, some]), path, others=("mask",))
+    assert whole is paths
+    staged = location(path, 0, 4, b"mask")
+    assert [row.values["mask"] for row in apart] == ["3.png", staged, None]
 
 
 def test_concurrent_attempts_do_not_mix_their_images(tmp_path: Path) -> None:

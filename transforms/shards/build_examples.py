@@ -147,7 +147,7 @@ def build_all(
         build_rows = build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = _ImageBuilder(plan, decode, seen, guard, check)
-    are_local = all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in refs)
+    are_local = all(map(_is_near, refs))
     many_small = are_local and len(refs) >= _MANY_REFS and num_cores() > 1 and are_small(refs)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
     first, waits = first_results(images.read, refs) if are_local else ([], True)
@@ -216,14 +216,23 @@ def _in_tasks(
 def are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
     """Returns whether images are local and small, of which it looks at a sample."""
     sample = refs[:: max(1, len(refs) // 16)]
-    if not all(isinstance(ref, Fetched) or is_local(ref.uri) for ref in sample):
+    if not all(map(_is_near, sample)):
         return False
     return sum(map(_size_of, sample)) <= _SMALL_BYTES * len(sample)
 
 
+def _is_near(ref: ImageRef | Fetched) -> bool:
+    """Returns whether an image has been read, or is in a local file."""
+    if isinstance(ref, Fetched):
+        return ref.image is not None or is_local(ref.ref.uri)
+    return is_local(ref.uri)
+
+
 def _size_of(ref: ImageRef | Fetched) -> int:
     if isinstance(ref, Fetched):
-        return len(ref.image or b"")
+        if ref.image is not None:
+            return len(ref.image)
+        ref = ref.ref
     if ref.start is not None and ref.stop is not None:
         return ref.stop - ref.start
     try:
@@ -265,15 +274,18 @@ def _fetch(
         return Reject.of(ref, error.reason, error.detail)
     try:
         if image is None:
-            image = read_bytes(ref.uri, ref.start, ref.stop, seen, is_regular)
+            # Files staged by the run need no version tags.
+            tags = None if ref.staged else seen
+            image = read_bytes(ref.uri, ref.start, ref.stop, tags, is_regular)
         if not ref.others:
             return Fetched(ref, image, is_complete=True)
         found = list[bytes]()
         held_of = (*others, *repeat(None, len(ref.others) - len(others)))
         for name, file, held in zip((*names, MASK), ref.others, held_of, strict=False):
             with _errors_of(name, file):
-                uri, start, stop, _ = file
-                found.append(read_bytes(uri, start, stop, seen) if held is None else held)
+                uri, start, stop, staged = file
+                tags = None if staged else seen
+                found.append(read_bytes(uri, start, stop, tags) if held is None else held)
         return Fetched(ref, image, tuple(found), is_complete=True)
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)

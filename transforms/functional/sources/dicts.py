@@ -109,8 +109,12 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
-def with_locations(row: Row, columns: Sequence[str], locate: Callable[[bytes], Location]) -> Row:
-    """Returns a row with the locations of images in some columns in place of their bytes."""
+def with_locations(
+    row: Row | Embedded, columns: Sequence[str], locate: Callable[[bytes], Location]
+) -> Row:
+    """Returns a row with the locations of its image, and of those in columns, for their bytes."""
+    if isinstance(row, Embedded):
+        row = row.row._replace(image=locate(row.data))
     found = dict[str, Any]()
     for column in columns:
         data, path = _image_of(row.values.get(column))

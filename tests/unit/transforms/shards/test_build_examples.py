@@ -19,7 +19,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.images.transcode import keep_all
 from recordmill.transforms.shards import build_examples
-from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, build_all
+from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, are_small, build_all
 from recordmill.transforms.storage.files import store_of
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
@@ -148,6 +148,13 @@ def test_few_or_large_images_are_checked_by_threads(
     for refs in (few, large):
         built = list(build_all(refs, plan(train=1), "full", Pools()))
         assert [type(one) for one in built] == [SerializedExample] * len(refs)
+
+
+def test_only_images_at_hand_or_in_local_files_are_small() -> None:
+    remote = ref("1.jpg", 2, Path("images"), 0)._replace(uri="https://127.0.0.1/1.jpg")
+    assert not are_small([remote])
+    assert not are_small([Fetched(remote)])
+    assert are_small([Fetched(remote, b"jpeg")])
 
 
 def test_references_can_be_byte_ranges_or_include_their_image(tmp_path: Path) -> None:
