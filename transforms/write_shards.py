@@ -199,6 +199,7 @@ class _WriteShard(beam.DoFn):
         base: Base | None,
     ) -> None:
         self._scratch = scratch
+        self._decides = bool(scratch)  # whether the first images are still to be looked at
         self._common = (sink, checkpoints, config, base)
         self._task: ShardTask | None = None
         self._shared = Shared()
@@ -219,8 +220,9 @@ class _WriteShard(beam.DoFn):
         if self._task is None or self._task.plan is not plan:
             self._task = ShardTask(*self._common, plan, settings)
             self._output = partial(_output, plan)
-            first = next((found for found in rows if found.parts), None)
-            if plan.resolved.schema.has_image and first:
+        if self._decides and (first := next((found for found in rows if found.parts), None)):
+            self._decides = False
+            if plan.resolved.schema.has_image:
                 start_writers(self._scratch, plan, joined([first]).refs)
         if processes := writers_of(self._scratch):
             run = partial(processes.run, self._task, shard, list(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,9 +38,9 @@ _THREADS = 64
 
 
 def _file_version_tags(
-    refs: Sequence[ImageRef], guard: ImageRootGuard, remote: bool
+    refs: Sequence[ImageRef], guard: ImageRootGuard, remote: bool, known: Collection[str] = ()
 ) -> VersionTags:
-    """Returns the version tags of the files of references.
+    """Returns the version tags of the files of references, except for known ones.
 
     Files on the web and in HDFS have no tags. Images staged by the run need none, because their
     references have a hash of the bytes. `guard`: confines files to the image root; files outside
@@ -48,7 +48,9 @@ def _file_version_tags(
     file.
     """
     # Each file once, in a deterministic order: many references can share an archive.
-    files = dict.fromkeys(filter(None, chain.from_iterable(_files_of(refs))))
+    files = dict.fromkeys(
+        uri for uri in chain.from_iterable(_files_of(refs)) if uri and uri not in known
+    )
     tag = partial(_guarded_version_tag, guard=guard)
     local_files = [uri for uri in files if is_local(uri)]
     first, is_slow = first_results(tag, local_files)
@@ -156,8 +158,7 @@ class ShardTask:
         yield from writer.write(old.merged(built) if old else built)
         if seen != tags:  # reading has added version tags, except of files beside unread images
             if self.plan.resolved.schema.other_columns:
-                unread = [ref for ref in refs if any(f[0] not in seen for f in ref.others or ())]
-                seen = {**_file_version_tags(unread, guard, remote=True), **seen}
+                seen.update(_file_version_tags(refs, guard, remote=True, known=seen))
             fingerprint = self._fingerprint(settings, shard, refs, seen)
         yield self._finished(writer, writer.close(replaced), files, fingerprint)
 

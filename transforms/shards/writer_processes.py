@@ -99,6 +99,7 @@ class WriterProcesses:
 
 # The writer processes of each run of this process that may have some, by its folder.
 _of_runs: dict[str, WriterProcesses | None] = {}
+_starting = threading.Lock()
 
 
 @contextmanager
@@ -126,8 +127,9 @@ def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> No
     cores, few = num_cores(), MANY_IMAGES if refs else MANY_ROWS
     if scratch not in _of_runs or plan.rows < few or not 1 < cores <= sum(plan.shards.values()):
         return
-    if _of_runs[scratch] is None and are_small(refs):
-        _of_runs[scratch] = WriterProcesses(cores)
+    with _starting:  # threads of the in-process runner may come here together
+        if _of_runs[scratch] is None and are_small(refs):
+            _of_runs[scratch] = WriterProcesses(cores)
 
 
 def writers_of(scratch: str) -> WriterProcesses | None:

@@ -150,8 +150,9 @@ def read_bytes(
             what += "; expected / between folders, got \\"
         raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
     finally:
-        if seen is not None:
-            seen[uri] = tag if seen.get(uri, tag) == tag else None
+        # Set at once if there is none: threads read the same archive.
+        if seen is not None and seen.setdefault(uri, tag) != tag:
+            seen[uri] = None
 
 
 def _form_that_exists(path: str) -> str:
