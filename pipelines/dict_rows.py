@@ -283,13 +283,13 @@ class BuildExamples(beam.PTransform):
         """
         super().__init__()
         self._config = _config(schema=schema, classes=classes, output=".", name=_ROWS, **options)
-        self._schema = _resolved(self._config, row_columns)
-        if self._schema.sequence is not None or self._schema.every_column:
+        self._row_columns = None if row_columns is None else tuple(row_columns)
+        assumed = _resolved(self._config, self._row_columns)
+        if assumed.sequence is not None or assumed.every_column:
             raise UsageError(
-                f"schema {self._schema.name!r}: needs all rows, but BuildExamples builds a record "
+                f"schema {assumed.name!r}: needs all rows, but BuildExamples builds a record "
                 "from each row by itself. Use WriteDataset."
             )
-        self._states_columns = row_columns is not None
         self._handler: Any = None
 
     def with_error_handler(self, handler: Any) -> BuildExamples:
@@ -312,9 +312,8 @@ class BuildExamples(beam.PTransform):
             UsageError: if the elements are known not to be dicts, or to lack a column.
         """
         _check_elements(rows)
-        schema, names = self._schema, self._config.class_names or ()
-        if not self._states_columns and (columns := getattr(rows, _COLUMNS, None)):
-            schema = _resolved(self._config, columns)
+        schema = _resolved(self._config, _columns_of(rows, self._row_columns))
+        names = self._config.class_names or ()
         ids = {
             name: with_background(names, schema.features[name].label_offset)
             for name in schema.named_features
@@ -474,8 +473,8 @@ class WriteDataset(beam.PTransform):
         # The pipeline may run later, in another working directory or another process.
         output = os.path.abspath(output) if is_local(output) else output
         self._config = _config(schema=schema, output=output, name=name, **options)
-        self._schema = _resolved(self._config, row_columns)
-        self._states_columns = row_columns is not None
+        self._row_columns = None if row_columns is None else tuple(row_columns)
+        _resolved(self._config, self._row_columns)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[WrittenDataset]:
         """Prepares the dataset's folder, and adds all stages of a conversion.
@@ -488,9 +487,8 @@ class WriteDataset(beam.PTransform):
         _check_elements(rows)
         if not rows.is_bounded:
             raise UsageError("WriteDataset needs all rows, but the PCollection is unbounded")
-        config, schema, pipeline = self._config, self._schema, rows.pipeline
-        if not self._states_columns and (columns := getattr(rows, _COLUMNS, None)):
-            schema = _resolved(config, columns)
+        config, pipeline = self._config, rows.pipeline
+        schema = _resolved(config, _columns_of(rows, self._row_columns))
         binding = _binding(config, ResolvedSchema(schema))
         context = RunContext.begin(type(pipeline.runner).__name__)
         locked = lock_target(config, context)
@@ -524,10 +522,15 @@ def _config(**options: Any) -> ConvertConfig:
     return config_of({"input": [_ROWS], **{k: v for k, v in options.items() if v is not None}})
 
 
-def _resolved(config: ConvertConfig, row_columns: Iterable[str] | None) -> Schema:
-    """Returns the schema with one source for each feature."""
+def _columns_of(rows: PCollection[Any], stated: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Returns the stated columns of rows, or those of `ReadTables`; None if none are known."""
+    return stated if stated is not None else getattr(rows, _COLUMNS, None) or None
+
+
+def _resolved(config: ConvertConfig, columns: tuple[str, ...] | None) -> Schema:
+    """Returns the schema with one source for each feature; raises UsageError if a column lacks."""
     schema = config.dataset_schema
-    present = assumed_columns(schema, config) if row_columns is None else tuple(row_columns)
+    present = assumed_columns(schema, config) if columns is None else columns
     if config.key_column is None and not schema.has_image:
         raise UsageError(
             f"schema {schema.name!r}: has no image, whose path could be the key of a row. "
