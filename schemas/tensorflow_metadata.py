@@ -93,7 +93,7 @@ def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
             features[name] = _gray(schema.masks.bit_depth, num_classes)
         else:
             features[name] = _feature(feature, num_classes)
-            if schema.has_steps and name.rpartition("/")[2] in _RLDS_FLAGS:
+            if schema.has_steps and _is_flag(name, feature):
                 features[name]["tensor"]["dtype"] = "bool"
     if schema.has_steps:
         # TFDS joins the names of nested features with slashes.
@@ -108,15 +108,27 @@ def features_document(resolved: ResolvedSchema) -> dict[str, Any]:
 _RLDS_FLAGS = ("is_first", "is_last", "is_terminal")
 
 
+def _is_flag(name: str, feature: Feature) -> bool:
+    is_number = feature.kind is Kind.INT64 and not feature.classes and not feature.optional
+    return is_number and name.rpartition("/")[2] in _RLDS_FLAGS
+
+
 def _nested(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a dict of features whose names are paths."""
+    """Returns a dict of features whose names are paths.
+
+    Beside a feature whose name is that of their group, they keep their paths as names.
+    """
     groups = dict[str, dict[str, Any]]()
     for name, feature in features.items():
-        group, slash, below = name.partition("/")
-        groups.setdefault(group, {})[below if slash else ""] = feature
-    return _features_dict(
-        {name: below[""] if "" in below else _nested(below) for name, below in groups.items()}
-    )
+        group, slash, rest = name.partition("/")
+        groups.setdefault(group, {})[rest if slash else ""] = feature
+    found = dict[str, Any]()
+    for group, below in groups.items():
+        if "" in below:
+            found |= {f"{group}/{rest}" if rest else group: f for rest, f in below.items()}
+        else:
+            found[group] = _nested(below)
+    return _features_dict(found)
 
 
 def _features_dict(features: dict[str, Any]) -> dict[str, Any]:

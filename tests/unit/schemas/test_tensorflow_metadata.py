@@ -460,6 +460,48 @@ def test_tfds_loads_every_preset(name, tmp_path):
         assert declared.names == list(PETS)
 
 
+def test_tfds_reads_every_feature_of_the_steps(tmp_path):
+    features = {
+        "steps/image": {"kind": "bytes", "from": "image:bytes", "per": "frame"},
+        "steps/image/height": {"kind": "int64", "from": "image:height", "per": "frame"},
+        "steps/image/key/id": {"kind": "bytes", "from": "column:id", "per": "frame"},
+        "steps/action/arm": {"kind": "float", "from": "column:arm", "per": "frame"},
+        "steps/is_first": {"kind": "int64", "from": "frame:first", "per": "frame"},
+        "steps/is_last": {"kind": "float", "from": "column:is_last", "per": "frame"},
+        "steps/is_terminal": {"kind": "bytes", "from": "column:terminal", "per": "frame"},
+    }
+    label = {"kind": "int64", "from": "column:label", "per": "frame", "classes": True}
+    features["steps/group/is_first"] = label
+    sequence = {"group": "episode", "order": "step", "record": "example"}
+    schema = Schema.model_validate({"features": features, "sequence": sequence})
+    resolved_schema = ResolvedSchema(schema, {"steps/group/is_first": PETS})
+    record = {
+        "steps/image": [IMAGE, IMAGE],
+        "steps/image/height": [8, 9],
+        "steps/image/key/id": [b"a", b"b"],
+        "steps/action/arm": [0.5, 1.5],
+        "steps/is_first": [1, 0],
+        "steps/is_last": [0.0, 1.0],
+        "steps/is_terminal": [b"no", b"yes"],
+        "steps/group/is_first": [1, 0],
+    }
+    builder = publish(tmp_path, resolved_schema, [record], {"train": 1})
+    (episode,) = builder.as_dataset(split="train")
+    first, last = episode["steps"].as_numpy_iterator()
+    assert (first.pop("image").shape, last.pop("image").shape) == ((8, 12, 3),) * 2
+    assert first == {
+        "image/height": 8,
+        "image/key/id": b"a",
+        "action": {"arm": 0.5},
+        "is_first": True,
+        "is_last": 0.0,
+        "is_terminal": b"no",
+        "group": {"is_first": 1},
+    }
+    assert last["image/height"] == 9
+    assert [last[flag].dtype for flag in ("is_first", "is_last")] == [np.bool_, np.float32]
+
+
 def test_tfds_reads_splits_shards_and_sizes(tmp_path):
     resolved_schema = resolved("tabular", ())
     records = [{"count": i, "name": b"x" * i, "score": 0.0} for i in range(5)]
