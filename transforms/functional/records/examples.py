@@ -33,6 +33,7 @@ from recordmill.schemas.records import (
     SerializedExample,
     StoredImage,
 )
+from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import (
     Geometry,
     coordinate_scale,
@@ -137,8 +138,8 @@ def _complete_values(
     drawn: dict[str, FeatureValue] = {}
     if image is not None and (ref.boxes is not None or ref.outlines is not None):
         geometry = geometry_of(image.source_size, image.orientation, schema.image)
-        found = _transformed(schema, ref, geometry)
-        ref, remarks = _with_objects(schema, ref, found)
+        objects = _transformed(schema, ref, geometry)
+        ref, remarks = _with_objects(schema, ref, objects)
         if ref.outlines is not None:
             # Needs pycocotools and ijson, which recordmill-reader does not require.
             from recordmill.transforms.functional.images.masks import drawn_values
@@ -146,21 +147,23 @@ def _complete_values(
             outlines = RowOutlines(*ref.outlines)
             if RESCALED not in remarks:
                 remarks += _remarks_on_outlines(schema, outlines, geometry)
-            drawn = drawn_values(schema, outlines, found.kept, geometry, masks.segments)
+            drawn = drawn_values(schema, outlines, objects.kept, geometry, masks.segments)
     features = dict(zip(schema.features, ref.values, strict=True)) | drawn
     if image is not None:
-        if is_16_bit(image.data):
-            remarks = (*remarks, SIXTEEN_BITS)
-        if image.frames > 1 or image.source_format == "mpo":
-            remarks = (*remarks, FIRST_FRAME)
-        for name, attribute in schema.image_attributes.items():
-            features[name] = _attribute(image, attribute)
-    for other, found in zip(schema.image_names, others, strict=bool(others)):
-        for name, attribute in schema.attributes_of(other).items():
-            features[name] = _attribute(found, attribute)
+        for name, found in zip(("", *schema.image_names), (image, *others), strict=bool(others)):
+            remarks += _remarks_on_image(found, schema.image_settings[name])
+            for key, attribute in schema.attributes_of(name).items():
+                features[key] = _attribute(found, attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = masks.classes
     return ref, remarks, features
+
+
+def _remarks_on_image(image: StoredImage, settings: ImageSettings) -> tuple[str, ...]:
+    """Returns remarks on an image; gray of `bit_depth: 16` is read as uint16, without any loss."""
+    is_deep = settings.bit_depth != 16 and is_16_bit(image.data)
+    is_first = image.frames > 1 or image.source_format == "mpo"
+    return (SIXTEEN_BITS,) * is_deep + (FIRST_FRAME,) * is_first
 
 
 def image_shape(image: StoredImage) -> ImageShape:
