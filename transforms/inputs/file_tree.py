@@ -116,10 +116,19 @@ def _spec_of(patterns: tuple[str, ...]) -> GitIgnoreSpec:
 
 
 def unused_patterns(tree: FileTree) -> list[str]:
-    """Returns the patterns that leave nothing out of a folder."""
-    kinds = {found.kind for found in tree.walk() if isinstance(found, SkippedInput)}
+    """Returns the patterns that leave nothing out of a folder; it is walked until there are none.
+
+    Raises UsageError for patterns that are invalid or empty.
+    """
+    _spec_of(tree.exclusion.patterns)
     patterns = (p for p in tree.exclusion.patterns if not p.startswith("!"))
-    return [p for p in patterns if excluded(p, "").kind not in kinds]
+    unused = {excluded(pattern, "").kind: pattern for pattern in patterns}
+    for found in tree.walk() if unused else ():
+        if isinstance(found, SkippedInput):
+            unused.pop(found.kind, None)
+        if not unused:
+            break
+    return list(unused.values())
 
 
 def _walk_here(tree: FileTree, top: str) -> Iterator[str | Unlisted | SkippedInput]:

@@ -110,6 +110,8 @@ def _unused_patterns(config: ConvertConfig) -> Iterator[Finding]:
     for flag, value in (("--exclude", config.exclude), ("--class_level", config.class_level)):
         if value and not folders:
             raise UsageError(f"{flag}: applies to folders, and no --input is one. Remove it.")
+    if not config.exclude:
+        return  # without walking the folders
     unused = [unused_patterns(FileTree(root, Exclusion(root, config.exclude))) for root in folders]
     for pattern in config.exclude:
         if all(pattern in patterns for patterns in unused):

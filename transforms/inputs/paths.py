@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -22,7 +22,7 @@ from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Exclusion, Partition
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.records.compression import HEAD_BYTES
 from recordmill.transforms.functional.sources.tree import Tree
-from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.file_tree import FileTree, pattern_of
 from recordmill.transforms.inputs.formats import format_of, is_spark_json
 from recordmill.transforms.inputs.record_folders import FEATURES, is_record_file, record_files
 from recordmill.transforms.storage.files import exists, expand, is_local
@@ -90,7 +90,7 @@ def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -
     listed = list[ListedPath]()
     for path in found:
         if len(found) > 1 and is_folder(path):
-            listed += _tables_or_folder(path, base, input_format)
+            listed += _tables_or_folder(path, base, input_format, exclude)
         else:
             name = path.removeprefix(base) if not is_web(path) else ""
             listed.append(ListedPath(path, partition_of(name)))
@@ -118,25 +118,37 @@ def similar_path(path: str) -> str:
 
 
 def _tables_or_folder(
-    path: str, base: str, input_format: str, exclude: tuple[str, ...] = ()
+    path: str, base: str, input_format: str, exclude: tuple[str, ...]
 ) -> list[ListedPath]:
     """Returns the tables in a folder, or the folder itself if it has other files.
 
-    `input_format` is the format of the input, or "auto".
+    `input_format` is the format of the input, or "auto". Raises UsageError if the folder is a table
+    of Delta, Iceberg or Hudi.
     """
     root = path.rstrip("/") or "/"
     if input_format != "auto" and INPUT_FORMATS[input_format].is_folder:
         return [ListedPath(path)]
-    if input_format in ("auto", "tfrecord") and (records := record_files(root)):
-        return [ListedPath(file) for file in records]
     tree, base = FileTree(root, Exclusion(root, exclude)), base.rstrip("/") + "/"
+    if input_format in ("auto", "tfrecord") and (records := record_files(root)):
+        return [ListedPath(file) for file in _not_excluded(records, tree.exclusion)]
     if input_format in ("auto", "tfrecord") and (names := _records_below(tree)):
         records = [join(root, name) for name in names]
         return [ListedPath(file, partition_of(file.removeprefix(base))) for file in records]
+    _check_no_log(FileTree(root))  # which no pattern hides
     files = [join(root, name) for name in _tables_below(tree)]
     if not files:
         return [ListedPath(path)]
     return [ListedPath(file, partition_of(file.removeprefix(base)), path) for file in files]
+
+
+def _not_excluded(records: Sequence[str], exclusion: Exclusion) -> list[str]:
+    """Returns the files that no pattern leaves out; raises UsageError if there are none."""
+    kept = [file for file in records if not pattern_of(exclusion, file)]
+    if not kept:
+        raise UsageError(
+            f"{exclusion.root}: --exclude leaves out all its TFRecord files. Remove a pattern."
+        )
+    return kept
 
 
 def _records_below(tree: Tree) -> list[str]:
@@ -199,10 +211,8 @@ def is_table(name: str) -> bool:
 def _tables_below(tree: Tree) -> list[str]:
     """Returns the names of the tables in a folder, sorted; none if it has other files, too.
 
-    Files and folders whose name begins with `_` or `.` are ignored, as Spark does. Raises
-    UsageError if the folder is a table of Delta, Iceberg or Hudi.
+    Files and folders whose name begins with `_` or `.` are ignored, as Spark does.
     """
-    _check_no_log(tree)
     found = list[str]()
     for name in tree.walk():
         if not isinstance(name, str):

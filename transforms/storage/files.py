@@ -150,7 +150,7 @@ def read_bytes(
             what += "; expected / between folders, got \\"
         raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
     finally:
-        # Set at once if there is none: threads read the same archive.
+        # In one step: threads read the same archive.
         if seen is not None and seen.setdefault(uri, tag) != tag:
             seen[uri] = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -348,6 +349,21 @@ def test_patterns_leave_files_out(tmp_path: Path, patterns, kept, left_out) -> N
     assert tree.has("bad/3.jpg") == ("bad/3.jpg" in kept)
     assert ("bad" in tree.entries().folders) == ("bad/" not in patterns)
     assert tree.at(tree.path("a")).has("1.jpg") == ("a/1.jpg" in kept)
+
+
+def test_a_folder_is_walked_until_each_pattern_was_used(tmp_path: Path) -> None:
+    walked = []
+
+    class Tree(FileTree):
+        def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
+            for found in super().walk(folder):
+                walked.append(found)
+                yield found
+
+    put(tmp_path, "1.jpg", "a/1.tmp", "b/2.jpg", "c/3.jpg")
+    tree = Tree(str(tmp_path), Exclusion(str(tmp_path), ("*.tmp", "!2.tmp", "1.jpg")))
+    assert unused_patterns(tree) == []
+    assert len(walked) == 2
 
 
 @pytest.mark.parametrize("pattern", ["", " ", "# x", "!"])

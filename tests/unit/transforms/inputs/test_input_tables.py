@@ -12,8 +12,10 @@ import pytest
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
-from recordmill.schemas.tables import Part, Projection
+from recordmill.schemas.tables import Exclusion, Part, Projection
 from recordmill.transforms.functional.rows.batches import one_by_one
+from recordmill.transforms.inputs import input_tables
+from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import probe_tables
 
@@ -168,3 +170,12 @@ def test_tables_with_too_many_columns_are_named(tmp_path: Path) -> None:
         f"--input {table}: has 100,001 columns; at most 100,000 are read. Put values of one kind "
         "in a list column, as Parquet and JSONL have them."
     )
+
+
+def test_folders_are_walked_at_the_start_only_for_patterns(hive: Path, monkeypatch: Any) -> None:
+    walked = []
+    monkeypatch.setattr(input_tables, "unused_patterns", lambda tree: walked.append(tree) or [])
+    probe_tables(config(hive))
+    assert walked == []
+    probe_tables(config(hive, exclude=["x"]))
+    assert walked == [FileTree(str(hive), Exclusion(str(hive), ("x",)))]

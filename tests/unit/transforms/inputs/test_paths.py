@@ -80,6 +80,58 @@ def test_tfrecords_whose_names_say_nothing_are_listed_by_their_content(tmp_path:
     ]
 
 
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (("train.tfrecord-0-of-2", "notes.tfrecord", "x.csv"), ("train.tfrecord-0-of-2",)),
+        (
+            ("1.0.0/features.json", "1.0.0/a.tfrecord", "1.0.0/notes.tfrecord"),
+            ("1.0.0/a.tfrecord",),
+        ),
+        (("a/x.tfrecord", "b/notes.tfrecord"), ("a/x.tfrecord",)),
+    ],
+    ids=["here", "of a version", "below"],
+)
+@pytest.mark.parametrize("format_", ["auto", "tfrecord"])
+def test_patterns_leave_tfrecords_out(tmp_path: Path, names, kept, format_: str) -> None:
+    touch(tmp_path, *names)
+    exclude = ("notes*", "*.csv")
+    expected = [ListedPath(f"{tmp_path}/{name}") for name in kept]
+    assert list_paths(str(tmp_path), format_, exclude) == expected
+
+
+def test_patterns_that_leave_all_tfrecords_out_stop(tmp_path: Path) -> None:
+    touch(tmp_path, "a.tfrecord", "b.tfrecord")
+    with pytest.raises(UsageError) as error:
+        list_paths(str(tmp_path), "auto", ("*.tfrecord",))
+    assert str(error.value) == (
+        f"{tmp_path}: --exclude leaves out all its TFRecord files. Remove a pattern."
+    )
+
+
+def test_patterns_apply_to_the_folders_that_a_wildcard_matches(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x.csv", "a/old.csv", "b/y.tfrecord", "b/old.tfrecord")
+    assert list_paths(f"{tmp_path}/*", "auto", ("old*",)) == [
+        ListedPath(f"{tmp_path}/a/x.csv", (), f"{tmp_path}/a"),
+        ListedPath(f"{tmp_path}/b/y.tfrecord"),
+    ]
+
+
+@pytest.mark.parametrize("exclude", [(), ("_*", ".*", "metadata/")])
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("Delta", ("part-0.parquet", "_delta_log/00000000000000000000.json")),
+        ("Iceberg", ("data/part-0.parquet", "metadata/00001-5d.metadata.json")),
+        ("Hudi", (".hoodie/hoodie.properties", "part-0.parquet")),
+    ],
+)
+def test_no_pattern_hides_the_log_of_a_table(tmp_path: Path, kind, names, exclude) -> None:
+    touch(tmp_path, *names)
+    with pytest.raises(UsageError, match=rf": is a table of {kind}; .* deleted rows"):
+        list_paths(str(tmp_path), "auto", exclude)
+
+
 def test_a_missing_path_is_reported_with_a_similar_one(tmp_path: Path) -> None:
     touch(tmp_path, "labels.csv")
     with pytest.raises(UsageError) as error:
