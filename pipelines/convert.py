@@ -103,14 +103,12 @@ def prepare(
     if not tables.has_rows and not config.append:
         raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
     both = with_labels(tables, labels)
-    for name in sorted(Condition(config.where).columns) if config.where is not None else ():
-        if tables.columns and name not in tables.columns:
-            what = missing_column(name, tables.columns, masked_url(config.inputs[0]))
-            raise UsageError(f"--where: {what}")
     if base and not tables.columns and not tables.has_rows:
         schema = base.manifest.dataset_schema  # as of an empty JSONL file
     else:
         schema = _schema_of(tables, labels, config)
+    if config.where is not None:
+        _check_compared(Condition(config.where).columns, tables, schema, config)
     binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding, base)
     analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
@@ -125,6 +123,21 @@ def prepare(
     target, lock = locked
     scratch = target.work if runs_directly(options) and is_local(target.work) else ""
     return Conversion(config, tables, labels, analyzer, context, target, lock, scratch)
+
+
+def _check_compared(
+    columns: frozenset[str], tables: InputTables, schema: Schema, config: ConvertConfig
+) -> None:
+    """Checks that the input has the columns of `--where`; raises UsageError if not."""
+    for name in sorted(columns.difference(tables.columns)) if tables.columns else ():
+        what = missing_column(name, tables.columns, masked_url(config.inputs[0]))
+        raise UsageError(f"--where: {what}")
+    # The analyze pass does not read them, so it would select other rows.
+    for name in sorted(tables.embedded.intersection(columns, image_columns(schema, config))):
+        raise UsageError(
+            f"--where: column {name!r} has embedded images; expected texts or numbers. "
+            "Compare another column."
+        )
 
 
 def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:

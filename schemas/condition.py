@@ -97,10 +97,13 @@ def _test(node: ast.expr, columns: set[str]) -> _Test:
 
 def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: set[str]) -> _Test:
     if (name := _column(left)) is None:
-        if type(op) in (ast.In, ast.NotIn):  # 'cat' in labels
+        if isinstance(op, ast.In | ast.NotIn):  # 'cat' in labels
             listed, value = _column(right), _value(left)
             if listed is None:
                 raise ValueError(f"expected a column, got {ast.unparse(right)}")
+            if not isinstance(value, str | int | float):
+                got = ast.unparse(left)
+                raise ValueError(f"expected a text or a number in {listed!r}, got {got}")
             columns.add(listed)
             return _member(listed, value, isinstance(op, ast.NotIn))
         op, left, right = _MIRRORED.get(type(op), type(op))(), right, left  # 18 <= age
@@ -122,6 +125,8 @@ def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: set[str
 
 def _compared(name: str, compare: Callable[[Any], bool], values: tuple[Any, ...]) -> _Test:
     """Returns a comparison with values of one type; that of a missing value does not hold."""
+    if None in values:
+        raise ValueError(f"expected texts or numbers, got None. Use: {name} is None or …")
     kinds = {str if isinstance(value, str) else float for value in values}
     if len(kinds) != 1:
         raise ValueError(f"{name!r} is compared with texts and numbers; expected one of them")

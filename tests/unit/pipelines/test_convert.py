@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.convert import prepare, run
+from recordmill.pipelines.convert import Inputs, prepare, run
 from recordmill.pipelines.graph import Conversion, build
-from recordmill.pipelines.options import config_of
+from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
-from recordmill.schemas.errors import DatasetExists, VerificationFailed
+from recordmill.schemas.errors import DatasetExists, UsageError, VerificationFailed
+from recordmill.transforms.inputs.input_tables import probe_tables
+from tests.images import jpeg
 
 Stages = Callable[[beam.Pipeline, Conversion], object]
 
@@ -109,3 +116,27 @@ def test_a_published_dataset_is_kept(prepared: Callable[..., Conversion | None])
     with pytest.raises(DatasetExists):
         prepared()
     assert prepared(if_exists="skip") is None
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@pytest.mark.parametrize("column", ["image", "mask"])
+def test_embedded_images_are_not_compared(column: str, suffix: str, tmp_path: Path) -> None:
+    """The analyze pass would select other rows: it does not read them."""
+    path, rows = tmp_path / f"t.{suffix}", {"image": jpeg(), "mask": jpeg(), "n": 3}
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist([rows]), path)
+    else:
+        rows |= {name: base64.b64encode(jpeg()).decode() for name in ("image", "mask")}
+        path.write_text(json.dumps(rows) + "\n")
+    paths = {"input": [str(path)], "output": str(tmp_path), "name": "birds"}
+    options = {**paths, "schema": "segmentation", "key_column": "n"}
+    message = (
+        f"--where: column '{column}' has embedded images; expected texts or numbers. "
+        "Compare another column."
+    )
+    for where in ("n > 2", f"n > 2 and {column} != 'x'"):
+        given = {**options, "where": where}
+        config, tables = with_implied_options(given, probe_tables(config_of(given)))
+        fails = pytest.raises(UsageError, match=f"^{re.escape(message)}$")
+        with fails if column in where else nullcontext():
+            prepare(config, PipelineOptions([]), dry_run=True, inputs=Inputs(tables, None))
