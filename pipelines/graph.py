@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -268,7 +268,7 @@ def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
         reading = _read_joined(listed, job.labels, job, staging)
     else:
         reading = _read_tables(listed, job, staging)
-    return _with_unused_images(reading, job) if job.config.list_unused_images else reading
+    return _with_unused_images(reading, listed, job) if job.config.list_unused_images else reading
 
 
 def _read_tables(listed: ListedParts, job: Conversion, staging: str) -> Reading:
@@ -316,11 +316,17 @@ def _sample(read: ReadOutcome, job: Conversion) -> PCollection[Sampler] | None:
     return read | "FindSample" >> FindSample(sampler, rows)
 
 
-def _with_unused_images(reading: Reading, job: Conversion) -> Reading:
+def _with_unused_images(reading: Reading, listed: ListedParts, job: Conversion) -> Reading:
     """Adds the images below the image root that no row names to those without a label."""
     root = job.config.image_root or ""
     rows = reading.all_rows or reading.analyzed
-    unused = rows | "ListUnusedImages" >> ListUnusedImages(root, job.analyzer.binding)
+    if job.config.where is not None:  # which rows outside of it name, too
+        every = replace(projection_of(job.analyzer.schema, job.config), where=None)
+        others = listed | "ReadAllTables" >> ReadRows(every, counted=False)
+        rows = (rows, others.good) | "WithRowsOutside" >> beam.Flatten()
+    exclusions = {file.exclusion for file in job.tables.files if file.exclusion.patterns}
+    listing = ListUnusedImages(root, job.analyzer.binding, exclusions)
+    unused = rows | "ListUnusedImages" >> listing
     folder, skipped = layout.UNMATCHED_IMAGES, (reading.read.skipped, unused.skipped)
     images = [unused.images, *reading.unmatched.get(folder, ())]
     return reading._replace(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -21,12 +21,13 @@ from recordmill.schemas.records import (
     Unmatched,
 )
 from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import Exclusion
 from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding, files_of
 from recordmill.transforms.functional.values.typed import single_value, to_bytes
-from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.file_tree import FileTree, pattern_of
 from recordmill.transforms.read_rows import ReadOutcome
 
 _SKIPPED, _UNMATCHED_LABELS, _UNMATCHED_IMAGES = "skipped", "unmatched_labels", "unmatched_images"
@@ -186,13 +187,15 @@ class ListUnusedImages(beam.PTransform):
 
     root: str
     binding: Binding  # the column mapping, from which the addresses of rows result
+    exclusions: Set[Exclusion] = frozenset()  # files that are left out are not unused
 
     def expand(self, rows: PCollection[RowBatch]) -> UnusedImages:
         """Adds the listing, by one worker, and the comparison."""
         files = rows.pipeline | "ImageRoot" >> beam.Create([self.root])
         grouped = {
             _FILES: files
-            | "ListImages" >> beam.FlatMap(_images_below).with_output_types(tuple[str, str]),
+            | "ListImages"
+            >> beam.FlatMap(_images_below, self.exclusions).with_output_types(tuple[str, str]),
             _PATH_ROWS: rows
             | "NamedImages"
             >> beam.FlatMap(_named, self.binding).with_output_types(tuple[str, str]),
@@ -201,12 +204,15 @@ class ListUnusedImages(beam.PTransform):
         return UnusedImages(images, images | "CountUnused" >> beam.Map(_skipped))
 
 
-def _images_below(root: str) -> Iterator[tuple[str, str]]:
-    """Yields (file, address) of each image below a folder."""
+def _images_below(root: str, exclusions: Set[Exclusion]) -> Iterator[tuple[str, str]]:
+    """Yields (file, address) of each image below a folder, except for those left out."""
     tree = FileTree(root.rstrip("/") or "/")
+    known = [replace(exclusion, root=_file(exclusion.root)) for exclusion in exclusions]
     for name in tree.walk():
         if isinstance(name, str) and has_image_suffix(name):
-            yield _file(tree.path(name)), tree.path(name)
+            file = _file(tree.path(name))
+            if not any(pattern_of(exclusion, file) for exclusion in known):
+                yield file, tree.path(name)
 
 
 def _file(address: str) -> str:

@@ -11,6 +11,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import UNUSED_IMAGES, Location, Row, SkippedInput
+from recordmill.schemas.tables import Exclusion
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.join_labels import ListUnusedImages
@@ -21,7 +22,16 @@ def row(image: Location | None = None, **values: Any) -> Row:
     return Row(values, "labels.csv", 1, is_text=True, image=image)
 
 
-def test_images_that_no_row_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("patterns", "unused"),
+    [((), ("b/c.JPG", "f.png")), (("/b/",), ("f.png",)), (("*.JPG", "f.png"), ())],
+)
+def test_images_that_no_row_names(
+    patterns: tuple[str, ...],
+    unused: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     names = ("a.png", "b/c.JPG", "b/d.png", "e.png", "f.png", "mask.png", ".g.png", "notes.txt")
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -36,12 +46,14 @@ def test_images_that_no_row_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         row(file=""),
         row(Location(str(tmp_path / "b" / "d.png"))),
     ]
+    exclusions = {Exclusion(str(tmp_path), patterns)} if patterns else frozenset()
+    listing = ListUnusedImages(f"{root}/", binding, exclusions)
     with direct_pipeline() as p:
-        found = p | beam.Create([rows[:2], rows[2:]]) | ListUnusedImages(f"{root}/", binding)
-        expected = [("", f"{root}/b/c.JPG", ""), ("", f"{root}/f.png", "")]
+        found = p | beam.Create([rows[:2], rows[2:]]) | listing
+        expected = [("", f"{root}/{name}", "") for name in unused]
         assert_that(found.images, equal_to(expected), label="Images")
         assert_that(
             found.skipped,
-            equal_to([(UNUSED_IMAGES, SkippedInput(UNUSED_IMAGES))] * 2),
+            equal_to([(UNUSED_IMAGES, SkippedInput(UNUSED_IMAGES))] * len(unused)),
             label="Skipped",
         )

@@ -42,13 +42,13 @@ def voc(name: str, label: str = "cat") -> str:
     )
 
 
-def coco(*names: str, more: dict[str, object] | None = None, **box: object) -> str:
+def coco(*names: str) -> str:
     """Returns annotations of images, each with a cat."""
-    one = {"category_id": 1, "bbox": [1, 1, 2, 2], "area": 4, "iscrowd": 0, **box}
+    one = {"category_id": 1, "bbox": [1, 1, 2, 2], "area": 4, "iscrowd": 0}
     return json.dumps(
         {
             "images": [
-                {"id": i, "file_name": name, "width": 8, "height": 8, **(more or {})}
+                {"id": i, "file_name": name, "width": 8, "height": 8}
                 for i, name in enumerate(names)
             ],
             "annotations": [{"id": i, "image_id": i, **one} for i in range(len(names))],

@@ -92,7 +92,7 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
         if tables and not has_splits:
             _check_has_classes(tree, tables)
         _check_no_doubt(found)
-    _check_no_class_list(tree, class_folder.names_of(tree, found.files[0]))
+    _check_no_class_list(tree, found.files[0])
     if not tables:
         return found
     text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
@@ -147,15 +147,14 @@ def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
             raise _unread(tree, bases[name], "with the names of images")
 
 
-def _check_no_class_list(tree: Tree, classes: Iterable[str]) -> None:
+def _check_no_class_list(tree: Tree, folder: TableFile) -> None:
     """Checks that class folders are the classes that a classes.txt lists, in its order.
 
     Raises UsageError if the ids would be others than those of the list.
     """
     if "classes.txt" not in tree.entries().files:
         return
-    names = [line for line in _lines(tree, "classes.txt") if line]
-    if names != sorted(classes):
+    if _lines(tree, "classes.txt") != sorted(class_folder.names_of(tree, folder)):
         path = shlex.quote(tree.path("classes.txt"))
         remedy = f"If it lists these classes, add --input_format folder --classes {path}"
         raise _error(tree, "classes.txt with other names or another order", remedy)

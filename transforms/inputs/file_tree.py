@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import BinaryIO
 
@@ -43,6 +43,8 @@ class FileTree:
 
     root: str  # the path of the folder, without a trailing slash
     exclusion: Exclusion = NO_EXCLUSION
+    # Each format asks for the same folders when it recognizes one; in stores, that is a request.
+    _listed: dict[str, Entries] = field(default_factory=dict, compare=False, repr=False)
 
     def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path below the root of every file, and skipped inputs for hidden ones."""
@@ -51,6 +53,8 @@ class FileTree:
 
     def entries(self, name: str = "") -> Entries:
         """Returns the files and folders directly in a folder; none if it does not exist."""
+        if name in self._listed:
+            return self._listed[name]
         folders, files = entries(self.path(name))
         above = f"{name}/" if name else ""
         shown = (
@@ -59,7 +63,7 @@ class FileTree:
             )
             for names, slash in ((folders, "/"), (files, ""))
         )
-        return Entries(*map(tuple, shown))
+        return self._listed.setdefault(name, Entries(*map(tuple, shown)))
 
     def at(self, root: str) -> FileTree:
         """Returns another folder by its full path."""

@@ -173,7 +173,8 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
     steps = {transforms[step].unique_name for step in transforms[root].subtransforms}
     assert steps == (named_steps() | {"WriteRejects"}) - {
         *("ListLabels", "ReadLabels", "JoinLabels"),  # no --labels
-        *("ListUnusedImages", "WithUnusedImages"),  # no --list_unused_images
+        # no --list_unused_images
+        *("ListUnusedImages", "WithUnusedImages", "ReadAllTables", "WithRowsOutside"),
         *("DropDuplicates", "DropSimilar"),  # no option that drops rows
         *("FindSample", "AnalyzeSample", "Sample"),  # no --sample
         *("FindClusters", "KeepTogether", "KeepAnalyzedTogether", "KeepAllTogether"),  # by default

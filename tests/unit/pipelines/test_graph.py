@@ -23,6 +23,7 @@ STEPS = [
 ]
 """The steps of a conversion without options."""
 
+UNUSED = ["ListUnusedImages", "WithUnusedImages", "WriteUnmatchedImages"]
 JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "WriteUnmatchedImages"]
 
 
@@ -46,7 +47,12 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
         ({"labels": "ages.csv", "join_on": "image"}, JOINED, ["AnalyzeTables"]),
         (
             {"list_unused_images": True, "image_root": "."},
-            ["ListUnusedImages", "WithUnusedImages", JOINED[-1]],
+            UNUSED,
+            [],
+        ),
+        (
+            {"list_unused_images": True, "image_root": ".", "where": "label == 'cat'"},
+            [*UNUSED, "ReadAllTables", "WithRowsOutside"],
             [],
         ),
     ],

@@ -52,6 +52,7 @@ from recordmill.transforms.functional.values.boxes import (
     box_columns,
     box_of,
     number_of,
+    polygons_around,
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
@@ -612,11 +613,8 @@ def _outline(number: int, annotation: dict[str, Any]) -> Any:
     """Returns an outline: that of the box for an empty one, as CVAT draws it in its masks."""
     if annotation["segmentation"] != [] or not annotation.get("bbox"):
         return annotation["segmentation"]
-    try:
-        left, top, right, bottom = _box(number, annotation)
-    except RecordError:  # the box is rejected or dropped itself
-        return []
-    return [[left, top, right, top, right, bottom, left, bottom]]
+    # An invalid box is rejected or dropped itself.
+    return polygons_around(box_of(partial(_box, number, annotation), drops_invalid=True))
 
 
 def _box(number: int, annotation: dict[str, Any]) -> Box:

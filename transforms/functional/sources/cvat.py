@@ -46,10 +46,9 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     Tree,
-    Unlisted,
+    parts_of,
     split_named,
     stem_of,
-    unlisted,
 )
 from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, Child, children_of
 from recordmill.transforms.functional.values.boxes import (
@@ -192,27 +191,24 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
     """Yields the row of each image or its reject, then skipped inputs."""
     listed = set[str]()
     for name in part.names:
-        folders_of, number = cache(partial(_folders, tree, posixpath.dirname(name))), 0
+        folders_of = cache(partial(_folders, tree, posixpath.dirname(name)))
         try:
             with tree.open(name) as stream:
                 for child in children_of(stream):
                     if child.element.tag == "image":
-                        number += 1
                         yield from _image(tree, name, child, projection, folders_of, listed)
         except DAMAGED_XML as error:
             detail = f"the rest of the XML document cannot be read: {error}"
             yield Reject("", "", tree.path(name), Reason.LOST_ROWS, detail)
     others, bare = list[str](), list[str]()
-    for found in tree.walk():
-        if isinstance(found, Unlisted):
-            yield unlisted(tree, found)
-        elif isinstance(found, SkippedInput):
+    for found in parts_of(tree, part.file):
+        if isinstance(found, Part):
+            others += (n for n in found.names if not has_image_suffix(n) and n not in part.names)
+            bare += (n for n in found.names if has_image_suffix(n) and n not in listed)
+        else:
             yield found
-        elif has_image_suffix(found):
-            bare += [found] if found not in listed else []
-        elif found not in part.names:
-            others.append(found)
-    kinds = {UNANNOTATED: bare, NO_IMAGE: others}
+    # With an image root, the images of the annotations are not those in the folder.
+    kinds = {UNANNOTATED: bare if projection.image_root is None else [], NO_IMAGE: others}
     yield from (SkippedInput.named(kind, names) for kind, names in kinds.items() if names)
 
 
@@ -235,16 +231,17 @@ def _image(
     element, path = child.element, tree.path(file)
     name, split = element.get("name", "").replace("\\", "/"), _split_of(file, element)
     values: dict[str, Any] = {"image": name, "id": stem_of(name), SPLIT: split or None}
-    image, others, rotated = None, list[str](), False
+    image = None
     try:
         if not name:
             raise RecordError(Reason.MALFORMED_ROW, "<image> has no name")
         if projection.image_root is None:
             folders = folders_of(element.get("subset", ""))
-            at = next((f for f in folders if tree.has(posixpath.join(f, name))), folders[0])
-            found = posixpath.normpath(
-                posixpath.join(at, image_named(tree, at, name, stem_of(name)))
-            )
+            paths = (posixpath.join(folder, name) for folder in folders)
+            if not (found := next(filter(tree.has, paths), "")):
+                stem = image_named(tree, folders[0], name, stem_of(name))
+                found = posixpath.join(folders[0], stem)
+            found = posixpath.normpath(found)
             listed.add(found)
             image, values["image"] = Location(tree.path(found)), _key(found, file)
         if not split and projection.columns is not None and projection.has(SPLIT):

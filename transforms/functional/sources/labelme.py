@@ -22,11 +22,11 @@ from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
-    NO_BOX,
     Box,
     box_columns,
     box_of,
     number_of,
+    polygons_around,
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
@@ -81,7 +81,10 @@ def _parse(
             continue
         boxes.append(box_of(partial(_box, number, kind, shape.get("points")), drops_boxes))
         labels.append(_text(shape, "label", f"shape {number}: "))
-        outlines.append(_polygons(kind, boxes[-1], shape.get("points")))
+        outline = polygons_around(boxes[-1])
+        if outline and kind == "polygon":
+            outline = [[float(side) for point in shape["points"] for side in point]]
+        outlines.append(outline)
     return {
         "image": _text(found, "imagePath"),
         "height": _side(found.get("imageHeight")),
@@ -107,19 +110,6 @@ def _box(number: int, kind: str, points: Any) -> Box:
         for axis in (0, 1)
     )
     return min(xs), min(ys), max(xs), max(ys)
-
-
-def _polygons(kind: str, box: Box, points: Any) -> list[list[float]]:
-    """Returns an outline as COCO has it: a list of polygons, [x1, y1, x2, y2, …].
-
-    That of a rectangle has its corners, as LabelMe exports it to COCO.
-    """
-    if box is NO_BOX:
-        return []
-    if kind == "polygon":
-        return [[float(side) for point in points for side in point]]
-    left, top, right, bottom = box
-    return [[left, top, right, top, right, bottom, left, bottom]]
 
 
 def _text(values: dict[str, Any], name: str, where: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-# What `parse_xml` and `elements_of` raise for files that are not valid.
+# What `parse_xml` and `children_of` raise for files that are not valid.
 DAMAGED_XML = (expat.ExpatError, ValueError, LookupError)
 
 # The maximum nesting of elements, as of JSON.

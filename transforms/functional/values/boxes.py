@@ -61,6 +61,17 @@ def box_of(read: Callable[[], Box], drops_invalid: bool) -> Box:
         return NO_BOX
 
 
+def polygons_around(box: Box) -> list[list[float]]:
+    """Returns the outline of a box as COCO has it: [x1, y1, x2, y2, …] of a polygon.
+
+    >>> polygons_around((1.0, 2.0, 3.0, 4.0)), polygons_around(NO_BOX)
+    ([[1.0, 2.0, 3.0, 2.0, 3.0, 4.0, 1.0, 4.0]], [])
+    """
+    left, top, right, bottom = box
+    corners = [left, top, right, top, right, bottom, left, bottom]
+    return [] if box is NO_BOX else [corners]
+
+
 def _from_xywh(left: float, top: float, width: float, height: float) -> Box:
     return left, top, left + width, top + height
 

@@ -31,7 +31,7 @@ def test_tables_are_searched_in_few_folders(tmp_path: Path) -> None:
     names = ["b.tsv", "a/c.csv.gz", "data/train/d.jsonl", "data/x/e.csv", "a/b/f.csv", "a/1.jpg"]
     tree = folder(tmp_path, images(*names))
     assert _tables_beside(tree) == ("b.tsv", "a/c.csv.gz", "data/train/d.jsonl")
-    folder(tmp_path, images(*(f"class{i}/g.csv" for i in range(8))))
+    tree = folder(tmp_path, images(*(f"class{i}/g.csv" for i in range(8))))
     assert _tables_beside(tree) == ("b.tsv",)
 
 

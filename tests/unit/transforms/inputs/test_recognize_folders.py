@@ -12,6 +12,7 @@ from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.class_folder import FolderOptions
 from recordmill.transforms.functional.sources.coco import CocoOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
+from recordmill.transforms.inputs import file_tree
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.recognize import sources_of
 
@@ -154,3 +155,16 @@ def test_other_json_files_are_not_coco(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"images": 3}')
     (file,) = found(tmp_path, "cat/1.jpg").files
     assert file.format == "folder"
+
+
+def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a store, each listing is a request."""
+    asked, listed = list[str](), file_tree.entries
+
+    def counting(path: str) -> tuple[list[str], list[str]]:
+        asked.append(path)
+        return listed(path)
+
+    monkeypatch.setattr(file_tree, "entries", counting)
+    assert found(tmp_path, "cat/1.jpg", "dog/2.jpg").files[0].format == "folder"
+    assert asked == [str(tmp_path), f"{tmp_path}/cat", f"{tmp_path}/dog"]

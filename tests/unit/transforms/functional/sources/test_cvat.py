@@ -212,3 +212,31 @@ def test_names_of_another_machine_are_found(tmp_path):
     _, found = read(tmp_path)
     assert [row.image.uri for row in rows_of(found).values()] == [f"{tmp_path}/1.png"]
     assert FileTree(str(tmp_path)).has("1.png")
+
+
+def test_each_image_is_looked_for_once(tmp_path, monkeypatch):
+    names = ("a/1.png", "2.png")
+    put(tmp_path, {f"images/{name}": "" for name in names})
+    put(tmp_path, {"annotations.xml": document(*map(image, names))})
+    asked, has = [], FileTree.has
+
+    def counting(tree, name):
+        asked.append(name)
+        return has(tree, name)
+
+    monkeypatch.setattr(FileTree, "has", counting)
+    _, found = read(tmp_path)
+    assert [row.image.uri for row in rows_of(found).values()] == [
+        f"{tmp_path}/images/{name}" for name in names
+    ]
+    assert [name for name in asked if name.endswith(".png")] == [f"images/{n}" for n in names]
+
+
+def test_with_an_image_root_no_image_in_the_folder_lacks_an_annotation(tmp_path):
+    put(
+        tmp_path,
+        {"images/1.png": "", "readme.md": "x", "annotations.xml": document(image("1.png"))},
+    )
+    _, (row, *others) = read(tmp_path, Projection(image_root="elsewhere"))
+    assert (row.values["image"], row.image) == ("1.png", None)
+    assert others == [SkippedInput.named(NO_IMAGE, ["readme.md"])]
