@@ -65,6 +65,8 @@ class Parser(argparse.ArgumentParser):
             is_unknown = flag.startswith("--") and flag not in self.flags()
             if is_unknown and did_you_mean(flag, names.split(", ")):
                 raise self.unknown(flag)
+        if is_missing and "--input" in names and self._typed and self._typed[0][0] != "-":
+            raise self.unknown(self._typed[0])
         wrong = _INVALID_CHOICE.match(message)
         guess = did_you_mean(wrong[1], _QUOTED.findall(wrong[2])) if wrong else ""
         raise UsageError(f"{message}{guess}; see {self.prog} --help")
@@ -77,8 +79,8 @@ class Parser(argparse.ArgumentParser):
         flag = argument.partition("=")[0]
         if not flag.startswith("-"):
             return UsageError(
-                f"{argument}: is not the value of a flag. Quote values that contain blanks or "
-                f"patterns, and repeat --input for each table; see {self.prog} --help"
+                f"{argument}: is not the value of a flag, as in --input FILE. Quote values that "
+                f"contain blanks or patterns, and repeat --input for each; see {self.prog} --help"
             )
         guess = did_you_mean(flag.replace("-", "_").replace("__", "--", 1), flags or self.flags())
         return UsageError(f"unknown flag {flag}{guess}; see {self.prog} --help")

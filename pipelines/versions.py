@@ -120,7 +120,9 @@ def list_versions(folder: str) -> Listing:
     except OSError as error:
         raise unreadable(error.filename or folder, error) from error
     if not (found or faults or unfinished):
-        raise UsageError(f"{folder}: has no published version; expected the folder DIR/NAME.")
+        raise UsageError(
+            f"{folder}: has no published version; expected DIR/NAME, the folder of one dataset."
+        )
     return Listing(folder, tuple(_versions(found, known)), faults, unfinished, known)
 
 

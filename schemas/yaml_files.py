@@ -59,7 +59,8 @@ def parse_schema(text: str | bytes, where: str) -> Schema:
     node, document = load_yaml(text, where)
     if node is None or not isinstance(document, dict):
         raise UsageError(
-            f"{where}: expected a mapping with the key 'features', got {shortened(document)}"
+            f"{where}: expected a mapping with the key 'features', got {shortened(document)}. "
+            "recordmill schema --infer TABLE prints one for a table."
         )
     try:
         return Schema.model_validate(document)

@@ -26,8 +26,11 @@ USAGE_ERRORS = {
     "see recordmill convert --help",
     "verify out --decod": "unknown flag --decod (did you mean '--decode'?); "
     "see recordmill verify --help",
-    f"{CONVERT} other.csv": "other.csv: is not the value of a flag. Quote "
-    "values that contain blanks or patterns, and repeat --input for each table; "
+    f"{CONVERT} other.csv": "other.csv: is not the value of a flag, as in --input FILE. Quote "
+    "values that contain blanks or patterns, and repeat --input for each; "
+    "see recordmill convert --help",
+    "convert good.csv --output out": "good.csv: is not the value of a flag, as in --input FILE. "
+    "Quote values that contain blanks or patterns, and repeat --input for each; "
     "see recordmill convert --help",
     f"{CONVERT} --columns label=class": "feature 'label': good.csv has no column 'class'; it has: "
     "image, label. Name it with --columns label=COLUMN.",
@@ -45,6 +48,9 @@ USAGE_ERRORS = {
     "Add some.",
     "convert --input folder --output out --name birds": "--input folder: the folder contains "
     "no image; expected a table, or images in folders named after their classes",
+    "convert --input flat --output out --name birds": "feature 'label': flat has no column "
+    "'label'; it has: image, id (only images in folders have the class of their folder; for labels "
+    "in a table, use --input TABLE --image_root FOLDER). Name it with --columns label=COLUMN.",
     f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no such preset or file "
     f"(did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
     f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: unknown key "
@@ -105,6 +111,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("header.csv").write_text("image,label\n")
     Path("typo.yaml").write_text("name: x\nfeatures:\n  image: {kind: bytes, fron: image:bytes}\n")
     Path("folder").mkdir()
+    Path("flat").mkdir()
+    Path("flat/cat.1.jpg").write_bytes(b"\xff\xd8\xff")
     Path("mine/birds/1.0.0").mkdir(parents=True)
     Path("mine/birds/1.0.0/thesis.txt").touch()
     return tmp_path

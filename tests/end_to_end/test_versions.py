@@ -145,4 +145,7 @@ def test_a_folder_without_versions_is_a_usage_error(tmp_path: Path) -> None:
     for command in (("versions", tmp_path), ("gc", tmp_path, "--keep", "1")):
         ended = recordmill(*command)
         assert (ended.code, ended.out) == (2, "")
-        assert f"{tmp_path}: has no published version; expected the folder DIR/NAME." in ended.err
+        assert (
+            f"{tmp_path}: has no published version; expected DIR/NAME, the folder of one dataset."
+            in ended.err
+        )

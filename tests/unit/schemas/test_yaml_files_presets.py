@@ -9,6 +9,8 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 
+INFER = "recordmill schema --infer TABLE prints one for a table."
+
 # Example key: kind, sources, shape, classes. From the design, not from the files.
 SINGLE = None
 IMAGE = {
@@ -178,10 +180,12 @@ def test_a_schema_file():
             id="no YAML",
         ),
         pytest.param(
-            "- a", "s.yaml: expected a mapping with the key 'features', got ['a']", id="list"
+            "- a",
+            f"s.yaml: expected a mapping with the key 'features', got ['a']. {INFER}",
+            id="list",
         ),
         pytest.param(
-            "", "s.yaml: expected a mapping with the key 'features', got None", id="empty"
+            "", f"s.yaml: expected a mapping with the key 'features', got None. {INFER}", id="empty"
         ),
         pytest.param(
             "name: x", "s.yaml:1:1: at the schema: a schema needs features", id="no features"

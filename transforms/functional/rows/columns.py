@@ -372,6 +372,11 @@ def _hint_at_header(present: Collection[str]) -> str:
         return f" (if {delimiters[0]!r} separates its fields, add --delimiter {delimiters[0]!r})"
     if any(has_image_suffix(name) for name in present):
         return " (if its first row is not a header, set --header none)"
+    if {*present} == {"image", "id"}:
+        return (
+            " (only images in folders have the class of their folder; for labels in a table, use "
+            "--input TABLE --image_root FOLDER)"
+        )
     return ""
 
 

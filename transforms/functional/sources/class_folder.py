@@ -208,7 +208,8 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             tops = _folders_at(tree, options.depth) if options.has_split_folders else ()
             splits = tuple(dict.fromkeys(filter(_is_split, map(posixpath.basename, tops))))
             labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, options))
-            columns = (*COLUMNS, SPLIT) if splits else COLUMNS
+            label = COLUMNS[1:2] if _class_folders(tree, options) else ()
+            columns = (COLUMNS[0], *label, *COLUMNS[2:], *(SPLIT,) * bool(splits))
             return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
     del others[NO_IMAGE]
     seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))

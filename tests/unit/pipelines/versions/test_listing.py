@@ -101,7 +101,9 @@ def test_an_unfinished_version_that_cannot_be_listed_is_unreadable(birds: Path) 
 def test_a_folder_of_other_files_has_no_version(tmp_path: Path) -> None:
     (tmp_path / "1.0.0").mkdir()
     (tmp_path / "1.0.0/notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="has no published version; expected the folder DIR/NAME"):
+    with pytest.raises(
+        UsageError, match="has no published version; expected DIR/NAME, the folder of"
+    ):
         list_versions(str(tmp_path))
 
 
