@@ -180,7 +180,7 @@ def _similar_records(selection: Selection) -> list[SimilarRecord]:
     Takes time for each pair of a removed and a remaining image. Identical images come first.
     """
     dataset = selection.dataset
-    if not dataset.manifest.dataset_schema.has_image:
+    if not selection.keys or not dataset.manifest.dataset_schema.has_image:
         return []
     with ThreadPoolExecutor(_THREADS) as executor:
         by_shard = executor.map(partial(_similar_in_shard, selection), dataset.shards())
@@ -190,7 +190,8 @@ def _similar_records(selection: Selection) -> list[SimilarRecord]:
 
 def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[SimilarRecord]:
     found, gone = list[SimilarRecord](), frozenset(selection.keys.get(shard, ()))
-    table = _index_of(selection.dataset, selection.dataset.shard(*shard))
+    entry = selection.dataset.shard(*shard)
+    table = _index_of(selection.dataset, entry)
     images = dict.fromkeys(_flat(table, "phash"))
     near = distances_to(selection.hashes, [value for value in images if value])
     for row in table.to_pylist():
@@ -198,7 +199,8 @@ def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[Simi
             continue
         hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
         distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
-        if same := sorted(selection.images.intersection(_digests_of(row))):
+        digests = _digests_of(selection.dataset, entry, row, selection.hashes)
+        if same := sorted(selection.images.intersection(digests)):
             found += [SimilarRecord(row["key"], shard[0], 0, True, digest) for digest in same]
         elif distance <= MAX_DISTANCE:
             digest = row["sha256"] or ""
@@ -221,10 +223,20 @@ def _digest_columns(dataset: DatasetFolder) -> list[str]:
     return ["sha256", "other_images"] if has_others else ["sha256"]
 
 
-def _digests_of(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the digests of all images of a record, or that of a sequence."""
+def _digests_of(
+    dataset: DatasetFolder, shard: ShardEntry, row: Mapping[str, Any], hashes: Collection[str]
+) -> Iterator[str]:
+    """Yields the digests of all images of a record by its row in the index.
+
+    A sequence is read, as the index lacks the digests of its frames, if one of them has one of some
+    perceptual hashes, or none; or if there are no hashes.
+    """
     others = (image["sha256"] for image in row.get("other_images") or ())
     yield from filter(None, (row["sha256"], *others))
+    frames = row["phash"] if isinstance(row["phash"], list) else []
+    if frames and (not hashes or any(not phash or phash in hashes for phash in frames)):
+        digests = image_digests(dataset.record(shard, row["index"]), dataset.manifest.resolved)
+        yield from chain.from_iterable(digests.values())
 
 
 def _rows_with_key(table: pa.Table, keys: Collection[str]) -> pa.Table:
@@ -277,12 +289,13 @@ class Holder:
 
 
 def _holders(
-    folder: str, keys: Collection[str], images: Collection[str]
+    folder: str, keys: Collection[str], images: Collection[str], hashes: Collection[str]
 ) -> tuple[list[Holder], Listing]:
     """Returns the versions that have some records, by key or by image, oldest first.
 
     Also returns the listing of all versions; those that cannot be searched are unreadable in it.
-    `folder` is that of all versions, DIR/NAME; `images` are hex digests.
+    `folder` is that of all versions, DIR/NAME; `images` are hex digests, and `hashes` their
+    perceptual hashes, or empty if they are unknown.
     """
     listing = list_versions(folder)
     faults, found = dict(listing.unreadable), list[Holder]()
@@ -293,7 +306,7 @@ def _holders(
         raise unreadable(error.filename or folder, error) from error
     for version, dataset in zip(listing.versions, datasets, strict=True):
         try:
-            if (holder := _holder(version, dataset, (keys, images), known)).records:
+            if (holder := _holder(version, dataset, (keys, images, hashes), known)).records:
                 found.append(holder)
         except VerificationFailed as error:  # it may have the records: it is named, and stays
             faults[os.path.basename(version.directory)] = error
@@ -314,7 +327,7 @@ def _known_files(listing: Listing, datasets: Sequence[DatasetFolder]) -> Counter
 def _holder(
     version: Version,
     dataset: DatasetFolder,
-    records: tuple[Collection[str], Collection[str]],
+    records: tuple[Collection[str], Collection[str], Collection[str]],
     known: Mapping[Identity, int],
 ) -> Holder:
     total, links = 0, list[tuple[str, int, int]]()
@@ -331,10 +344,16 @@ def _holder(
 
 
 def _count_in_shard(
-    dataset: DatasetFolder, keys: Collection[str], images: Collection[str], shard: ShardEntry
+    dataset: DatasetFolder,
+    keys: Collection[str],
+    images: Collection[str],
+    hashes: Collection[str],
+    shard: ShardEntry,
 ) -> int:
-    rows = dataset.index(shard, ["key", *_digest_columns(dataset)]).to_pylist()
-    return sum(row["key"] in keys or any(d in images for d in _digests_of(row)) for row in rows)
+    return sum(
+        row["key"] in keys or any(d in images for d in _digests_of(dataset, shard, row, hashes))
+        for row in _index_of(dataset, shard).to_pylist()
+    )
 
 
 def _stats(dataset: DatasetFolder, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
@@ -538,7 +557,8 @@ def forget(
         record = _publish(selection, removed, number, options, interrupt, command)
         made = layout.join(layout.versions_folder(source), number)
     images = selection.forgotten_images.union(removed.images_sha256)
-    found, listing = _holders(layout.versions_folder(source), frozenset(keys), images)
+    hashes = () if selection.forgotten_images else selection.hashes
+    found, listing = _holders(layout.versions_folder(source), frozenset(keys), images, hashes)
     return Forgotten(
         made,
         source,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -369,18 +369,19 @@ class Schema(Document):
         """Whether any feature is an attribute of an image, so that images are read."""
         return bool(self.image_attributes)
 
-    @cached_property
+    @property
     def image_attributes(self) -> dict[str, ImageAttribute]:
         """The attribute of each feature that is one of the first image."""
-        return self.attributes_of("")
+        return self.attributes[""]
 
-    def attributes_of(self, image: str) -> dict[str, ImageAttribute]:
-        """Returns the attribute of each feature that is one of an image."""
-        return {
-            name: feature.image_attribute
-            for name, feature in self.features.items()
-            if feature.image_attribute and feature.image_name == image
-        }
+    @cached_property
+    def attributes(self) -> dict[str, dict[str, ImageAttribute]]:
+        """The attribute of each feature that is one of an image, by the name of the image."""
+        found: dict[str, dict[str, ImageAttribute]] = {"": {}}
+        for name, feature in self.features.items():
+            if attribute := feature.image_attribute:
+                found.setdefault(feature.image_name, {})[name] = attribute
+        return found
 
     @cached_property
     def image_names(self) -> tuple[str, ...]:
@@ -479,10 +480,17 @@ class Schema(Document):
         """Whether records have annotations that follow the geometry of their image."""
         return bool(self.has_boxes or self.has_points or self.has_instances or self.mask_feature)
 
-    def columns_from(self, origins: Collection[Origin]) -> dict[str, Feature]:
+    def columns_from(self, origins: tuple[Origin, ...]) -> dict[str, Feature]:
         """Returns the schema columns of sources, each with its feature."""
-        features = self.features.values()
-        return {s.name: f for f in features for s in f.sources if s.origin in origins}
+        if origins not in self._columns:
+            features = self.features.values()
+            found = {s.name: f for f in features for s in f.sources if s.origin in origins}
+            self._columns[origins] = found
+        return self._columns[origins]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[Origin, ...], dict[str, Feature]]:
+        return {}  # by the origins asked for, as each record asks
 
     @cached_property
     def mask_feature(self) -> str | None:

@@ -25,6 +25,8 @@ MAX_SIDE = 65_500
 # Pixels above which Pillow raises DecompressionBombError: twice `Image.MAX_IMAGE_PIXELS`.
 MAX_PIXELS = 178_956_970
 
+Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
@@ -42,7 +44,7 @@ class Resize(Document):
     width: Side
     height: Side
     mode: Literal["fit", "pad", "crop", "exact"] = "fit"
-    filter: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "lanczos"
+    filter: Filter = "lanczos"
 
     @model_validator(mode="after")
     def _check(self) -> Resize:
@@ -96,7 +98,8 @@ class ImageSettings(Document):
         alpha: "keep" or "drop" the alpha channel, or "composite #rrggbb" on a background color;
             JPEGs have no alpha channel, and are composited on white.
         bit_depth: "keep" the bit depth, or scale samples with more bits to 8; 16 requires gray of
-            16 bits, such as depth, which readers then get as uint16.
+            16 bits, such as depth, which readers then get as uint16. It is resized to the nearest
+            pixel: others mix what is unknown, often 0, and what is behind an object, into values.
         window: the values that become black and white, the same in all images: gray of more than 8
             bits, signed or float is mapped linearly, and clipped at them. Without `window` and
             `rescale`, signed, 32-bit and float images are rejected.
@@ -146,6 +149,8 @@ class ImageSettings(Document):
         encodes_jpeg = self.format == "jpeg" or (self.format == "keep" and self.changes_size)
         if self.bit_depth == 16 and self.format in ("jpeg", "raw"):
             raise ValueError(f"bit_depth: 16 needs PNG. Remove format: {self.format}.")
+        if self.bit_depth == 16 and self.resize and self.resize.filter in ("bilinear", "bicubic"):
+            raise ValueError(f"bit_depth: 16 needs nearest. Replace {self.resize.filter}.")
         if self.quality != _QUALITY and not encodes_jpeg:
             raise ValueError("quality applies only to JPEGs that are encoded. Add format: jpeg.")
         if self.unsupported == "reject" and self.changes_all:
@@ -164,6 +169,13 @@ class ImageSettings(Document):
     def changes_size(self) -> bool:
         """Whether images are scaled, cropped or padded."""
         return self.resize is not None or self.max_side is not None
+
+    @property
+    def filter(self) -> Filter:
+        """The resampling filter."""
+        if self.bit_depth == 16:
+            return "nearest"
+        return self.resize.filter if self.resize else "lanczos"
 
     @property
     def background(self) -> tuple[int, int, int] | None:

@@ -316,11 +316,11 @@ class _Examples:
     def spec(self) -> dict[str, Any]:
         """The spec of the features for `tf.io.parse_example`; for sequences, of the context."""
         schema = self.selection.schema
-        if schema.has_steps:
-            features = self._needed(schema.features_of_record)
-            return {name: _spec(feature) for name, feature in features.items()}
-        features = self._needed(schema.context_features)
-        return {name: _as_ragged(_spec(feature)) for name, feature in features.items()}
+        features = schema.features_of_record if schema.has_steps else schema.context_features
+        return {
+            name: _spec(feature) if feature.per == "frame" else _as_ragged(_spec(feature))
+            for name, feature in self._needed(features).items()
+        }
 
     @cached_property
     def frames(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from recordmill.pipelines.dataset.records import Records
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_tutorials import of_python, of_shell
 from tests.end_to_end import readers
-from tests.end_to_end.command import recordmill
+from tests.end_to_end.command import published, recordmill
 from tests.images import jpeg, png
 
 PAIRS = range(8)
@@ -193,6 +193,22 @@ def test_load_and_records_return_the_steps_of_an_episode(episodes: Path) -> None
         assert wrist.shape == (count, 12, 16, 3)
         assert np.asarray(episode["steps/action"]).tolist() == [[i / 2, -1] for i in range(count)]
         assert np.asarray(episode["steps/is_last"]).tolist() == [0] * (count - 1) + [1]
+
+
+def test_lists_of_an_episode_are_ragged(episodes: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "tagged.yaml"
+    tags = '  tags: {kind: bytes, from: "column:tags", shape: [], missing: empty}\n'
+    schema.write_text((episodes / "robot.yaml").read_text().replace("\nimage:", f"\n{tags}image:"))
+    tagged = {"a": ["door", "red"], "b": None}
+    lines = (episodes / "steps.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["episode"] in tagged]
+    table = episodes / "tagged.jsonl"
+    table.write_text("".join(json.dumps(r | {"tags": tagged[r["episode"]]}) + "\n" for r in rows))
+    dataset = published(table, tmp_path, "--schema", schema)
+    read = {e["episode_id"].numpy(): e["tags"].numpy().tolist() for e in load(dataset)}
+    assert read == {b"a": [b"door", b"red"], b"b": []}
+    (batch,) = load(dataset, batch_size=2, features=["tags", "steps/reward"])
+    assert sorted(batch["tags"].to_list()) == [[], [b"door", b"red"]]
 
 
 def test_an_episode_is_complete_or_rejected(episodes: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import recordmill as api
 from tests.end_to_end import readers
@@ -422,6 +423,31 @@ def test_another_image_that_remains_in_a_record_is_listed(made: Path, tmp_path: 
     removal = json.loads((birds / "1.0.1/removal.json").read_bytes())
     assert removal["images_sha256"] == digests[:1]
     assert removal["remaining_images_sha256"] == digests[2:]
+    assert recordmill("verify", birds).code == 0
+
+
+def test_a_frame_that_remains_in_another_sequence_is_listed(made: Path, tmp_path: Path) -> None:
+    """Overlapping clips share a frame; so do their beginnings, which are too flat to be hashed."""
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / "flat.png")
+    shared = [tmp_path / "flat.png", made / "photo-01.jpg"]
+    clips = {
+        "a": [shared[0], made / "photo-00.jpg", shared[1]],
+        "b": [*shared, made / "photo-02.jpg"],
+        "c": [made / "photo-04.jpg"],
+    }
+    numbered = [(clip, i, path) for clip, paths in clips.items() for i, path in enumerate(paths)]
+    rows = "".join(f"{path},{clip},{i},x\n" for clip, i, path in numbered)
+    (tmp_path / "t.csv").write_text(f"image,sequence,frame,label\n{rows}")
+    (tmp_path / "keys.txt").write_text("a\n")
+    flags = ("--schema", "image_sequence", "--no_report")
+    birds = published(tmp_path / "t.csv", tmp_path / "out", *flags).parent
+    document = forget(birds, tmp_path / "keys.txt")
+    digests = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in shared)
+    same = {"key": "b", "split": "train", "distance": 0, "is_same": True}
+    assert document["similar"] == [{**same, "sha256": digest} for digest in digests]
+    removal = json.loads((birds / "1.0.1/removal.json").read_bytes())
+    assert removal["images_sha256"] == [hashlib.sha256(clips["a"][1].read_bytes()).hexdigest()]
+    assert removal["remaining_images_sha256"] == digests
     assert recordmill("verify", birds).code == 0
 
 

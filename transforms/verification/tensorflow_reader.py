@@ -389,7 +389,7 @@ class ParsedBatch:
         """
         schema = self.resolved.schema
         for key, name in schema.encoded_images.items():
-            self._decode_all(key, schema.attributes_of(name), None if name else schema.mask_feature)
+            self._decode_all(key, schema.attributes[name], None if name else schema.mask_feature)
 
     def _decode_all(
         self, image: str, attributes: Mapping[str, ImageAttribute], mask: str | None

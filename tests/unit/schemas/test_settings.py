@@ -65,6 +65,7 @@ def test_sizes_as_text(text, expected):
         ({"alpha": "composite #12345"}, "alpha"),
         ({"alpha": "keep\n"}, "alpha"),
         ({"bit_depth": 12}, "bit_depth"),
+        ({"bit_depth": 16, "resize": "9x9 fit bicubic"}, "bit_depth: 16 needs nearest"),
         ({"orientation": "rotate"}, "orientation"),
         ({"unsupported": "reject", "format": "png"}, "cannot be combined with"),
         ({"unsupported": "reject", "max_side": 10}, "cannot be combined with"),

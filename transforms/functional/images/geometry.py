@@ -120,6 +120,8 @@ def _oriented_point(point: Point, size: Size, orientation: int) -> Point:
     >>> _oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
     (300, 10)
     """
+    if orientation == 1:
+        return point
     x, y = point
     right, bottom = size[0] - x, size[1] - y
     # CIPA DC-008, tag 274 (Orientation): 2 to 4 are mirrored or upside down, 5 to 8 swap the axes.
@@ -222,11 +224,9 @@ class PointMap(NamedTuple):
 
     def placed(self, point: Point) -> Point:
         """Returns a point of the upright image as fractions of the record's."""
-        x, y = (
-            ((point[i] - self.crop[i]) * self.scale[i] + self.offset[i]) / self.size[i]
-            for i in (0, 1)
-        )
-        return x, y
+        x = (point[0] - self.crop[0]) * self.scale[0] + self.offset[0]
+        y = (point[1] - self.crop[1]) * self.scale[1] + self.offset[1]
+        return x / self.size[0], y / self.size[1]
 
     def clipped(self, point: Point) -> Point:
         """Returns the nearest point of the upright image that is not cropped off."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.origins import BOX_SIDES, KEYPOINTS, POINTS, Origin
@@ -44,6 +44,10 @@ CHANGES = {
 TINY_AREA = 1e-4
 
 
+# x and y as fractions of the image of the record, and visibility.
+Keypoint: TypeAlias = tuple[float, float, int]
+
+
 class TransformedObjects(NamedTuple):
     """The objects of a record, of which those whose box is outside of it are dropped."""
 
@@ -54,6 +58,7 @@ class TransformedObjects(NamedTuple):
     # manifest counts.
     remarks: tuple[str, ...] = ()
     shapes: Mapping[str, list[list[Any]]] = MappingProxyType({})  # of all objects of the row
+    keypoints: Mapping[str, list[list[Keypoint]]] = MappingProxyType({})  # of those that are kept
 
     def shapes_of(self, column: str) -> list[list[Any]]:
         """Returns the shapes of the objects that are kept; none if the row has none."""
@@ -123,7 +128,7 @@ def object_values(feature: Feature, value: FeatureValue, found: TransformedObjec
     if origin is Origin.BOX:
         return _sides(found.boxes, name)
     if origin in POINTS:
-        return _points(origin, found.shapes_of(name), found.map)
+        return _points(origin, found, name)
     items = value if isinstance(value, list) else []
     kept: Any = [items[i] for i in found.kept] if items else []
     if origin is Origin.AREA:
@@ -138,14 +143,14 @@ def _sides(boxes: list[Box], name: str) -> list[float]:
     return [number for box in boxes for number in convert_box(box, name)]
 
 
-def _points(origin: Origin, shapes: list[Any], to_record: PointMap | None) -> FeatureValue:
+def _points(origin: Origin, found: TransformedObjects, column: str) -> FeatureValue:
     if origin is Origin.KEYPOINT_NAME:
-        return list(chain.from_iterable(shapes))
-    if to_record is None:
+        return list(chain.from_iterable(found.shapes_of(column)))
+    if found.map is None:
         return []
     if origin is Origin.CORNERS:
-        return [side for corners in shapes for side in _corners(corners, to_record)]
-    objects = [_keypoints(points, to_record) for points in shapes]
+        return [side for box in found.shapes_of(column) for side in _corners(box, found.map)]
+    objects = found.keypoints.get(column, [])
     if origin is Origin.KEYPOINT_COUNT:
         return [sum(visibility > 0 for _, _, visibility in points) for points in objects]
     axis = (Origin.KEYPOINT_X, Origin.KEYPOINT_Y, Origin.KEYPOINT_VISIBILITY).index(origin)
@@ -162,35 +167,38 @@ def _corners(corners: Sequence[float], to_record: PointMap) -> Iterator[float]:
         yield from to_record.placed(to_record.turned(to_record.in_pixels(point)))
 
 
-def _keypoints(points: Sequence[float], to_record: PointMap) -> list[tuple[float, float, int]]:
+def _keypoints(points: Sequence[float], to_record: PointMap) -> list[Keypoint]:
     return [
         _placed_keypoint((x, y), int(visibility), to_record)
         for x, y, visibility in zip(points[::3], points[1::3], points[2::3], strict=True)
     ]
 
 
-def _placed_keypoint(
-    point: tuple[float, float], visibility: int, to_record: PointMap
-) -> tuple[float, float, int]:
+def _placed_keypoint(point: tuple[float, float], visibility: int, to_record: PointMap) -> Keypoint:
     """Returns a keypoint as fractions of the record's image; outside of it, it is not labeled."""
+    if not visibility:
+        return 0.0, 0.0, 0
     turned = to_record.turned(to_record.in_pixels(point))
     inside = to_record.clipped(turned)
     away = max(abs(turned[0] - inside[0]), abs(turned[1] - inside[1]))
-    if not visibility or away > _ROUNDING * max(to_record.annotated):
+    if away > _ROUNDING * max(to_record.annotated):
         return 0.0, 0.0, 0
     x, y = to_record.placed(inside)
     return min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0), visibility
 
 
-def remarks_on_keypoints(schema: Schema, found: TransformedObjects) -> tuple[str, ...]:
-    """Returns `POINTS_OUTSIDE` if a labeled keypoint is outside the image of the record."""
-    if found.map is not None and found.shapes:
-        for column in schema.columns_from(KEYPOINTS):
-            for points in found.shapes_of(column):
-                placed = _keypoints(points, found.map)
-                if sum(v > 0 for v in points[2::3]) > sum(v > 0 for *_, v in placed):
-                    return (POINTS_OUTSIDE,)
-    return ()
+def with_keypoints(schema: Schema, found: TransformedObjects) -> TransformedObjects:
+    """Adds the keypoints of objects, and `POINTS_OUTSIDE` if a labeled one is not in the image."""
+    if found.map is None or not found.shapes:
+        return found
+    placed, lost = dict[str, list[list[Keypoint]]](), False
+    for column in schema.columns_from(KEYPOINTS):
+        shapes = found.shapes_of(column)
+        placed[column] = [_keypoints(points, found.map) for points in shapes]
+        labeled = (visibility > 0 for points in shapes for visibility in points[2::3])
+        lost |= sum(labeled) > sum(v > 0 for points in placed[column] for *_, v in points)
+    remarks = (*found.remarks, *(POINTS_OUTSIDE,) * lost)
+    return found._replace(keypoints=placed, remarks=remarks)
 
 
 def _checked(

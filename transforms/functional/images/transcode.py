@@ -220,9 +220,7 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
             decoded = pixels.without_alpha(decoded, settings.background)
         decoded = pixels.in_color(decoded, settings.color)
         geometry = geometry_of(source.size, source.orientation, settings)
-        decoded = pixels.resized(
-            decoded, geometry, settings.resize.filter if settings.resize else "lanczos"
-        )
+        decoded = pixels.resized(decoded, geometry, settings.filter)
         format_ = _stored_format(source, decoded, settings)
         encoded = pixels.encode(decoded, format_, settings.quality)
     width, height = decoded.size

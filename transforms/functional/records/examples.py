@@ -43,9 +43,9 @@ from recordmill.transforms.functional.images.objects import (
     RESCALED,
     TransformedObjects,
     object_values,
-    remarks_on_keypoints,
     transform_boxes,
     transform_outlines,
+    with_keypoints,
 )
 from recordmill.transforms.functional.images.sniffing import (
     FIRST_FRAME,
@@ -152,7 +152,7 @@ def _complete_values(
     if image is not None:
         for name, found in zip(("", *schema.image_names), (image, *others), strict=bool(others)):
             remarks += _remarks_on_image(found, schema.image_settings[name])
-            for key, attribute in schema.attributes_of(name).items():
+            for key, attribute in schema.attributes[name].items():
                 features[key] = _attribute(found, attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = masks.classes
@@ -184,12 +184,12 @@ def _with_objects(
     schema: Schema, ref: ImageRef, found: TransformedObjects
 ) -> tuple[ImageRef, tuple[str, ...]]:
     """Returns a reference with its values of objects, and remarks on them."""
+    found = with_keypoints(schema, found)
     values: list[FeatureValue] = [
         object_values(feature, value, found) if feature.of_objects else value
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
-    remarks = found.remarks + remarks_on_keypoints(schema, found)
-    return ref._replace(values=tuple(values)), remarks
+    return ref._replace(values=tuple(values)), found.remarks
 
 
 def _remarks_on_outlines(

@@ -237,6 +237,8 @@ def _draw_keypoints(image: Image.Image, features: Features, objects: int) -> Ima
 
 def _draw_instances(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
     """Returns an image blended with the masks of objects, one color each."""
+    if not masks:
+        return image
     numbers = np.zeros((image.height, image.width), np.int64)
     for i, data in enumerate(masks, start=1):
         numbers[_ids_of(data, image.size) > 0] = i

@@ -157,7 +157,8 @@ def _coordinates_of(
             return [corners[i : i + 4] for i in range(0, len(corners), 4)]
         found = _shapes(row, schema, columns).items()
         return [c for name, shapes in found for c in _coordinates(name, shapes, schema)]
-    outlines = _checked_outlines(row, schema, columns)
+    column = _outlines_column(schema, columns)
+    outlines = _checked_outlines(_items(row, column), column)
     return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
 
 
@@ -351,9 +352,7 @@ def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:
     return _column(next(iter(schema.columns_from(OUTLINES))), columns)
 
 
-def _checked_outlines(row: Row, schema: Schema, columns: Mapping[str, str]) -> list[Any]:
-    column = _outlines_column(schema, columns)
-    outlines = _items(row, column)
+def _checked_outlines(outlines: list[Any], column: str) -> list[Any]:
     try:
         return checked_outlines(outlines)
     except RecordError as error:
@@ -365,18 +364,19 @@ def _outlines(
 ) -> tuple[RowOutlines, str]:
     """Returns the class id and outline of each object, in drawing order, and the segments' file."""
     schema, settings = resolved.schema, resolved.schema.masks
-    outlines = _items(row, _outlines_column(schema, columns))
+    column = _outlines_column(schema, columns)
+    outlines = _items(row, column)
     segments = [o for o in outlines if isinstance(o, Mapping) and "segment" in o]
     files = {str(outline.get("file") or "") for outline in segments}
     if len(files) > 1 or "" in files:
-        what = f"column {_outlines_column(schema, columns)!r}: expected segments of one file"
+        what = f"column {column!r}: expected segments of one file"
         shown = ", ".join(map(repr, sorted(files)[:3]))
         raise RecordError(Reason.WRONG_TYPE, f"{what}, {{segment, file}}, got the files {shown}")
     classes = [0] * len(outlines)
     if schema.draws_classes:
         classes = _classes_of_outlines(row, resolved, columns, len(outlines))
     # [(class id, outline)], drawn in this order: later objects cover earlier ones.
-    objects = list(zip(classes, _checked_outlines(row, schema, columns), strict=True))
+    objects = list(zip(classes, _checked_outlines(outlines, column), strict=True))
     units = _units_of(row, settings, columns) or PIXEL
     return RowOutlines(units, objects, _stated_size(row, settings, columns)), "".join(files)
 

@@ -66,7 +66,8 @@ _IDS = {"images": "id", "annotations": "image_id"}
 
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
-_OF_OBJECTS = (*_OF_BOXES, "keypoints", "keypoint_names")
+_POINTS = ("keypoints", "keypoint_names")
+_OF_OBJECTS = (*_OF_BOXES, *_POINTS)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS, _SPOOLS, _SPOOL_BYTES = 1000, 64, 2**18
 
@@ -564,8 +565,9 @@ def _values(
         values["area"] = [a["area"] for _, a in objects]
     if all("segmentation" in a for _, a in objects):
         values["segmentation"] = [_outline(number, a) for number, a in objects]
-    has_points = categories.keypoints or "keypoints" in (projection.columns or ())
-    return values | (_keypoints(objects, categories) if has_points else {})
+    of_all = _POINTS if categories.keypoints else ()
+    asked = of_all if projection.columns is None else projection.columns
+    return values | (_keypoints(objects, categories) if {*_POINTS} & {*asked} else {})
 
 
 def _objects(

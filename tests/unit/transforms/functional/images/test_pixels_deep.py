@@ -19,6 +19,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.codecs import _samples_of
 from recordmill.transforms.functional.images.transcode import transcode
+from tests.annotations import Case, expected_mask
 from tests.corpus import png_of, tiff_of
 from tests.images import SRGB, image, image_bytes, png_chunk
 
@@ -146,6 +147,25 @@ def test_resizing_multiplies_color_by_alpha() -> None:
     found = stored_samples(transcode(png_from(array), settings)).ravel().tolist()
     assert found[:3] == [40_000, 300, 7]
     assert abs(found[3] - 32_768) <= 1
+
+
+@pytest.mark.parametrize(
+    "resizing",
+    [
+        {"max_side": 20},
+        {"resize": "20x30 pad"},
+        {"resize": "13x19 crop"},
+        {"resize": "50x60 exact"},
+        {"resize": "9x9 fit nearest"},
+    ],
+    ids=lambda resizing: str(*resizing.values()),
+)
+def test_depth_is_resized_to_the_nearest_pixel(resizing: dict[str, Any]) -> None:
+    array = samples(1, 27, 41)
+    array[::2, ::3] = 0  # where depth is unknown
+    stored = transcode(png_from(array), ImageSettings(bit_depth=16, **resizing))
+    expected = expected_mask(array[:, :, 0], Case(41, 27, 1, resizing, "stored"))
+    np.testing.assert_array_equal(stored_samples(stored)[:, :, 0], expected)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as pycocotools
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import RECTANGLES, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, RECTANGLES, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
     DeclaredClasses,
@@ -455,4 +455,15 @@ def test_keypoints_are_those_of_all_objects():
     assert row.values["keypoint_names"] == [["nose", "tail"]] * 2
     assert probe(document_).preset == "keypoints"
     (reject,) = read(document([image_bytes(5)], [{**posed, "keypoints": [1, 2]}], [person]))
+    assert "expected 6 numbers, got [1, 2]" in reject.detail
+
+
+def test_keypoints_that_no_feature_needs_reject_no_image():
+    person = {"id": 1, "name": "cat", "keypoints": ["nose", "tail"]}
+    posed = {**annotation(1, 5), "category_id": 1, "keypoints": [1, 2]}
+    whole = document([image_bytes(5)], [posed], [person])
+    row, note = read(whole, Projection(("image", "labels")))
+    assert row.values == {"image": "5.jpg", "labels": ["cat"]}
+    assert note == SkippedInput.named(KEYPOINTS, ["5.jpg"])
+    (reject,) = read(whole, Projection(("image", "keypoints")))
     assert "expected 6 numbers, got [1, 2]" in reject.detail
