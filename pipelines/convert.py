@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
@@ -41,7 +41,7 @@ from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.plan import SplitRanges
-from recordmill.schemas.tables import SPLIT
+from recordmill.schemas.tables import SPLIT, DeclaredClasses
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import (
@@ -111,7 +111,8 @@ def prepare(
         _check_compared(Condition(config.where).columns, tables, schema, config)
     binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding, base)
-    analyzer = analyzer.with_source(both.classes, tables.recognized, both.snapshots)
+    classes = _renamed_classes(both.classes, projection_of(schema, config).renamed, config)
+    analyzer = analyzer.with_source(classes, tables.recognized, both.snapshots)
     stated = tables.splits if config.split_column == SPLIT else ()
     sizes = uncompared_sizes(schema, both.columns, config)
     analyzer = replace(analyzer, findings=(*both.findings, *sizes), stated_splits=stated)
@@ -138,6 +139,21 @@ def _check_compared(
             f"--where: column {name!r} has embedded images; expected texts or numbers. "
             "Compare another column."
         )
+
+
+def _renamed_classes(
+    declared: Mapping[str, DeclaredClasses], columns: Collection[str], config: ConvertConfig
+) -> dict[str, DeclaredClasses]:
+    """Returns declared classes with the names of `--rename`; raises UsageError for ids."""
+    if config.rename and not columns:
+        raise UsageError("--rename: the schema has no feature with classes. Remove the option.")
+    for name in (name for name in columns if name in declared and declared[name].by_id):
+        raise UsageError(
+            f"--rename: column {name!r} has class ids, whose names are in its metadata; expected "
+            "names. Convert it, and rename the classes of the dataset: --input DIR/NAME/VERSION."
+        )
+    new = {name: declared[name].renamed(config.rename) for name in columns if name in declared}
+    return {**declared, **new}
 
 
 def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:

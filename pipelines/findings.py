@@ -33,7 +33,13 @@ from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import ClassDrift, Manifest
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
-from recordmill.schemas.records import NOTED, OUTSIDE_SAMPLE, UNMATCHED_LABELS, UNUSED_IMAGES
+from recordmill.schemas.records import (
+    NOTED,
+    OUTSIDE_SAMPLE,
+    RENAMED,
+    UNMATCHED_LABELS,
+    UNUSED_IMAGES,
+)
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
@@ -124,6 +130,14 @@ def _skipped_inputs(outcome: Outcome) -> Iterator[Finding]:
     return skipped(counts.asides, outcome.skipped_names, counts.rows, sample, _LISTS)
 
 
+def _unused_names(outcome: Outcome) -> Iterator[Finding]:
+    """Yields the class names of `--rename` that no row has."""
+    for old, new in (outcome.manifest.config.get("rename") or {}).items():
+        if RENAMED.format(old, new) not in outcome.manifest.input.asides:
+            text = f"--rename {old}={new}: no row has the label {old!r}"
+            yield finding("warning", "unused_name", text)
+
+
 def skipped(
     numbers: Mapping[str, int],
     names: Mapping[str, Sequence[str]],
@@ -148,9 +162,11 @@ def skipped(
             continue
         named, figures = tuple(names.get(what, ())), {"number": number}
         shown = some(named, number, len(named)) if named else ""
-        if what in SEVERITIES:
+        if what in SEVERITIES or what.startswith(RENAMED[:20]):
             text = f"{number:,} {what}{f' ({shown})' if shown else ''}"
-            yield finding(SEVERITIES[what], "counted", text, examples=named, figures=figures)
+            yield finding(
+                SEVERITIES.get(what, "note"), "counted", text, examples=named, figures=figures
+            )
         else:
             listed = f", listed in {lists[what]}/" if what in lists else ""
             text = f"skipped: {what} ({number:,}{f': {shown}' if shown else listed})"
@@ -599,6 +615,7 @@ _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     _source_findings,
     _dropped_rows,
     _skipped_inputs,
+    _unused_names,
     _shards_of_splits,
     _encoded_images,
     _changed_values,

@@ -17,7 +17,7 @@ from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import SkippedInput, Unmatched
 from recordmill.schemas.rejects import Reject
@@ -40,6 +40,7 @@ from recordmill.transforms.functional.rows.columns import (
     required_columns,
 )
 from recordmill.transforms.functional.rows.placement import Sampler
+from recordmill.transforms.functional.rows.strata import ClassSampler
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
 from recordmill.transforms.read_rows import (
@@ -274,7 +275,7 @@ def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
 def _read_tables(listed: ListedParts, job: Conversion, staging: str) -> Reading:
     """Reads the tables twice: that is cheaper than holding all rows between two stages."""
     config, projection = job.config, projection_of(job.analyzer.schema, job.config)
-    if config.sample is not None:
+    if config.sample is not None or config.per_class is not None:
         found = listed | "AnalyzeTables" >> ReadRows(projection, counted=False)
         sample = _sample(found, job)
         # Where the sample ends is known after all rows were read. Its rows are then read again,
@@ -296,7 +297,7 @@ def _read_joined(
     projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_columns
     read = listed | "ReadTables" >> ReadRows(projection, staging)
     listed_labels = listed.parts.pipeline | "ListLabels" >> ListSources(labels.files)
-    columns = Projection(projection.columns)
+    columns = Projection(projection.columns, renamed=projection.renamed)
     read_labels = listed_labels | "ReadLabels" >> ReadRows(columns, counted=False)
     joined = read | "JoinLabels" >> JoinLabels(read_labels, on or ("", ""), projection.image)
     lists = {layout.UNMATCHED_LABELS: [joined.labels], layout.UNMATCHED_IMAGES: [joined.images]}
@@ -309,11 +310,14 @@ def _read_joined(
 
 def _sample(read: ReadOutcome, job: Conversion) -> PCollection[Sampler] | None:
     """Returns the sampler of the rows; None to convert all."""
-    if job.config.sample is None:
+    config, binding = job.config, job.analyzer.binding
+    if config.per_class is not None:
+        of_classes = ClassSampler(binding, config.seed, analyzer=job.analyzer)
+        return read | "FindSample" >> FindSample(of_classes, config.per_class)
+    if config.sample is None:
         return None
-    sampler = Sampler.of(job.config, job.analyzer.binding)
-    rows = job.config.sample if isinstance(job.config.sample, int) else None
-    return read | "FindSample" >> FindSample(sampler, rows)
+    rows = config.sample if isinstance(config.sample, int) else None
+    return read | "FindSample" >> FindSample(Sampler.of(config, binding), rows)
 
 
 def _with_unused_images(reading: Reading, listed: ListedParts, job: Conversion) -> Reading:
@@ -355,4 +359,13 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
         labels=frozenset(config.column(name) for name in schema.label_columns),
         drops_boxes=schema.boxes.invalid == "drop",
         where=Condition(config.where) if config.where is not None else None,
+        renamed=_renamed_columns(schema, config) if config.rename else {},
     )
+
+
+def _renamed_columns(
+    schema: Schema, config: ConvertConfig
+) -> dict[str, tuple[Feature, Mapping[str, str]]]:
+    """Returns the feature of each column of labels, and the class names to replace in it."""
+    features = filter(None, map(schema.labels_of, schema.named_features))
+    return {config.column(one.source.name): (one, config.rename) for one in features}

@@ -95,6 +95,7 @@ def with_implied_options(
     UsageError: for a value that is not valid.
     """
     implied, notes = dict[str, Any](), list[str]()
+    has_splits = options.get("splits") is not None or options.get("folds") is not None
     if tables.schemas and options.get("schema") is None:
         implied["schema"] = _schema_of_datasets(tables.schemas)
         name = implied["schema"].name
@@ -104,16 +105,17 @@ def with_implied_options(
         notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
     if tables.splits and options.get("split_column") is None:
         listed = ", ".join(sorted(tables.splits, key=split_rank))
-        if tables.unsplit and options.get("splits") is None:
+        if tables.unsplit and not has_splits:
             raise UsageError(
                 f"--input {tables.unsplit}: expected a split, because other inputs state {listed}. "
                 "Convert it separately, or set --split_column none to ignore all of these."
             )
-        if options.get("splits") is None:
+        if not has_splits:
             implied["split_column"] = SPLIT
             notes.append(f"splits: {listed}, as in the input; --splits sets others")
         else:
-            notes.append(f"splits: those of --splits; the input has {listed}")
+            flag = "--splits" if options.get("folds") is None else "--folds"
+            notes.append(f"splits: those of {flag}; the input has {listed}")
     config = _with_boxes(options, implied, tables, notes)
     tables = with_boxes_of_images(config, tables)
     config = _with_file_name(config, tables)

@@ -8,7 +8,7 @@ from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -188,6 +188,9 @@ class ConvertConfig(Document):
         "convert only some rows: \"label in ('cat', 'dog') and width >= 64\"",
         "all rows",
     )
+    rename: Pairs = _input(
+        {}, SOURCE | BASE, "A=B,…", "class names to replace; equal ones become one class"
+    )
     sample: Sample = _input(
         None,
         SOURCE | BASE,
@@ -195,6 +198,9 @@ class ConvertConfig(Document):
         "convert a part of the rows, for a trial: 1000, or 1%",
         "all rows",
         _SAMPLE,
+    )
+    per_class: Annotated[Integer, Field(ge=1, le=MAX_SAMPLE_ROWS)] | None = _input(
+        None, SOURCE | BASE, "N", "convert at most N rows of each class", "all rows"
     )
     base: Path | None = _output(
         None, DATASET, "DIR", "base version: keep its splits and reuse its shards"
@@ -207,6 +213,9 @@ class ConvertConfig(Document):
     )
     splits: Weights | None = _splits(
         None, DATASET | BASE, "train=0.9,…", "weights of the splits", "all rows to train"
+    )
+    folds: Annotated[Integer, Field(ge=2, le=100)] | None = _splits(
+        None, DATASET | BASE, "K", "K equal splits fold0, fold1, …, for cross-validation", "none"
     )
     split_method: SplitMethod = _splits(
         "hash",
@@ -316,6 +325,15 @@ class ConvertConfig(Document):
         {}, METADATA, "FILE", "YAML file of more properties of croissant.json: keywords, …"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_folds(cls, values: Any) -> Any:
+        """Adds the splits that `folds` stands for."""
+        number = str(values.get("folds"))
+        if values.get("splits") is not None or not re.fullmatch(r"[1-9]\d?|100", number):
+            return values
+        return {**values, "splits": {f"fold{fold}": 1 for fold in range(int(number))}}
+
     @model_validator(mode="after")
     def _check_combinations(self) -> ConvertConfig:
         self._check_header()
@@ -336,6 +354,9 @@ class ConvertConfig(Document):
             raise ValueError(
                 "--records_per_shard: cannot be combined with --num_shards. Remove one of them."
             )
+        self._check_per_class()
+        if self.folds is not None and [*self.weights] != [f"fold{n}" for n in range(self.folds)]:
+            raise ValueError("--folds: cannot be combined with --splits. Remove one of them.")
         if self.append and self.base is None:
             raise ValueError("--append: adds rows to a base version. Set --base DIR/NAME/X.Y.Z.")
         if self.on_conflict != "fail" and not self.append:
@@ -363,6 +384,17 @@ class ConvertConfig(Document):
                 "not seekable. Omit it, or choose --compression none."
             )
         return self
+
+    def _check_per_class(self) -> None:
+        if self.per_class is None:
+            return
+        if self.sample is not None:
+            raise ValueError("--per_class: cannot be combined with --sample. Remove one of them.")
+        if not self.dataset_schema.class_features or self.dataset_schema.sequence:
+            raise ValueError(
+                "--per_class: expected a schema with classes and without sequences, got "
+                f"{self.dataset_schema.name!r}. Remove the option."
+            )
 
     def _check_near_duplicates(self) -> None:
         if self.near_duplicates not in ("keep_together", "drop"):

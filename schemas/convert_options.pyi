@@ -79,6 +79,8 @@ class DatasetOptions(RowOptions, total=False):
     """YAML file of more properties of croissant.json: keywords, …"""
     splits: Mapping[str, float | Decimal] | None
     """weights of the splits; default: all rows to train"""
+    folds: int | None
+    """K equal splits fold0, fold1, …, for cross-validation; default: none"""
     split_method: Literal["hash", "exact", "stratified"]
     """exact: exact shares; stratified: exact shares of each class; hash: about the shares; default: hash"""
     split_column: str | None
@@ -128,8 +130,12 @@ class ConvertOptions(DatasetOptions, total=False):
     """list the images below --image_root that no row names"""
     where: str | None
     """convert only some rows: "label in ('cat', 'dog') and width >= 64"; default: all rows"""
+    rename: Mapping[str, str]
+    """class names to replace; equal ones become one class"""
     sample: int | str | None
     """convert a part of the rows, for a trial: 1000, or 1%; default: all rows"""
+    per_class: int | None
+    """convert at most N rows of each class; default: all rows"""
     output: Required[StrPath]
     """folder of datasets; writes to DIR/NAME/VERSION"""
     name: Required[str]

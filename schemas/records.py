@@ -28,7 +28,10 @@ ORIENTED = (
 ROTATED = "images with rotated boxes, read as the upright boxes around them"
 RECTANGLES = "images with boxes without an outline, whose outline is the box"
 OUTSIDE_SAMPLE = "rows outside of --sample"
+OUTSIDE_CLASSES = "rows beyond --per_class"
 OUTSIDE_WHERE = "rows outside of --where"
+# The number of rows in which `--rename` replaces a class name.
+RENAMED = "rows with the label {!r}, renamed to {!r}"
 NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES)  # what was read, if not as it is
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A

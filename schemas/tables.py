@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.plan import TableSnapshot
 
@@ -110,6 +110,8 @@ class Projection:
     labels: frozenset[str] = frozenset()
     drops_boxes: bool = False  # whether an annotation without a valid box loses only its box
     where: Condition | None = None  # selects rows; None for all
+    # The feature of each column of labels, and the class names to replace in it.
+    renamed: Mapping[str, tuple[Feature, Mapping[str, str]]] = field(default_factory=dict)
     required: tuple[str, ...] = ()  # those that a row without columns of a table must have
 
     def has(self, column: str) -> bool:
@@ -178,6 +180,18 @@ class DeclaredClasses:
             conflict,
             tuple(sorted({*self.unused, *other.unused})),
             self.unnamed or other.unnamed,
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> DeclaredClasses:
+        """Returns the classes with other names; equal ones become the class that had the name."""
+        places = {name: at for at, (_, name) in enumerate(self.names) if name not in names}
+        for at, (_, name) in enumerate(self.names):
+            places.setdefault(names.get(name, name), at)
+        kept = sorted((at, name) for name, at in places.items())
+        return replace(
+            self,
+            names=tuple((self.names[at][0], name) for at, name in kept),
+            unused=tuple(sorted({names.get(name, name) for name in self.unused})),
         )
 
 

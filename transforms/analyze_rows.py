@@ -92,7 +92,9 @@ class AnalyzeRows(beam.PTransform):
             found = self.all_rows | "AnalyzeAll" >> beam.CombineGlobally(analyze).without_defaults()
             whole = AsSingleton(found, Analysis())
         if config.split_method != "hash":
-            ranges = (self.all_rows or rows) | "FindSplits" >> FindSplits(self.analyzer)
+            # A sample has the splits of all rows; what --per_class leaves has its own.
+            of_splits = rows if config.per_class is not None else self.all_rows or rows
+            ranges = of_splits | "FindSplits" >> FindSplits(self.analyzer)
         if config.records_per_shard is not None:
             finding = FindShardStarts(self.analyzer, config.records_per_shard, ranges)
             starts = AsIter(rows | "FindShardStarts" >> finding)

@@ -178,17 +178,22 @@ def _hash_of(reject: Reject, sampler: Sampler) -> Hashes:
 
 
 def _hashes_of(rows: Iterable[Row | Reject], sampler: Sampler) -> Hashes:
-    """Returns the hash positions of rows, or of rejects of rows that cannot be read."""
-    return {"": b"".join(sampler.position(row).to_bytes(POSITION_BYTES, "big") for row in rows)}
+    """Returns the hash positions of rows, or of rejects of rows that cannot be read, by group."""
+    found = defaultdict[str, bytearray](bytearray)
+    for row in rows:
+        position = sampler.position(row).to_bytes(POSITION_BYTES, "big")
+        for group in sampler.groups(row):
+            found[group] += position
+    return {group: bytes(positions) for group, positions in found.items()}
 
 
-def _last_rank(_: Mapping[str, int], rows: int) -> dict[str, list[int]]:
-    return {"": [rows - 1]}
+def _last_rank(counts: Mapping[str, int], rows: int) -> dict[str, list[int]]:
+    return {group: [rows - 1] for group in counts}
 
 
 def _ending_after(ends: Mapping[str, Sequence[End]], sampler: Sampler) -> Sampler:
-    ((_, last),) = ends[""]
-    return replace(sampler, end=min(last + 1, END))
+    found = {group: min(last.position + 1, END) for group, (last,) in ends.items()}
+    return replace(sampler, ends={**sampler.ends, **found})
 
 
 @dataclass(eq=False)

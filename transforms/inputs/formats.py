@@ -8,6 +8,7 @@ folder with everything below it. None depends on Beam.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +19,14 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
-from recordmill.schemas.records import OUTSIDE_WHERE, Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import (
+    OUTSIDE_WHERE,
+    RENAMED,
+    Embedded,
+    Location,
+    Row,
+    SkippedInput,
+)
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import (
     Exclusion,
@@ -35,6 +43,7 @@ from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.box_rows import grouped
 from recordmill.transforms.functional.sources.tree import Tree, parts_of
+from recordmill.transforms.functional.values.typed import renamed_labels
 from recordmill.transforms.inputs.file_tree import FileTree, excluded, pattern_of
 from recordmill.transforms.storage.files import open_range, open_table
 
@@ -118,7 +127,8 @@ class Format:
         """Yields the rows of one of the parts that `parts` yields."""
         file = part.file
         if file.grouped:
-            yield from grouped(self.ungrouped_rows(file, projection), file.grouped)
+            boxes = self.ungrouped_rows(file, replace(projection, renamed={}))
+            yield from _renamed(grouped(boxes, file.grouped), projection)
             return
         with self._opened(file) if part.stop is None else _range_of(part) as source:
             if fault := _fault_before(part, source):
@@ -132,7 +142,8 @@ class Format:
                 rows = _not_excluded(rows, file.exclusion)
             if file.partition:
                 rows = _with_partition(rows, file.partition, projection)
-            yield from _selected(rows, projection.where) if projection.where else rows
+            rows = _selected(rows, projection.where) if projection.where else rows
+            yield from _renamed(rows, projection) if projection.renamed else rows
 
     def rows(
         self, file: TableFile, projection: Projection
@@ -218,6 +229,26 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
             yield batch.take(kept)
     if outside:
         yield SkippedInput(OUTSIDE_WHERE, outside)
+
+
+def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
+    """Yields rows with other class names, and the number of rows with each that is replaced."""
+    counts = Counter[str]()
+    for found in one_by_one(rows):
+        row = found.row if isinstance(found, Embedded) else found
+        if not isinstance(row, Row):
+            yield found
+            continue
+        seen, values = set[str](), dict(row.values)
+        for column, (feature, names) in projection.renamed.items():
+            if column in values:
+                value, is_text = values[column], row.untyped(column)
+                values[column] = renamed_labels(value, feature, is_text, names, seen)
+        counts.update(seen)
+        row = row._replace(values=values) if seen else row
+        yield found._replace(row=row) if isinstance(found, Embedded) else row
+    known = {a: b for _, names in projection.renamed.values() for a, b in names.items()}
+    yield from (SkippedInput(RENAMED.format(a, known[a]), n) for a, n in sorted(counts.items()))
 
 
 def _range_of(part: Part) -> BinaryIO:

@@ -32,6 +32,8 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
     [
         ({}, [], []),
         ({"sample": "50%"}, ["FindSample", "AnalyzeSample"], []),
+        ({"per_class": 3}, ["FindSample", "AnalyzeSample"], []),
+        ({"rename": "cat=pet"}, [], []),
         ({"split_method": "exact"}, [], []),
         ({"split_method": "stratified"}, [], []),
         ({"index": True}, ["IndexShards"], []),

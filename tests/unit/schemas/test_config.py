@@ -38,6 +38,9 @@ def test_defaults():
         "exclude": (),
         "class_level": None,
         "where": None,
+        "rename": {},
+        "per_class": None,
+        "folds": None,
         "delimiter": None,
         "header": None,
         "output": "out",
@@ -98,6 +101,13 @@ def test_defaults():
         ({"num_classes": 0}, "num_classes"),
         ({"num_classes": 1_000_001}, "num_classes"),
         ({"num_classes": 2, "classes": ("cat", "dog")}, "--classes. Remove one of them"),
+        ({"folds": 1}, "folds"),
+        ({"folds": 101}, "folds"),
+        ({"folds": 2, "splits": {"a": 1}}, "--folds: cannot be combined with --splits"),
+        ({"per_class": 0}, "per_class"),
+        ({"per_class": 3, "sample": 9}, "--per_class: cannot be combined with --sample"),
+        ({"per_class": 3, "schema": preset("captioning")}, "--per_class: expected a schema with"),
+        ({"per_class": 3, "schema": preset("image_sequence")}, "--per_class: expected a schema"),
         ({"splits": {"a": "0.9"}}, "the fractions sum to 0.9; expected 1. Correct them, or write"),
         ({"num_shards": 0}, "num_shards"),
         ({"shard_size": 0}, "shard_size"),
@@ -152,6 +162,9 @@ MATTER = {
     "image_suffix": ".jpg",
     "columns": {"label": "class"},
     "key_column": "id",
+    "rename": {"cat": "pet"},
+    "per_class": 5,
+    "folds": 5,
     "splits": {"train": "0.9", "test": "0.1"},
     "split_method": "exact",
     "split_column": "part",
@@ -287,10 +300,12 @@ def test_quality_needs_the_pixels():
     assert config(reject_quality="blank, tiny").reject_quality == ("blank", "tiny")
 
 
+EXCLUSIVE = ("schema", "num_shards", "num_classes", "folds", "per_class")
+
+
 def test_a_config_survives_a_round_trip_through_json():
     made = config(
-        **{k: v for k, v in MATTER.items() if k not in ("schema", "num_shards", "num_classes")}
-        | {"decode": "full"},
+        **{k: v for k, v in MATTER.items() if k not in EXCLUSIVE} | {"decode": "full"},
         **DO_NOT_MATTER | {"index": False},
     )
     again = ConvertConfig.model_validate_json(made.model_dump_json())
@@ -437,7 +452,7 @@ def test_what_options_affect():
             "labels",
             "join_on",
         ),
-        *("list_unused_images", "sample", "where", "fail_fast"),
+        *("list_unused_images", "sample", "where", "fail_fast", "rename", "per_class"),
     }
     assert fields_that_affect(ConvertConfig, Affects.ROW) | set(SchemaOverrides.model_fields) == {
         *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
@@ -445,8 +460,16 @@ def test_what_options_affect():
     }
     assert fields_that_affect(ConvertConfig, Affects.BASE) == {
         *("seed", "splits", "split_method", "split_column", "group_column", "records_per_shard"),
-        *("compression", "deduplicate", "decode", "sample", "where"),
+        *("compression", "deduplicate", "decode", "sample", "where", "rename", "per_class"),
+        "folds",
     }
     assert fields_that_affect(ConvertConfig, Affects.RUN) == {
         *("output", "if_exists", "report", "fail_fast")
     }
+
+
+def test_folds_are_equal_splits():
+    folds = {"fold0": Decimal(1), "fold1": Decimal(1), "fold2": Decimal(1)}
+    assert config(folds="3").weights == config(splits=folds).weights == folds
+    # As forget reads it from a manifest.
+    assert config(folds=3, splits={"fold0": "1", "fold1": "1", "fold2": "1"}).weights == folds

@@ -9,11 +9,11 @@ records does not depend on the number of shards. A change here changes every dat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import repeat
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.masking import masked_source
@@ -215,7 +215,9 @@ class Sampler:
 
     binding: Binding
     seed: int  # the seed of the run; another seed gives another sample
-    end: int = END  # the exclusive end of the positions in the sample, up to 2^64
+    # The exclusive end of the positions in the sample, up to 2^64, of each group of rows.
+    ends: Mapping[str, int] = field(default_factory=lambda: {"": END})
+    outside: ClassVar[str] = OUTSIDE_SAMPLE  # the kind of the other rows
 
     @classmethod
     def of(cls, config: ConvertConfig, binding: Binding) -> Sampler:
@@ -224,7 +226,11 @@ class Sampler:
         A number of rows has all rows at first.
         """
         part = config.sample_part
-        return cls(binding, config.seed, END if part is None else int(part * END))
+        return cls(binding, config.seed, {"": END if part is None else int(part * END)})
+
+    def groups(self, found: Row | Embedded | Reject) -> Sequence[str]:
+        """Returns the groups of a row, of each of which it has to be in the sample."""
+        return ("",)
 
     def position(self, found: Row | Embedded | Reject) -> int:
         """Returns the hash position of a row: by the key of its record, or else by its source."""
@@ -241,7 +247,9 @@ class Sampler:
         """Returns whether a row is in the sample; a reject for lost rows always is."""
         if isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
             return True
-        return self.position(found) < self.end
+        groups = self.groups(found)
+        position = self.position(found) if groups else 0
+        return all(position < self.ends[group] for group in groups)
 
     def select(self, elements: Iterable[Found]) -> Iterator[Found | SkippedInput]:
         """Yields the elements in the sample, and the number of rows that are not."""
@@ -252,4 +260,4 @@ class Sampler:
             else:
                 outside += 1
         if outside:
-            yield SkippedInput(OUTSIDE_SAMPLE, outside)
+            yield SkippedInput(self.outside, outside)

@@ -15,18 +15,19 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isqrt
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.features import NO_LABEL, Feature, Schema
 from recordmill.schemas.plan import ClassIds, Plan, ResolvedSchema
-from recordmill.schemas.records import FeatureValue, Row
-from recordmill.schemas.rejects import RecordError
+from recordmill.schemas.records import OUTSIDE_CLASSES, Embedded, FeatureValue, Row
+from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.analysis import Analyzer, labels_in
 from recordmill.transforms.functional.rows.feature_values import class_id, with_background
+from recordmill.transforms.functional.rows.placement import Sampler
 
 # The labels of a row, sorted; () for rows without labels.
 LabelSet: TypeAlias = tuple[int, ...]
@@ -94,6 +95,23 @@ class Strata:
         if values not in self._known:
             self._known[values] = _stratum_of_row(row, self._analyzer)
         return self._known[values]
+
+
+@dataclass(frozen=True)
+class ClassSampler(Sampler):
+    """Selects the first rows of each class; a row of several has to be among those of all."""
+
+    outside: ClassVar[str] = OUTSIDE_CLASSES
+    analyzer: Analyzer | None = None
+
+    def groups(self, found: Row | Embedded | Reject) -> Sequence[str]:
+        """Returns the features and labels of a row; none for one without a class."""
+        row = found.row if isinstance(found, Embedded) else found
+        if not self.analyzer or isinstance(row, Reject):
+            return ()
+        features = self.analyzer.schema.class_features
+        labels = ((n, str(label)) for n in features for label in _labels(row, n, self.analyzer))
+        return [f"{name} {label}" for name, label in labels if label != str(NO_LABEL)]
 
 
 def _labels(row: Row, name: str, analyzer: Analyzer) -> Iterable[str | int]:

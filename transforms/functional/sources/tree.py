@@ -136,7 +136,7 @@ def parts_of(
                 if accepts(found):
                     yield found
             else:
-                others.append(unlisted(tree, found) if isinstance(found, Unlisted) else found)
+                others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
 
     # Names are listed while their parts are yielded, so `others` is complete only after the last.
     accepted = names()
@@ -150,7 +150,7 @@ def stem_of(name: str) -> str:
     return posixpath.splitext(posixpath.basename(name))[0]
 
 
-def unlisted(tree: Tree, found: Unlisted) -> Reject:
+def _unlisted(tree: Tree, found: Unlisted) -> Reject:
     """Returns the reject of what cannot be listed."""
     source = tree.path(found.name)
     return Reject("", "", source, Reason.READ_ERROR, found.why)

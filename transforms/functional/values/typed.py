@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
@@ -135,6 +136,22 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
     if isinstance(value, Items):  # each element is an item, or itself a list of items
         return [item for one in value for item in _items_of_one(one, feature, is_text)]
     return list(value)
+
+
+def renamed_labels(
+    value: Any, feature: Feature, is_text: bool, names: Mapping[str, str], seen: set[str]
+) -> Any:
+    """Returns labels with other class names; adds the names that are replaced to `seen`."""
+    if is_text and isinstance(value, str) and feature.shape is not None:
+        with suppress(RecordError):  # the row is rejected when it is bound
+            value = items_of(value, feature, True)
+    if isinstance(value, list | tuple):
+        renamed = (renamed_labels(one, feature, False, names, seen) for one in value)
+        return Items(renamed) if isinstance(value, Items) else list(renamed)
+    if not isinstance(value, str | int) or str(value) not in names:
+        return value
+    seen.add(str(value))
+    return names[str(value)]
 
 
 def single_value(value: Any) -> Any:

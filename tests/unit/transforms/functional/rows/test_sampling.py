@@ -43,7 +43,7 @@ def test_a_percentage_selects_about_its_part_and_a_larger_one_contains_a_smaller
 def test_a_number_selects_as_many_rows_and_the_percentages_around_it_nest_with_it() -> None:
     every = sampler(sample=100)
     last = sorted(map(every.position, ROWS))[99]
-    hundred = selected(replace(every, end=last + 1))
+    hundred = selected(replace(every, ends={"": last + 1}))
     assert len(hundred) == 100
     small, large = (set(map(id, selected(sampler(sample=part)))) for part in ("5%", "20%"))
     assert small < set(map(id, hundred)) < large
@@ -81,7 +81,7 @@ def test_rows_without_a_key_and_rejects_have_the_position_of_their_source() -> N
 
 
 def test_lost_rows_are_in_every_sample_and_the_others_are_counted() -> None:
-    none = Sampler(sampler().binding, 0, end=0)
+    none = Sampler(sampler().binding, 0, {"": 0})
     lost, other = Reject.of_lost_rows("/d/t.csv", 4, "why"), SkippedInput("files", 2)
     malformed = Reject.of_malformed_row("/d/t.csv", 9, "why")
     found = list(none.select([ROWS[0], other, lost, malformed, ROWS[1]]))
