@@ -95,7 +95,6 @@ def with_implied_options(
     UsageError: for a value that is not valid.
     """
     implied, notes = dict[str, Any](), list[str]()
-    has_splits = options.get("splits") is not None or options.get("folds") is not None
     if tables.schemas and options.get("schema") is None:
         implied["schema"] = _schema_of_datasets(tables.schemas)
         name = implied["schema"].name
@@ -104,18 +103,7 @@ def with_implied_options(
         implied["schema"] = tables.preset
         notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
     if tables.splits and options.get("split_column") is None:
-        listed = ", ".join(sorted(tables.splits, key=split_rank))
-        if tables.unsplit and not has_splits:
-            raise UsageError(
-                f"--input {tables.unsplit}: expected a split, because other inputs state {listed}. "
-                "Convert it separately, or set --split_column none to ignore all of these."
-            )
-        if not has_splits:
-            implied["split_column"] = SPLIT
-            notes.append(f"splits: {listed}, as in the input; --splits sets others")
-        else:
-            flag = "--splits" if options.get("folds") is None else "--folds"
-            notes.append(f"splits: those of {flag}; the input has {listed}")
+        implied |= _implied_splits(options, tables, notes)
     config = _with_boxes(options, implied, tables, notes)
     tables = with_boxes_of_images(config, tables)
     config = _with_file_name(config, tables)
@@ -136,6 +124,24 @@ def with_implied_options(
         notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
     findings = (*tables.findings, *_unused_splits(options, tables))
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
+
+
+def _implied_splits(
+    options: Mapping[str, Any], tables: InputTables, notes: list[str]
+) -> dict[str, str]:
+    """Returns the option for the splits of the source, unless others are set; adds a note."""
+    listed = ", ".join(sorted(tables.splits, key=split_rank))
+    flag = next((one for one in ("splits", "folds") if options.get(one) is not None), "")
+    if flag:
+        notes.append(f"splits: those of --{flag}; the input has {listed}")
+        return {}
+    if tables.unsplit:
+        raise UsageError(
+            f"--input {tables.unsplit}: expected a split, because other inputs state {listed}. "
+            "Convert it separately, or set --split_column none to ignore all of these."
+        )
+    notes.append(f"splits: {listed}, as in the input; --splits sets others")
+    return {"split_column": SPLIT}
 
 
 def _with_boxes(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import subprocess
 import sys
+import tempfile
+import zlib
 from pathlib import Path
 
 import apache_beam as beam
@@ -94,3 +98,60 @@ def test_a_dataset_of_tfds_is_verified_also_by_the_command(tmp_path: Path) -> No
     ended = command("verify", folder)
     assert ended.code == 3
     assert f"{shard}: is missing; dataset_info.json states" in ended.err
+
+
+def framed(*numbers: int) -> bytes:
+    """Returns a file of examples as TensorFlow writes it."""
+    with tempfile.NamedTemporaryFile() as file:
+        with tf.io.TFRecordWriter(file.name) as writer:
+            for number in numbers:
+                writer.write(example(number))
+        return Path(file.name).read_bytes()
+
+
+# Written by version 1.14.6 of the package `tfrecord`: two examples, and their index.
+TFRECORD_PACKAGE = base64.b64decode(
+    "OQAAAAAAAACLBzfxCjcKDgoFaW1hZ2USBQoDCgF5Cg4KBWxhYmVsEgUaAwoBAAoVCgVzY29yZRIMEgoKCAAAAD8AAMA/"
+    "WSVUJjoAAAAAAAAAEpXq4go4Cg8KBWltYWdlEgYKBAoCeHkKDgoFbGFiZWwSBRoDCgEBChUKBXNjb3JlEgwSCgoIAAAA"
+    "PwAAwD+3y9qH"
+)
+PART = "part-0000{}-6f5c1c1e-4a2b-4a53-9c1a-6c4b1e1f2d3a-c000.tfrecord"
+CHECKSUMS = {f".{PART.format(n)}.crc": b"crc\0\0\0\2\0" for n in (0, 1)}
+EMPTY_GZIP = gzip.compress(b"", mtime=0)
+
+LAYOUTS = {
+    "tfrecord": {"data.tfrecord": TFRECORD_PACKAGE, "data.tfindex": b"0 73\n73 74\n"},
+    # ray.data.Dataset.write_tfrecords: {uuid}_{block_idx}.tfrecords
+    "ray": {f"4a5e8f_{n:06}.tfrecords": framed(n) for n in range(2)},
+    # linkedin/spark-tfrecord, DefaultSource.scala: .tfrecord and the extension of the codec
+    "spark-tfrecord": {
+        **{PART.format(n): framed(n) for n in range(2)},
+        **CHECKSUMS,
+        **{"_SUCCESS": b"", "._SUCCESS.crc": b"crc\0"},
+    },
+    "spark-tfrecord, gzip, partitioned": {
+        f"day={n}/{PART.format(0)}.gz": gzip.compress(framed(n)) for n in range(2)
+    },
+    "spark-tfrecord, deflate": {
+        f"{PART.format(n)}.deflate": zlib.compress(framed(n)) for n in range(2)
+    },
+    # tensorflow/ecosystem, spark-tensorflow-connector: parts without records are empty
+    "spark-tensorflow-connector": {
+        **{"part-r-00000": b"", "part-r-00001": framed(0, 1), "part-r-00002": b""},
+        "_SUCCESS": b"",
+    },
+    "spark-tensorflow-connector, gzip": {
+        **{"part-r-00000.gz": EMPTY_GZIP, "part-r-00001.gz": gzip.compress(framed(0, 1))},
+        "_SUCCESS": b"",
+    },
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_other_tools_are_verified(layout: str, tmp_path: Path) -> None:
+    for name, data in LAYOUTS[layout].items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    found = recordmill.verify(tmp_path)
+    assert (found.records, found.warnings) == (2, [])
+    assert (found.features["image"], found.features["label"]) == ("bytes", "int64")

@@ -222,7 +222,7 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Fr
         record = offset = 0  # of the next record
         try:
             buffered = io.BufferedReader(cast("io.RawIOBase", stored), _BUFFER_BYTES)
-            content = decompressed(cast("BinaryIO", buffered), buffer_bytes=0)
+            content = decompressed(cast("BinaryIO", buffered), strict=True)
             for run in read_runs(content, resync=True):
                 if isinstance(run, FrameError):
                     found.add(_described(run), run.record, run.offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO, TypeAlias, cast
 
 from recordmill.schemas.shard_format import DAMAGED_STREAM, SHARD_FORMATS
@@ -18,6 +19,9 @@ _CHUNK_BYTES = 2**16
 # The maximum bytes of a record in a compressed file, and per byte of the file: one of numbers may
 # take eight times as much when it is parsed.
 _RECORD_BYTES, _RECORD_BYTES_PER_BYTE = 64 * 2**20, 100
+
+# The window bits for gzip, and its first bytes.
+_GZIP, _SIGNATURE = 16 + zlib.MAX_WBITS, SHARD_FORMATS["gzip"].signature
 
 _Unpack: TypeAlias = Callable[[BinaryIO], BinaryIO]
 
@@ -48,19 +52,22 @@ class _Unpacked(io.BufferedReader):
     """The content of a compressed file."""
 
 
-def decompressed(stream: BinaryIO, buffer_bytes: int = io.DEFAULT_BUFFER_SIZE) -> BinaryIO:
+def decompressed(stream: BinaryIO, strict: bool = False) -> BinaryIO:
     """Returns the content of a seekable stream at its start, buffered if it is compressed.
 
     A compressed stream has the attribute `largest_record`, the maximum bytes of a record in it.
-    `buffer_bytes`: how much is buffered, and so lost where the file is damaged; 0 for nothing.
+    `strict`: whether all bytes before damage are read, and zeros after gzip are damage, as they are
+    for TensorFlow; other tools pad tables with them.
     """
     if (unpack := unpacker_in(stream)) is None:
         return stream
     stored = stream.seek(0, io.SEEK_END)
     stream.seek(0)
-    unpacked: Any = unpack(stream)
-    if buffer_bytes or not hasattr(unpacked, "read1"):
-        unpacked = _Unpacked(unpacked, buffer_bytes or io.DEFAULT_BUFFER_SIZE)
+    is_gzip = unpack is SHARD_FORMATS["gzip"].unpack
+    unpacked: Any = _Inflating(stream, _GZIP) if strict and is_gzip else unpack(stream)
+    if not (strict and hasattr(unpacked, "read1")):
+        size = _CHUNK_BYTES if strict else io.DEFAULT_BUFFER_SIZE
+        unpacked = _Unpacked(unpacked, size)
     unpacked.largest_record = max(_RECORD_BYTES, _RECORD_BYTES_PER_BYTE * stored)
     return cast("BinaryIO", unpacked)
 
@@ -73,25 +80,52 @@ def unpacker_in(stream: BinaryIO) -> _Unpack | None:
 
 
 class _Inflating(io.RawIOBase):
-    """The decompressed content of a zlib stream."""
+    """The decompressed content of a zlib stream, or of the members of a gzip file."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._inflate = zlib.decompressobj()
+    def __init__(self, stream: BinaryIO, window_bits: int = zlib.MAX_WBITS) -> None:
+        self._stream, self._window_bits = stream, window_bits
+        self._inflate = zlib.decompressobj(window_bits)
+        self._error: zlib.error | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         data = b""
-        while not data and not self._inflate.eof:
-            # decompress() limits its output, and keeps the unused input as unconsumed_tail.
-            packed = self._inflate.unconsumed_tail or self._stream.read(_CHUNK_BYTES)
-            if not packed:
-                raise EOFError("the file ends within the zlib stream")
-            data = self._inflate.decompress(packed, len(buffer))
+        while not data:
+            if self._error:
+                raise self._error
+            # decompress() limits its output, and keeps the unused input.
+            rest = self._inflate.unconsumed_tail or self._inflate.unused_data
+            packed = rest or self._stream.read(_CHUNK_BYTES)
+            if self._inflate.eof:
+                if not packed:
+                    return 0
+                self._begin_member(packed)
+            elif not packed:
+                raise EOFError("the file ends within the compressed stream")
+            data = self._inflated(packed, len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def _begin_member(self, packed: bytes) -> None:
+        # TensorFlow reads the members of a gzip file, but nothing after a zlib stream.
+        if self._window_bits != _GZIP or packed[0] != _SIGNATURE[0]:
+            kind = "other bytes" if packed.strip(b"\0") else "zeros"
+            raise zlib.error(f"{kind} follow the end of the stream")
+        self._inflate = zlib.decompressobj(self._window_bits)
+
+    def _inflated(self, packed: bytes, size: int) -> bytes:
+        before = self._inflate.copy()
+        try:
+            return self._inflate.decompress(packed, size)
+        except zlib.error as error:
+            # The error is raised after all that precedes it, which zlib drops.
+            self._error, data = error, bytearray()
+            with suppress(zlib.error):
+                for byte in packed:
+                    data += before.decompress(bytes([byte]))
+            return bytes(data[:size])
 
     def close(self) -> None:
         self._stream.close()
