@@ -110,7 +110,7 @@ class DatasetOptions(RowOptions, total=False):
 class ConvertOptions(DatasetOptions, total=False):
     """Options of a conversion except for its input."""
 
-    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "cvat", "voc", "yolo", "coco", "labelme"]
+    input_format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "arrow", "folder", "tar", "tfrecord", "cvat", "voc", "yolo", "coco", "labelme", "dota"]
     """format of the input; auto detects it by name and content; default: auto"""
     exclude: str | Sequence[str]
     """leave out files and folders in input folders, by patterns as in .gitignore; repeatable"""

@@ -40,6 +40,7 @@ INPUT_FORMATS = {
     "yolo": InputFormat("yolo", described_by=("yaml", "yml")),
     "coco": InputFormat("coco", ("json",)),
     "labelme": InputFormat("labelme"),
+    "dota": InputFormat("dota"),
 }
 
 # The values of --input_format: a static type cannot be derived from the names.

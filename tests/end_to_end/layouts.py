@@ -534,10 +534,11 @@ LAYOUTS = {
     "dota": Layout(
         "https://captain-whu.github.io/DOTA/dataset.html",
         {
-            "train/labelTxt/P0.txt": "imagesource:x\n1 2 3 4 5 6 7 8 plane 0\n",
-            **images("train/images/P0.png"),
+            "train/labelTxt-v1.0/P0.txt": "imagesource:x\n1 2 3 2 3 4 1 4 ship 0\n",
+            "val/labelTxt-v1.0/P0.txt": "",
+            **images("train/images/P0.png", "val/images/P0.png"),
         },
-        stops="images|labelTxt",
+        {"train/images/P0.png": ("train", ["ship"]), "val/images/P0.png": ("val", [])},
     ),
     "cityscapes": Layout(
         "https://www.cityscapes-dataset.com/dataset-overview/",

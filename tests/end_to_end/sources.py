@@ -274,6 +274,19 @@ def _labelme(root: Path, given: Sequence[Shot]) -> Path:
     return root / "labelme"
 
 
+def _dota(root: Path, given: Sequence[Shot]) -> Path:
+    _images(root / "dota" / "images", given)
+    (root / "dota" / "labelTxt").mkdir()
+    for shot in given:
+        lines = [
+            f"{x1} {y1} {x2} {y1} {x2} {y2} {x1} {y2} {label} 0\n"
+            for label, x1, y1, x2, y2 in shot.boxes
+        ]
+        text = "imagesource:GoogleEarth\ngsd:0.15\n" + "".join(lines)
+        (root / "dota" / "labelTxt" / f"{shot.stem}.txt").write_text(text, encoding="utf-8")
+    return root / "dota"
+
+
 def _cvat(root: Path, given: Sequence[Shot]) -> Path:
     _images(root / "cvat" / "images", given)
     labels = "".join(f"<label><name>{label}</name></label>" for label in LABELS)
@@ -301,6 +314,7 @@ ANNOTATED = {
     "voc": Form(_voc, ("--input_format", "voc")),
     "yolo": Form(_yolo, ("--input_format", "yolo")),
     "labelme": Form(_labelme),
+    "dota": Form(_dota),
 }
 """Forms that hold boxes for each image, by their names."""
 

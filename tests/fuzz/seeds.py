@@ -130,6 +130,11 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "voc", "one", _VOC
     yield "cvat", "shapes", _CVAT
     yield "labelme", "shapes", _labelme()
+    yield (
+        "dota",
+        "boxes",
+        b"imagesource:x\ngsd:0.1\n1 1 3 1 3 3.5 1 3 small-ship 1\n0 0 1 0 1 1 0 1 a b 0\n",
+    )
     yield "yolo", "boxes", b"0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2 0.3 0.1\n"
     yield "yolo_yaml", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"
 

@@ -15,7 +15,7 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 208,
+    "product files": 209,
     "lines of code": 35_480,
     "lines of docstrings": 7_835,
     "lines of the longest function": 50,

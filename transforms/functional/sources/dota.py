@@ -1,0 +1,120 @@
+"""Reads folders of DOTA: four corners per object, in text files named like their images.
+
+`labelTxt/P1.txt` is for the image `images/P1.png` beside it; splits are the folders named like
+splits above both. A line has the corners in pixels, the class, and whether the object is difficult.
+
+Format: https://captain-whu.github.io/DOTA/dataset.html, with a header of two optional lines.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
+from recordmill.transforms.functional.sources.annotated import Annotated
+from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.functional.values.boxes import (
+    BOX_COLUMNS,
+    NO_BOX,
+    Box,
+    box_columns,
+    box_of,
+    number_of,
+)
+from recordmill.transforms.functional.values.typed import short_repr
+
+COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "corners", "difficult", SPLIT)
+
+# DOTA names the folder of annotations labelTxt or labelTxt-v1.5, and MMRotate annfiles.
+_FOLDER = re.compile(r"(?<![^/])(?:labelTxt(?:-v[0-9.]+)?|annfiles)(?![^/])")
+_HEADER = re.compile(r"(?:imagesource|gsd)\s*:")
+_MAX_FILES = 5_000
+
+
+class _Dota(Annotated):
+    def is_annotation(self, name: str) -> bool:
+        """Returns whether a file is text in a folder of annotations."""
+        return super().is_annotation(name) and bool(_FOLDER.search(posixpath.dirname(name)))
+
+
+def recognize_folder(tree: Tree) -> Sources | None:
+    """Returns a folder that has text files in `labelTxt/`, beside `images/`; None for others."""
+    files = (name for name in islice(tree.walk(), _MAX_FILES) if isinstance(name, str))
+    for name in filter(FORMAT.is_annotation, files):
+        if tree.entries(_images_of(posixpath.dirname(name))).files:
+            return sources_in(tree)._replace(text=f"DOTA ({name}, …)")
+    return None
+
+
+def probe(tree: Tree, file: TableFile) -> Probe:
+    """Returns the columns, and the splits."""
+    return replace(FORMAT.probe(tree, file), preset="oriented_boxes")
+
+
+def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields parts of the annotations, then rejects and skipped inputs."""
+    return FORMAT.parts(tree, file, lambda name: _images_of(posixpath.splitext(name)[0]))
+
+
+def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields the row of each annotated image or its reject, and what is not read."""
+    return FORMAT.read(tree, part, projection, _images_of)
+
+
+def _images_of(path: str) -> str:
+    """Returns the path of the images of a path of annotations.
+
+    >>> _images_of("train/labelTxt-v1.0")
+    'train/images'
+    """
+    return _FOLDER.sub("images", path)
+
+
+def _parse(
+    data: bytes, drops_boxes: bool = False, others: list[str] | None = None
+) -> dict[str, Any]:
+    """Parses one text file to values by column; every line has a box, so that there are no others.
+
+    Raises RecordError: malformed_row if a line is not valid, or bad_box if a corner is not, and
+    invalid boxes are not dropped.
+    """
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except ValueError as error:
+        raise RecordError(Reason.MALFORMED_ROW, f"is not text in UTF-8: {error}") from error
+    values: dict[str, list[Any]] = {"labels": [], "corners": [], "difficult": []}
+    boxes = list[Box]()
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not words or (number <= 2 and _HEADER.match(line)):
+            continue
+        if len(words) < 9:
+            detail = f"line {number}: expected x1 y1 x2 y2 x3 y3 x4 y4 CLASS DIFFICULT"
+            raise RecordError(Reason.MALFORMED_ROW, f"{detail}, got {short_repr(line)}")
+        boxes.append(box_of(partial(_box, number, words[:8]), drops_boxes))
+        is_dropped = boxes[-1] is NO_BOX
+        values["corners"].append([0.0] * 8 if is_dropped else [*map(float, words[:8])])
+        # Classes may have several words; the last one is 0 or 1.
+        values["difficult"].append(int(words.pop()) if words[9:] and words[-1] in "01" else 0)
+        values["labels"].append(" ".join(words[8:]))
+    return {"image": "", **box_columns(boxes), **values}
+
+
+def _box(line: int, corners: list[str]) -> Box:
+    """Returns the box around four corners."""
+    numbers = [number_of(corner, f"line {line}: corner") for corner in corners]
+    xs, ys = numbers[::2], numbers[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+FORMAT = _Dota("dota", ".txt", COLUMNS, "a folder of DOTA, with text in labelTxt/", _parse)
+
+sources_in = FORMAT.sources_in
