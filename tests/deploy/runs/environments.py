@@ -36,6 +36,17 @@ def environment(name: str, requirements: Sequence[str], constraints: Path) -> Pa
     return folder
 
 
+def packages(name: str, requirements: Sequence[str]) -> Path:
+    """Returns a folder for PYTHONPATH with some packages alone, without what they require."""
+    digest = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
+    folder = CACHE / "packages" / f"{name}-{digest}"
+    if not (folder / _COMPLETE).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", folder, *requirements)
+        (folder / _COMPLETE).touch()
+    return folder
+
+
 def install(folder: Path, *arguments: object) -> None:
     """Installs packages into an environment, with uv if available because it is faster."""
     uv = shutil.which("uv")
