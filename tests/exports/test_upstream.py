@@ -33,3 +33,13 @@ def test_reproductions_print_what_the_reports_say(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     waits = re.compile(r"\d{2,} ms")
     assert waits.sub("… ms", done.stdout) == waits.sub("… ms", output), done.stderr
+
+
+def test_the_page_on_damage_states_what_tfds_loses(tmp_path: Path) -> None:
+    page = (DOCS / "how-to" / "damaged-tfrecords.md").read_text("utf-8")
+    program = next(
+        p for p in re.findall(r"^```python\n(.*?)^```", page, re.S | re.M) if "write_examples" in p
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "400\n"
