@@ -489,7 +489,8 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
     for feature in () if outcome.is_sample else outcome.class_features:
         total, names = outcome.labels(feature), manifest.classes.get(feature, ())
         present = sorted((count, label) for label, count in total.items() if count)
-        absent = [name for label, name in enumerate(names) if not total[label]]
+        first = manifest.dataset_schema.features[feature].label_offset  # 0 is the background
+        absent = [n for label, n in enumerate(names) if label >= first and not total[label]]
         if absent and any(split.records for split in manifest.splits.values()):
             what = "1 class" if len(absent) == 1 else f"{len(absent):,} classes"
             text = f"{what} of {feature!r} without any record ({some(absent)})"

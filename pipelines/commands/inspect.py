@@ -32,6 +32,7 @@ from recordmill.transforms.functional.rendering.drawing import (
     contact_sheet,
     draw_record,
     error_detail,
+    of_first_step,
     with_drawn_keys,
 )
 from recordmill.transforms.functional.rendering.infer_features import (
@@ -357,7 +358,7 @@ def _write_contact_sheet(
     record holds an image, or the file cannot be written.
     """
     # Checked before anything is drawn or written.
-    if not any(image_key(_shown(record)) for record in records):
+    if not any(image_key(_shown(record, schema)) for record in records):
         raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
     contact_sheet([_make_tile(record, names, schema) for record in records]).save(png, "PNG")
@@ -369,7 +370,7 @@ def _write_contact_sheet(
 
 def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) -> Tile:
     """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
-    features = _shown(record)
+    features = _shown(record, schema)
     title, key = _label_text(features, names), record.key or _key_of(features, record.number)
     try:
         classes = tuple(names.get((schema and box_label_of(schema)) or BOX_LABEL_KEY, ()))
@@ -380,9 +381,10 @@ def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) ->
     return Tile(image, title, key)
 
 
-def _shown(record: FoundRecord) -> dict[str, list[Any]]:
+def _shown(record: FoundRecord, schema: Schema | None) -> dict[str, list[Any]]:
     """Returns the features to draw; for a sequence, those of its first frame."""
-    return {} if record.features is None else read_first_frame(record.data)
+    found = {} if record.features is None else read_first_frame(record.data)
+    return of_first_step(schema, found) if schema else found
 
 
 def _label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:

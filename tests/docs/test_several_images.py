@@ -195,6 +195,17 @@ def test_load_and_records_return_the_steps_of_an_episode(episodes: Path) -> None
         assert np.asarray(episode["steps/is_last"]).tolist() == [0] * (count - 1) + [1]
 
 
+def test_a_sheet_has_the_images_of_the_first_step(episodes: Path, tmp_path: Path) -> None:
+    sheet, dataset = tmp_path / "sheet.png", episodes / "datasets/robot/1.0.0"
+    ended = recordmill("inspect", dataset, "--sheet", sheet)
+    assert ended.code == 0, ended.err
+    pair = [Image.open(episodes / f"{image}_a_0.png") for image in ("front", "wrist")]
+    drawn = np.concatenate([np.asarray(pair[0]), np.full((12, 4, 3), 255), pair[1]], axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(Image.open(sheet)), drawn.shape)
+    # All episodes begin with the same images.
+    assert (windows == drawn).all(axis=(3, 4, 5)).sum() == 2
+
+
 def test_lists_of_an_episode_are_ragged(episodes: Path, tmp_path: Path) -> None:
     schema = tmp_path / "tagged.yaml"
     tags = '  tags: {kind: bytes, from: "column:tags", shape: [], missing: empty}\n'

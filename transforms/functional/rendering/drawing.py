@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFile, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageFile, ImageFont
 from pycocotools import mask as coco
 
 from recordmill.schemas.features import Schema
@@ -131,9 +131,18 @@ def boxes_of(schema: Schema, record: Mapping[str, Sequence[Any]]) -> Iterator[Co
         yield from zip(*(sides[side] for side in BOX_SIDES), strict=False)
 
 
+def of_first_step(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Returns the features of a record; those of an episode are of its first step."""
+    steps = schema.frame_features if schema.has_steps else {}
+    sizes = {
+        name: math.prod(n or 1 for n in feature.shape or ()) for name, feature in steps.items()
+    }
+    return {name: values[: sizes.get(name)] for name, values in features.items()}
+
+
 def with_drawn_keys(schema: Schema, features: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Adds shapes, labels, masks and other images of a record under the keys they are drawn by."""
-    found: dict[str, list[Any]] = {}
+    features, found = of_first_step(schema, features), dict[str, list[Any]]()
     if schema.has_boxes:
         boxes = list(boxes_of(schema, features))
         found = {key: [box[side] for box in boxes] for side, key in enumerate(BOX_KEYS)}
@@ -289,7 +298,7 @@ def _ids_of(data: bytes, size: tuple[int, int]) -> np.ndarray:
 
 
 def _blend(image: Image.Image, ids: np.ndarray) -> Image.Image:
-    palette = np.array([(0, 0, 0), *(_class_color(i) for i in range(_VOID - 1)), (128, 128, 128)])
+    palette = np.array([(0, 0, 0), *map(_class_color, range(1, _VOID)), (128, 128, 128)])
     # Class ids beyond the palette wrap around, except to the background color.
     layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]
     shown = (ids > 0)[:, :, None] * _MASK_OPACITY
@@ -348,10 +357,7 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
 
 
 def _draw_other(data: bytes, side: int) -> Image.Image:
-    source = examine(data)
-    image = _decode(data, source, side)
-    # Depth rarely fills 16 bits, and would be black.
-    return ImageOps.autocontrast(image, cutoff=1) if source.bit_depth > 8 else image
+    return _decode(data, examine(data), side, is_stretched=True)
 
 
 def _side_by_side(images: Sequence[Image.Image], number: int, side: int) -> Image.Image:
@@ -394,7 +400,8 @@ def is_cheap_to_draw(features: Features) -> bool:
     return all(source is not None and source.work <= MAX_WORK for source in found)
 
 
-def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
+def _decode(data: bytes, source: SourceImage, side: int, is_stretched: bool = False) -> Image.Image:
+    """Returns an image in RGB; gray of 16 bits with the range of its values, if it is stretched."""
     if source.width * source.height > MAX_PIXELS:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
     with opened(data, source.family) as image:
@@ -403,7 +410,11 @@ def _decode(data: bytes, source: SourceImage, side: int) -> Image.Image:
             # Pixels of all modes of JPEG can be averaged before the conversion by a color profile,
             # which takes longer than the scaling.
             image.thumbnail((side, side), _FILTER)
-        return _thumbnail(pixels.canonical(image, source.bit_depth), side)
+        found = pixels.canonical(image, source.bit_depth)
+        if is_stretched and isinstance(found, pixels.Deep) and found.channels == 1:
+            # Depth rarely fills 16 bits, and would be black.
+            found = pixels.mapped(found.samples, *np.percentile(found.samples, (1, 99)))
+        return _thumbnail(found, side)
 
 
 def _thumbnail(image: pixels.Pixels, side: int) -> Image.Image:

@@ -60,6 +60,17 @@ def test_absent_classes_are_only_named_if_there_are_records() -> None:
     assert kinds == [[], ["absent_classes"]]
 
 
+def test_a_background_needs_no_record() -> None:
+    made = manifest({1: 50})
+    label = made.dataset_schema.features["label"].model_copy(update={"label_offset": 1})
+    schema = made.dataset_schema.model_copy(
+        update={"features": {**made.dataset_schema.features, "label": label}}
+    )
+    offset = made.model_copy(update={"dataset_schema": schema})
+    (found,) = _class_sizes(Outcome(offset))
+    assert found.examples == ("c", "d", "e")
+
+
 def test_classes_that_differ_from_the_base_are_noted_with_their_shares() -> None:
     old = Counter({"a": 500, "b": 400, "c": 100, "d": 5, "gone": 7})
     new = Counter({"a": 510, "b": 390, "c": 20, "d": 7, "x": 3, "y": 9, "z": 1, "w": 2})

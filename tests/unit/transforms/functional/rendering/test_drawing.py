@@ -17,6 +17,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import drawing as module
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_KEYS,
+    OTHERS_KEY,
     TILE_SIDE,
     Tile,
     _class_color,
@@ -115,6 +116,16 @@ def test_deep_and_transparent_images_are_drawn():
     assert draw_record({"image": [clear.getvalue()]}, 100).getpixel((4, 4)) == (255, 255, 255)
 
 
+def test_depth_is_drawn_with_the_range_of_its_values():
+    depth, stream = np.arange(900, 1100, dtype=np.uint16)[None].repeat(100, axis=0), io.BytesIO()
+    Image.fromarray(depth).save(stream, "PNG")
+    drawn = draw_record({"image": [flat()], OTHERS_KEY: [stream.getvalue()]}, 404)
+    assert drawn.size == (80 + 4 + 200, 100)
+    grays = np.asarray(drawn)[50, 84:, 0].astype(int)
+    assert (grays[0], grays[-1]) == (0, 255)
+    assert set(np.diff(grays)) <= {0, 1, 2}  # no steps
+
+
 def test_raw_samples_are_drawn_by_their_stated_size():
     drawn = image(24, 18, 5)
     features = {"image_raw": [drawn.tobytes()], "height": [18], "width": [24], "depth": [3]}
@@ -177,7 +188,7 @@ def test_a_mask_is_blended_with_its_image():
     mask = io.BytesIO()
     Image.fromarray(ids).save(mask, "PNG")
     drawn = np.asarray(draw_record({"image": [flat()], MASK_KEY: [mask.getvalue()]}, 100))
-    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, _class_color(0), strict=True))
+    mixed = tuple(round(0.45 * g + 0.55 * c) for g, c in zip(GRAY, _class_color(1), strict=True))
     assert [tuple(drawn[at]) for at in ((10, 10), (50, 10), (50, 60))] == [
         mixed,
         tuple(round(0.45 * 127 + 0.55 * 128) for _ in range(3)),
