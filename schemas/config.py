@@ -390,6 +390,8 @@ class ConvertConfig(Document):
             return
         if self.sample is not None:
             raise ValueError("--per_class: cannot be combined with --sample. Remove one of them.")
+        if self.append:
+            raise ValueError("--per_class: would not count the rows of --base. Omit --append.")
         if not self.dataset_schema.class_features or self.dataset_schema.sequence:
             raise ValueError(
                 "--per_class: expected a schema with classes and without sequences, got "

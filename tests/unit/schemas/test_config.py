@@ -106,6 +106,7 @@ def test_defaults():
         ({"folds": 2, "splits": {"a": 1}}, "--folds: cannot be combined with --splits"),
         ({"per_class": 0}, "per_class"),
         ({"per_class": 3, "sample": 9}, "--per_class: cannot be combined with --sample"),
+        ({"per_class": 3, "append": True, "base": "x"}, "--per_class: would not count the rows"),
         ({"per_class": 3, "schema": preset("captioning")}, "--per_class: expected a schema with"),
         ({"per_class": 3, "schema": preset("image_sequence")}, "--per_class: expected a schema"),
         ({"splits": {"a": "0.9"}}, "the fractions sum to 0.9; expected 1. Correct them, or write"),
