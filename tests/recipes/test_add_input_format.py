@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from tests.images import jpeg
-from tests.repository.copied_package import commands_of, copy_package
+from tests.recipes.copied_package import commands_of, copy_package
 
 ROOT = Path(__file__).parents[2]
 MODULE, REGISTRY = "transforms/functional/sources/outlines.py", "schemas/input_formats.py"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from recordmill.schemas.shard_format import SHARD_FORMATS
-from tests.repository.copied_package import commands_of, copy_package
+from tests.recipes.copied_package import commands_of, copy_package
 
 ROOT = Path(__file__).parents[2]
 FILE = "schemas/shard_format.py"
