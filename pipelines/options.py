@@ -27,8 +27,11 @@ from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, pres
 from recordmill.transforms.functional.rows.feature_values import is_class_name
 from recordmill.transforms.functional.values.class_files import names_in
 from recordmill.transforms.inputs.box_tables import (
+    check_labels,
+    check_order,
     columns_of_detection,
     is_open_images,
+    is_order_stated,
     with_boxes_of_images,
 )
 from recordmill.transforms.inputs.first_rows import (
@@ -148,21 +151,31 @@ def _with_boxes(
     options: Mapping[str, Any], implied: dict[str, Any], tables: InputTables, notes: list[str]
 ) -> ConvertConfig:
     """Returns the config; for tables with a row per box, that of object detection."""
-    boxes = {} if tables.preset or tables.schemas else columns_of_detection(tables)
+    stated, boxes = config_of({**options, **implied}), None
+    is_image_label = options.get("schema") is None and "label" in stated.columns
+    if not (tables.preset or tables.schemas or is_image_label):
+        boxes = columns_of_detection(tables, stated.columns)
     if boxes and options.get("schema") is None:
+        check_labels(tables, boxes)
         implied["schema"] = _DETECTION
         notes.append(f"schema: {_DETECTION}, because of a row per box; --schema sets another")
     config = config_of({**options, **implied})
     if not (boxes and config.dataset_schema.has_boxes):
         return config
-    if is_open_images(boxes) and options.get("boxes") is None:
+    check_order(config.dataset_schema, tables, boxes)
+    if is_open_images(boxes.names) and options.get("boxes") is None:
         implied["boxes"] = {"units": "normalized"}
         notes.append("boxes: fractions, as in Open Images; --boxes units=pixel sets others")
     config = config_of({**options, **implied})
-    mapped = {k: v for k, v in boxes.items() if k != v and k not in config.columns}
+    mapped = {k: v for k, v in boxes.names.items() if k != v and k not in config.columns}
     if listed := ", ".join(map("=".join, mapped.items())):
         notes.append(f"columns: {listed}; --columns sets others")
-    return config.model_copy(update={"columns": {**mapped, **config.columns}})
+    schema, order = config.dataset_schema, boxes.orders[0]
+    if not is_order_stated(schema) and order != schema.boxes.order:
+        schema = _with_settings(schema, "boxes", {"order": order})
+        notes.append(f"boxes: {order}, as their columns are named; --boxes order=… sets others")
+    update = {"columns": {**mapped, **config.columns}, "dataset_schema": schema}
+    return config.model_copy(update=update)
 
 
 def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
@@ -239,7 +252,7 @@ def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> 
         raise UsageError(
             f"--{block} {unknown[0]}: unknown setting{guess}; available: {', '.join(known)}"
         )
-    kept = getattr(schema, block).model_dump()
+    kept = getattr(schema, block).model_dump(exclude_unset=True)
     if "column" in overrides:
         kept.pop("columns", None)  # boxes come either from `columns` or from `column`
     # Flags state settings as text, which the models do not convert: numbers are converted here.

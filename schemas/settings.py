@@ -270,6 +270,10 @@ class BoxSettings(AnnotationSettings):
         return (*(self.columns or ()), *single, *self.optional_columns)
 
 
+# The order in which the pixels of an image are numbered.
+RunOrder = Literal["columns", "rows"]
+
+
 class MaskSettings(AnnotationSettings):
     """The format of masks; units and the annotated size are those of outlines.
 
@@ -277,11 +281,15 @@ class MaskSettings(AnnotationSettings):
         labels: the column with the class of each object in a `segmentation:` column.
         bit_depth: bits per pixel: 8 for ids up to 255, 16 for ids up to 65535.
         padding: the id of pixels that `resize: … pad` adds.
+        run_order: how the pixels of run lengths as text, `START LENGTH …` with starts from 1, are
+            numbered: by "columns", from top to bottom, as in most competitions of Kaggle, or by
+            "rows". Such run lengths are rejected if it is not set.
     """
 
     labels: str = "labels"
     bit_depth: Literal[8, 16] = 8
     padding: int = Field(default=0, ge=0, le=65_535)
+    run_order: RunOrder | None = unwritten_if_empty(None)
 
     @model_validator(mode="after")
     def _check(self) -> MaskSettings:

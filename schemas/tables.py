@@ -54,6 +54,7 @@ class TableFile:
     partition: Partition = ()  # columns of the table that its folders state, or its name
     key_prefix: str = ""  # the folder that keys begin with, so that `1.jpg` of two folders differs
     grouped: str = ""  # the column of images, of a table with a row per box; "" for others
+    box: str = ""  # its column with all numbers of a box, if there is one
     encoded: tuple[str, ...] = ()  # the columns with images as base64 or data URIs
     exclusion: Exclusion = NO_EXCLUSION
     # What only the module of its format reads, as an immutable value of a type that it declares;

@@ -27,6 +27,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_me
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
+from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
 from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import missing_column, resolve_sources
 from recordmill.transforms.functional.rows.infer_schema import (
@@ -405,6 +406,8 @@ def _image(row: Row, column: str, image_root: str | None) -> bytes:
         return value
     if row.image is not None:
         return read_bytes(row.image.uri, row.image.start, row.image.stop)
+    if is_encoded(str(value)):
+        return image_of(str(value))
     return read_bytes(resolve_path(str(value), row.file, image_root))
 
 

@@ -19,8 +19,10 @@ from typing import NamedTuple
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import FILE_NAME, SPLIT_NAMES, Projection, Sources, TableFile
+from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
+from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.functional.sources.tree import Tree, stem_of
 from recordmill.transforms.inputs.formats import FORMATS, format_of
@@ -36,6 +38,7 @@ _COCO = ("COCO annotations", "Name their folder: --input {folder}")
 _CVAT = ("annotations of CVAT", "Name their folder: --input {folder}")
 _CREATE_ML = ("Create ML's annotations", "Export them as COCO, Pascal VOC or YOLO")
 _VIA = ("annotations of the VGG Image Annotator", "Export them as COCO")
+_REGIONS = "region_shape_attributes"  # a column of its tables
 _YOLO = ("a dataset of YOLO", "Name its file: --input {path}")
 _DARKNET = ("a dataset of YOLO", "Name its folder: --input {folder} --input_format yolo")
 _NAMED = {
@@ -58,6 +61,8 @@ _VOC = re.compile(rb"<(\w+:)?annotation[\s>]")
 _ONE_OBJECT = re.compile(r"""["']?\d+(\.0*)?["']?([\s,]+[-+.\deE]+){4,}[\s,]*""")
 _CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder."
 
+_MASK = re.compile(r"_mask(_?\d+)?\.\w+$", re.IGNORECASE)
+
 # The names that ImageFolder reads; each is in the folder to which its paths are relative.
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
@@ -78,6 +83,8 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
     Raises UsageError for tables or annotations that would have the labels, and are not read.
     """
     tables = _tables_beside(tree)
+    if via := next((name for name in tables if _REGIONS in _first_row(tree, name)), ""):
+        raise _error(tree, f"{_VIA[0]} ({via})", _VIA[1])
     if metadata := _metadata_files(tree, tables):
         names = ", ".join(file.path.removeprefix(f"{tree.root}/") for file in metadata)
         splits = [name for name in tree.entries().folders if name.lower() in SPLIT_NAMES]
@@ -129,6 +136,16 @@ def _annotated_source(tree: Tree) -> Sources | None:
     if beside:
         raise _unread(tree, beside[0], _BESIDE)
     _check_no_other_labels(tree, files)
+    images = {_stem(name) for name in files if has_image_suffix(name)}
+    if mask := next((n for n in files if (m := _MASK.search(n)) and n[: m.start()] in images), ""):
+        remedy = "List both in a table with the columns image and mask, for --schema segmentation; "
+        remedy += "or leave out the masks with --exclude '*_mask*'"
+        raise _error(tree, f"masks beside their images ({mask}, …)", remedy)
+    without_folder = [name for name in files if "/" not in name]
+    json = _first(without_folder, ".json")
+    if json and any(map(has_image_suffix, without_folder)):
+        remedy = "If it has annotations, as of VIA, VoTT or Create ML, export them as COCO"
+        raise _error(tree, f"a JSON file beside the images ({json})", remedy)
     in_folder = (n for n in files if n.split("/")[0].lower() in _ANNOTATIONS and "/" in n)
     if json := _first(in_folder, ".json"):
         raise _unread(tree, json, "in a folder of annotations")
@@ -339,7 +356,17 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     image, folder = next(found, ("COLUMN", next(reversed(images))))
     others = [column for column in row if column != image]
     label = "label" if "label" in others else others[0] if len(others) == 1 else "COLUMN"
-    names = {"image": image, "label": label}
+    names, order = {"image": image, "label": label}, ""
+    rest = [column for column in others if not _has_runs(column, row[column])]
+    if len(rest) < len(others):  # Airbus has no classes
+        schema = "segmentation" if rest else "FILE (with instance_ids:segmentation)"
+        runs = next(column for column in others if column not in rest)
+        names = {"image": image, "segmentation": runs}
+        names |= {"labels": rest[0] if len(rest) == 1 else "COLUMN"} if rest else {}
+        order = f"--schema {schema} --masks run_order=ORDER (columns, rows)"
+    elif image != "COLUMN" and (boxes := columns_of_boxes(row, {"image": image})):
+        names = {"image": image, "labels": boxes.names.get("labels", "COLUMN")}
+        order = f"--boxes order=ORDER ({', '.join(boxes.orders)})" if len(boxes.orders) > 1 else ""
     mapped = ",".join(f"{role}={column}" for role, column in names.items() if role != column)
     has_own_root = folder == posixpath.dirname(table)
     options = (
@@ -347,9 +374,14 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
         "" if has_own_root else f"--image_root {_quoted(tree, folder)}",
         f"--columns {shlex.quote(mapped)}" if mapped else "",
         f"(columns: {', '.join(row)})" if row and "COLUMN" in names.values() else "",
+        order,
     )
     is_complete = image != "COLUMN" and bool(others)
     return _Guess(" ".join(filter(None, options)), is_complete)
+
+
+def _has_runs(column: str, value: str) -> bool:
+    return are_runs(value) or (not value and column in ("EncodedPixels", "rle_mask", "rle"))
 
 
 def _quoted(tree: Tree, name: str) -> str:

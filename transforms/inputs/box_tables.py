@@ -8,30 +8,85 @@ from itertools import islice
 from typing import Any
 
 from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked_url
+from recordmill.schemas.origins import OUTLINES
 from recordmill.schemas.records import Row
+from recordmill.schemas.settings import Order
 from recordmill.schemas.tables import Projection, TableFile
-from recordmill.transforms.functional.sources.box_rows import columns_of_boxes, has_row_per_box
+from recordmill.transforms.functional.images.masks import are_runs
+from recordmill.transforms.functional.sources.box_rows import (
+    BoxColumns,
+    columns_of_boxes,
+    has_row_per_box,
+)
 from recordmill.transforms.functional.sources.delimited import DelimitedOptions
+from recordmill.transforms.functional.values.typed import short_repr
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables
 
 _ROWS = 1000
 _ID = "id"
+_MEANINGS: dict[Order, str] = {
+    "xywh": "left, top, width, height",
+    "xyxy": "two corners",
+    "cxcywh": "center, width, height",
+    "yxyx": "two corners, y first",
+}
 
 
-def columns_of_detection(tables: InputTables) -> dict[str, str]:
-    """Returns the columns of object detection in tables with a row per box; {} for other inputs."""
-    found = columns_of_boxes(tables.columns) if _are_tables(tables) else None
-    if found is None or not _has_row_per_box(tables, [*found.values()][2:]):
-        return {}
+def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxColumns | None:
+    """Returns the columns of object detection in tables with a row per box; None for other inputs.
+
+    `stated` is table columns by schema column.
+    """
+    found = columns_of_boxes(tables.columns, stated) if _are_tables(tables) else None
+    if found is None or not _has_row_per_box(tables, found.sides):
+        return None
     # A table of labels has them in these columns, and no image twice.
     if not {"image", "label"} <= {*tables.columns}:
         return found
-    images = _values(tables, found["image"])
-    return found if len(images) > len(set(images)) else {}
+    images = _values(tables, found.names["image"])
+    return found if len(images) > len(set(images)) else None
+
+
+def is_order_stated(schema: Schema) -> bool:
+    """Returns whether a schema, or an option, states the order of the numbers of boxes."""
+    return "order" in schema.boxes.model_fields_set
+
+
+def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
+    """Checks that the order of the numbers of boxes is stated, if their names leave it open.
+
+    Raises UsageError with the orders.
+    """
+    if len(found.orders) == 1 or is_order_stated(schema):
+        return
+    where = masked_url(tables.files[0].path)
+    values = [_first(tables.files[0], found.sides)[0].get(side) for side in found.sides]
+    shown = short_repr(values[0] if len(values) == 1 else values)
+    names = ", ".join(map(repr, found.sides))
+    choices = ", or ".join(
+        f"--boxes order={order} for {_MEANINGS[order]}" for order in found.orders
+    )
+    raise UsageError(
+        f"{where}: has a row per box, and does not state what the numbers in {names} are, as in "
+        f"{shown}. Set {choices}."
+    )
+
+
+def check_labels(tables: InputTables, found: BoxColumns) -> None:
+    """Checks that one of the columns is named like one of classes; raises UsageError if not."""
+    if "labels" not in found.names:
+        where, sides = masked_url(tables.files[0].path), ", ".join(found.sides)
+        what = f"has a row per box ({sides}), and no column that is named like one of classes"
+        raise UsageError(
+            f"{where}: {what}; it has: {', '.join(tables.columns)}. Name it with --columns "
+            "labels=COLUMN; or an image's class with --columns label=COLUMN."
+        )
 
 
 def is_open_images(columns: Mapping[str, str]) -> bool:
@@ -42,26 +97,43 @@ def is_open_images(columns: Mapping[str, str]) -> bool:
 def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTables:
     """Returns tables whose rows are the boxes of an image, as tables with a row per image."""
     schema, image = config.dataset_schema, config.column(config.dataset_schema.image.column)
-    sides = [config.column(name) for name in schema.boxes.columns or ()]
     is_keyed = config.key_column not in (None, image)  # each box is a record, with its own key
-    if not (schema.has_boxes and schema.has_image and sides) or is_keyed or config.labels:
+    if not schema.has_image or is_keyed or config.labels or image not in tables.columns:
         return tables
-    if not {image, *sides} <= {*tables.columns} or not _has_row_per_box(tables, sides):
+    columns = _columns_of_objects(config, tables)
+    if not columns:
         return tables
+    objects = "box" if schema.has_boxes else "mask"
     first = tables.files[0]
     options = first.options if isinstance(first.options, DelimitedOptions) else DelimitedOptions()
     has = "has no header, and" if options.header and config.header is None else "has"
-    what = f"{has} a row per box; the rows with the same {image!r} are one record"
+    what = f"{has} a row per {objects}; the rows with the same {image!r} are one record"
     text = f"{masked_url(first.path)}: {what}"
     # An image has its key in place of the ids of boxes.
     has_ids = _ID in tables.columns and _ID not in config.columns
     if has_ids and _has_several(_values(tables, image), _values(tables, _ID)):
-        text += f"; {_ID!r} has ids of boxes, and is not read"
+        text += f"; {_ID!r} has ids of objects, and is not read"
         tables = replace(tables, columns=tuple(n for n in tables.columns if n != _ID))
     note = Finding(kind="row_per_box", severity="note", text=text)
+    box = columns[0] if schema.has_boxes and len(columns) == 1 else ""
     # Byte ranges would divide the rows of an image.
-    files = tuple(replace(file, grouped=image, size=None) for file in tables.files)
+    files = tuple(replace(file, grouped=image, box=box, size=None) for file in tables.files)
     return replace(tables, files=files, findings=(*tables.findings, note))
+
+
+def _columns_of_objects(config: ConvertConfig, tables: InputTables) -> list[str]:
+    """Returns the columns with one box or mask per row; none for other tables."""
+    schema, present = config.dataset_schema, {*tables.columns}
+    sides = [config.column(name) for name in schema.boxes.columns or ()]
+    box = [config.column(schema.boxes.column)] if schema.boxes.column else []
+    if schema.has_boxes:
+        found = next((names for names in (sides, box) if names and {*names} <= present), [])
+        return found if found and _has_row_per_box(tables, found) else []
+    sources = (source for feature in schema.features.values() for source in feature.sources)
+    names = {config.column(source.name) for source in sources if source.origin in OUTLINES}
+    found = sorted(names & present)
+    values = [v for name in found for v in _values(tables, name) if v not in ("", "None")]
+    return found if values and all(map(are_runs, values)) and _are_tables(tables) else []
 
 
 def _are_tables(tables: InputTables) -> bool:

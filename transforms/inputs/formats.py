@@ -128,7 +128,7 @@ class Format:
         file = part.file
         if file.grouped:
             boxes = self.ungrouped_rows(file, replace(projection, renamed={}))
-            yield from _renamed(grouped(boxes, file.grouped), projection)
+            yield from _renamed(grouped(boxes, file.grouped, file.box), projection)
             return
         with self._opened(file) if part.stop is None else _range_of(part) as source:
             if fault := _fault_before(part, source):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
@@ -25,7 +26,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.origins import INSTANCES, Origin
 from recordmill.schemas.records import FeatureValue, RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import CoordinateFrame, MaskSettings
+from recordmill.schemas.settings import CoordinateFrame, MaskSettings, RunOrder
 from recordmill.transforms.functional.images import png
 from recordmill.transforms.functional.images.codecs import (
     MAX_WORK,
@@ -48,6 +49,8 @@ from recordmill.transforms.functional.values.typed import short_repr, to_number
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # digits of compressed run lengths
 _MAX_BITS = 60
 
+_RUNS = re.compile(r"\s*\d{1,12}\s+\d{1,12}(?:\s+\d{1,12}\s+\d{1,12})*\s*", re.ASCII)
+
 # Points per pixel of an edge of a polygon, `scale` in rleFrPoly of maskApi.c.
 _POINTS_PER_PIXEL = 5
 
@@ -58,22 +61,44 @@ MAX_EDGE_POINTS = 2**25
 MAX_DRAWN_PIXELS = 2**33
 
 # Polygons [[x1, y1, x2, y2, …], …], or run lengths {size: [height, width], counts}, whose counts
-# are bytes if compressed, or else a list of integers, or the id {segment} of pixels of a file.
+# are bytes if compressed, or else a list of integers, or the id {segment} of pixels of a file, or
+# run lengths of Kaggle, {runs: [start, length, …], by_rows}, whose starts count from 1.
 Outline: TypeAlias = "list[list[float]] | dict[str, Any]"
 
 
-def checked_outlines(values: Iterable[Any]) -> list[Outline]:
+def are_runs(value: Any) -> bool:
+    """Returns whether a value is run lengths of Kaggle: `1 3 10 5` are pixels 1 to 3, 10 to 14."""
+    return isinstance(value, str) and bool(_RUNS.fullmatch(value))
+
+
+def checked_outlines(values: Iterable[Any], run_order: RunOrder | None = None) -> list[Outline]:
     """Validates the outlines of a row, and converts them to values that Beam can serialize.
 
-    Raises RecordError (wrong_type) if a value is not an outline.
+    `run_order` is that of pixels in run lengths of Kaggle. Raises RecordError (wrong_type) if a
+    value is not an outline.
     """
     outlines = []
     for i, value in enumerate(values):
         try:
-            outlines.append(_checked(value))
+            outlines.append(_runs(value, run_order) if are_runs(value) else _checked(value))
         except RecordError as error:
             raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
     return outlines
+
+
+def _runs(text: str, order: RunOrder | None) -> Outline:
+    if order is None:
+        why = "the order of pixels in run lengths is not stated"
+        choice = "run_order=columns if they are numbered from top to bottom, as mostly at Kaggle"
+        detail = f"{why}. Set --masks {choice}, or run_order=rows if from left to right."
+        raise RecordError(Reason.WRONG_TYPE, detail)
+    numbers = [*map(int, text.split())]
+    starts, lengths = numbers[::2], numbers[1::2]
+    ends = [0, *(start + length - 1 for start, length in zip(starts, lengths, strict=True))]
+    if not all(end < start for end, start in zip(ends, starts, strict=False)) or 0 in lengths:
+        detail = f"expected run lengths whose starts ascend from 1, got {short_repr(text)}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
+    return {"runs": numbers, "by_rows": order == "rows"}
 
 
 def _checked(value: Any) -> Outline:
@@ -265,8 +290,12 @@ def _spans(
     outline: Outline, size: Size, segments: np.ndarray | None = None
 ) -> Iterator[tuple[int, int]]:
     """Yields the start and stop of each run of pixels inside an outline, in column-major order."""
-    if isinstance(outline, dict) and "segment" in outline:
-        inside = (np.zeros(0) if segments is None else segments.T.reshape(-1)) == outline["segment"]
+    if isinstance(outline, dict) and outline.keys() & {"segment", "runs"}:
+        if "runs" in outline:
+            inside = _inside_runs(outline, size)
+        else:
+            ids = np.zeros(0) if segments is None else segments.T.reshape(-1)
+            inside = ids == outline["segment"]
         edges = np.flatnonzero(np.diff(inside, prepend=False, append=False)).tolist()
         if not edges:
             detail = f"no pixel of the mask has the id {outline['segment']}"
@@ -280,6 +309,19 @@ def _spans(
         # Polygons are drawn one over the other, which is their union.
         (found,) = coco.frPyObjects([polygon], size[1], size[0])
         yield from _of_runs(_decompress_counts(found["counts"]), size)
+
+
+def _inside_runs(outline: Mapping[str, Any], size: Size) -> np.ndarray:
+    """Returns whether each pixel is in run lengths of Kaggle, in column-major order."""
+    starts, lengths = outline["runs"][::2], outline["runs"][1::2]
+    if starts[-1] + lengths[-1] - 1 > size[0] * size[1]:
+        last, pixels = starts[-1] + lengths[-1] - 1, size[0] * size[1]
+        detail = f"run lengths up to pixel {last}; the image has {pixels}"
+        raise RecordError(Reason.INVALID_DIMENSIONS, detail)
+    inside = np.zeros(size[0] * size[1], bool)
+    for start, length in zip(starts, lengths, strict=True):
+        inside[start - 1 : start - 1 + length] = True
+    return inside.reshape(size[::-1]).T.reshape(-1) if outline["by_rows"] else inside
 
 
 def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
@@ -423,6 +465,9 @@ def _in_pixels(
 def _scaled(outline: Outline, scale: CoordinateScale) -> Outline:
     """Returns an outline in pixels; run lengths are of pixels, and state the size they fit."""
     if isinstance(outline, dict):
+        if "runs" in outline:
+            detail = "run lengths of an image that is stated to have another size"
+            raise RecordError(Reason.INVALID_DIMENSIONS, detail)
         return outline
     return [
         [number * (scale.y if i % 2 else scale.x) for i, number in enumerate(polygon)]

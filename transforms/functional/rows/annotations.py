@@ -22,7 +22,7 @@ from recordmill.schemas.origins import KEYPOINTS, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import AnnotationSettings, BoxSettings, Units
+from recordmill.schemas.settings import AnnotationSettings, BoxSettings, MaskSettings, Units
 from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -158,7 +158,7 @@ def _coordinates_of(
         found = _shapes(row, schema, columns).items()
         return [c for name, shapes in found for c in _coordinates(name, shapes, schema)]
     column = _outlines_column(schema, columns)
-    outlines = _checked_outlines(_items(row, column), column)
+    outlines = _checked_outlines(_items(row, column), column, schema.masks)
     return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
 
 
@@ -352,9 +352,9 @@ def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:
     return _column(next(iter(schema.columns_from(OUTLINES))), columns)
 
 
-def _checked_outlines(outlines: list[Any], column: str) -> list[Any]:
+def _checked_outlines(outlines: list[Any], column: str, settings: MaskSettings) -> list[Any]:
     try:
-        return checked_outlines(outlines)
+        return checked_outlines(outlines, settings.run_order)
     except RecordError as error:
         raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
 
@@ -376,7 +376,8 @@ def _outlines(
     if schema.draws_classes:
         classes = _classes_of_outlines(row, resolved, columns, len(outlines))
     # [(class id, outline)], drawn in this order: later objects cover earlier ones.
-    objects = list(zip(classes, _checked_outlines(outlines, column), strict=True))
+    checked = _checked_outlines(outlines, column, settings)
+    objects = list(zip(classes, checked, strict=True))
     units = _units_of(row, settings, columns) or PIXEL
     return RowOutlines(units, objects, _stated_size(row, settings, columns)), "".join(files)
 

@@ -245,12 +245,10 @@ def _with_optional(
     # Widths and heights of boxes are not those of images.
     of_boxes = {*(schema.boxes.columns or ())} if schema.has_boxes else set()
     of_boxes |= {f.source.name for f in schema.features.values() if f.of_boxes}
+    others = {*present}.difference(map(config.column, of_boxes))
     pairs = [sizes] if sizes else []
-    pairs += _size_columns(present) if sizes == SIZE_COLUMNS else []
-    sizes = next(
-        (p for p in pairs if of_boxes.isdisjoint(p) and {*map(config.column, p)} <= {*present}),
-        None,
-    )
+    pairs += _size_columns(others) if sizes == SIZE_COLUMNS else []
+    sizes = next((p for p in pairs if {*map(config.column, p)} <= others), None)
     return settings.model_copy(update={"units_column": units, "size_columns": sizes})
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from recordmill.schemas.features import Feature, Missing
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
+from recordmill.transforms.functional.images.encoded_text import is_encoded
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.bounded_json import parse_json
@@ -307,7 +308,7 @@ def _image_share(values: Mapping[str, Counter[Any]], column: str) -> float:
 def _is_image(value: Any) -> bool:
     if isinstance(value, bytes):
         return sniff(value[:HEAD_BYTES]) is not None
-    return isinstance(value, str) and bool(_IMAGE.search(value))
+    return isinstance(value, str) and (bool(_IMAGE.search(value)) or is_encoded(value))
 
 
 def _is_split(values: Counter[Any]) -> bool:

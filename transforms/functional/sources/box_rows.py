@@ -12,38 +12,78 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.records import MORE_BOXES, Embedded, Items, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.settings import Order
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.values.typed import looks_number
 
 _SPOOLS, _SPOOL_BYTES = 128, 2**18
+_SEPARATOR = re.compile(r"[,;\s]+")
 
 # Names of columns, in lower case without separators.
 _IMAGES = ("image", "filename", "imageid", "path", "imagepath", "filepath", "imagename", "img")
 _LABELS = ("labels", "label", "class", "classname", "labelname", "category", "categoryname")
 _CORNERS = (BOX_SIDES, ("x1", "y1", "x2", "y2"))
+_SIZES = (("width", "height"), ("w", "h"))
+
+# The orders of boxes in other columns, by the first two; those of x and y have to be stated.
+_SIZED: dict[tuple[str, str], tuple[Order, ...]] = {
+    **dict.fromkeys((("xmin", "ymin"), ("left", "top")), ("xywh",)),
+    **dict.fromkeys((("xcenter", "ycenter"), ("centerx", "centery"), ("cx", "cy")), ("cxcywh",)),
+    ("x", "y"): ("xywh", "cxcywh"),
+}
+_FORMS: tuple[dict[tuple[str, ...], tuple[Order, ...]], ...] = (
+    dict.fromkeys(_CORNERS, ("xyxy",)),  # width and height beside corners are those of the image
+    {(*point, *size): orders for point, orders in _SIZED.items() for size in _SIZES},
+    dict.fromkeys((("bbox",), ("boundingbox",)), ("xywh", "xyxy", "cxcywh", "yxyx")),
+)
 
 _Found: TypeAlias = Row | Embedded | Reject | SkippedInput
 
 
-def columns_of_boxes(columns: Iterable[str]) -> dict[str, str] | None:
-    """Returns the table column of each column of object detection; None without one for each.
+class BoxColumns(NamedTuple):
+    """The columns of a table with a row per box."""
 
-    >>> columns_of_boxes(["ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"])["xmax"]
+    names: dict[str, str]  # the table column of each schema column; sides only of one form
+    orders: tuple[Order, ...]  # those that the numbers of a box may have, by the names
+
+    @property
+    def sides(self) -> list[str]:
+        """The table columns of the numbers of a box."""
+        return [name for role, name in self.names.items() if role not in ("image", "labels")]
+
+
+def columns_of_boxes(
+    columns: Iterable[str], stated: Mapping[str, str] = MappingProxyType({})
+) -> BoxColumns | None:
+    """Returns the columns of images, labels and boxes of a table; None without one of each.
+
+    Only that of labels may be missing. `stated` is table columns by schema column.
+
+    >>> columns_of_boxes(["ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"]).names["xmax"]
     'XMax'
     """
     names = {re.sub(r"[\W_]", "", name).casefold(): name for name in columns}
-    images, labels = ([names[n] for n in known if n in names] for known in (_IMAGES, _LABELS))
-    corners = [known for known in _CORNERS if all(name in names for name in known)]
-    if not len(images) == len(labels) == len(corners) == 1:
+    images, labels = (
+        [stated[role]] if role in stated else [names[n] for n in known if n in names]
+        for role, known in (("image", _IMAGES), ("labels", _LABELS))
+    )
+    has_corner = bool({"xmax", "ymax"} & names.keys())  # width and height are of the image
+    found = [[one for one in form.items() if {*one[0]} <= names.keys()] for form in _FORMS]
+    forms = found[0] if has_corner else next(filter(None, found), [])
+    if not len(images) == len(forms) == 1 or len(labels) > 1:
         return None
-    sides = zip(BOX_SIDES, (names[name] for name in corners[0]), strict=True)
-    return {"image": images[0], "labels": labels[0], **dict(sides)}
+    sides, orders = forms[0]
+    roles = BOX_SIDES if len(sides) > 1 else ("bbox",)
+    boxes = zip(roles, (names[name] for name in sides), strict=True)
+    named = {"image": images[0], **({"labels": labels[0]} if labels else {})}
+    return BoxColumns({**named, **dict(boxes)}, orders)
 
 
 def header_of_boxes(first: Sequence[str]) -> tuple[str, ...]:
@@ -60,10 +100,28 @@ def header_of_boxes(first: Sequence[str]) -> tuple[str, ...]:
 
 
 def has_row_per_box(rows: Iterable[Mapping[str, Any]], sides: Sequence[str]) -> bool:
-    """Returns whether rows have a number in each column of the sides of a box, or in none."""
-    boxes = [[row.get(side) for side in sides] for row in rows]
+    """Returns whether rows have a number in each column of the sides of a box, or in none.
+
+    A single column has the four numbers of a box as a list, or as text.
+    """
+    boxes = (
+        _numbers_in(row.get(sides[0])) if len(sides) == 1 else [row.get(side) for side in sides]
+        for row in rows
+    )
     full = [box for box in boxes if any(value not in (None, "") for value in box)]
-    return bool(full) and all(_is_number(value) for box in full for value in box)
+    return bool(full) and all(len(box) == 4 and all(map(_is_number, box)) for box in full)
+
+
+def _numbers_in(box: Any) -> Sequence[Any]:
+    """Returns the items of a box.
+
+    >>> _numbers_in("[834.0, 222.0, 56.0, 36.0]")
+    ['834.0', '222.0', '56.0', '36.0']
+    """
+    if isinstance(box, str):
+        text = box.strip()
+        return [n for n in _SEPARATOR.split(text[1:-1] if text[:1] in ("[", "(") else text) if n]
+    return box if isinstance(box, list | tuple) else [] if box is None else [box]
 
 
 def _is_number(value: Any) -> bool:
@@ -71,10 +129,11 @@ def _is_number(value: Any) -> bool:
     return is_number or (isinstance(value, str) and looks_number(value))
 
 
-def grouped(rows: Iterable[RowBatch | _Found], image: str) -> Iterator[_Found]:
+def grouped(rows: Iterable[RowBatch | _Found], image: str, box: str = "") -> Iterator[_Found]:
     """Yields the rows of each image as one, with lists of their values, and the number of others.
 
-    `image` is the column of images. Rows without an image are yielded as they are.
+    `image` is the column of images, and `box` one with all numbers of a box. Rows without an image
+    are yielded as they are.
     """
     with ExitStack() as stack:
         spools = [
@@ -95,7 +154,7 @@ def grouped(rows: Iterable[RowBatch | _Found], image: str) -> Iterator[_Found]:
                 found.setdefault(row.values[image], []).append(row)
             for name, of_image in found.items():
                 more += len(of_image) - 1
-                yield _joined(of_image, image, name)
+                yield _joined(of_image, image, name, box)
         if more:
             yield SkippedInput(MORE_BOXES, more)
 
@@ -108,9 +167,11 @@ def _rows(spool: Any) -> Iterator[Row]:
             return
 
 
-def _joined(rows: Sequence[Row], image: str, name: Any) -> Row:
+def _joined(rows: Sequence[Row], image: str, name: Any, box: str) -> Row:
     """Returns the rows of an image as one row, whose values are the items of lists."""
     columns = dict.fromkeys(column for row in rows for column in row.values)
     values = {column: Items(row.values.get(column) for row in rows) for column in columns}
+    if box in values:
+        values[box] = Items([[*found]] for one in values[box] if (found := _numbers_in(one)))
     untyped = frozenset(column for row in rows for column in row.values if row.untyped(column))
     return rows[0]._replace(values={**values, image: name}, is_text=untyped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,11 @@ import pytest
 
 from recordmill.pipelines.graph import projection_of
 from recordmill.pipelines.options import config_of, with_implied_options
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import MORE_BOXES, Row, SkippedInput
+from recordmill.schemas.tables import Projection
+from recordmill.transforms.functional.rows import annotations
+from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import probe_tables
 
@@ -120,12 +125,117 @@ def test_boxes_of_open_images_are_fractions(tmp_path):
     ]
 
 
+WHEAT = "image_id,width,height,bbox,source\n" + "".join(
+    f'{image},100,80,"[{x}.0, 8.0, 50.0, 40.0]",usask\n' for image, x in (("1", 10), ("1", 50))
+)
+SIZED = "filename,X,Y,Width,Height,label\n1.jpg,10,8,50,40,cat\n1.jpg,5,4,40,32,dog\n"
+
+
+def boxes_of(config, tables):
+    """Returns the corners of the boxes in the only row, and the size of its image."""
+    schema = resolve_sources(config.dataset_schema, tables.columns, config, "t.csv")
+    (row,) = (r for r in FORMATS["csv"].rows(tables.files[0], Projection()) if isinstance(r, Row))
+    feature = schema.features["image/object/bbox/xmin"]
+    found = annotations._read_boxes(row, schema.boxes, config.columns, feature)
+    return found.corners, found.size
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "corners"),
+    [
+        (WHEAT, "xywh", [10, 8, 60, 48, 50, 8, 100, 48]),
+        (WHEAT, "xyxy", [10, 8, 50, 40, 50, 8, 50, 40]),
+        (SIZED, "xywh", [10, 8, 60, 48, 5, 4, 45, 36]),
+        (SIZED, "cxcywh", [-15, -12, 35, 28, -15, -12, 25, 20]),
+    ],
+)
+def test_boxes_have_the_order_that_is_stated(text, order, corners, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    stated = {"columns": "labels=source"} if text == WHEAT else {}
+    config, tables = opened(tmp_path / "t.csv", boxes=f"order={order}", **stated)
+    assert config.dataset_schema.name == "object_detection"
+    # Widths and heights of boxes are not those of the annotated image.
+    assert boxes_of(config, tables) == (corners, (100, 80) if text == WHEAT else None)
+
+
+def test_columns_may_state_the_order(tmp_path):
+    (tmp_path / "t.csv").write_text(SIZED.replace("X,Y", "left,top"))
+    config, tables = opened(tmp_path / "t.csv", boxes="invalid=drop")
+    assert config.dataset_schema.boxes.invalid == "drop"
+    assert boxes_of(config, tables)[0] == [10, 8, 60, 48, 5, 4, 45, 36]
+    note = "boxes: xywh, as their columns are named; --boxes order=… sets others"
+    assert note in tables.recognized
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            WHEAT,
+            {},
+            "t.csv: has a row per box (bbox), and no column that is named like one of classes; it "
+            "has: image_id, width, height, bbox, source. Name it with --columns labels=COLUMN; or "
+            "an image's class with --columns label=COLUMN.",
+        ),
+        (
+            WHEAT,
+            {"columns": "labels=source"},
+            "t.csv: has a row per box, and does not state what the numbers in 'bbox' are, as in "
+            "'[10.0, 8.0, 50.0, 40.0]'. Set --boxes order=xywh for left, top, width, height, or "
+            "--boxes order=xyxy for two corners, or --boxes order=cxcywh for center, width, "
+            "height, or --boxes order=yxyx for two corners, y first.",
+        ),
+        (
+            SIZED,
+            {"boxes": "units=pixel"},
+            "t.csv: has a row per box, and does not state what the numbers in 'X', 'Y', 'Width', "
+            "'Height' are, as in ['10', '8', '50', '40']. Set --boxes order=xywh for left, top, "
+            "width, height, or --boxes order=cxcywh for center, width, height.",
+        ),
+    ],
+)
+def test_what_boxes_do_not_state_is_asked_for(text, options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        opened("t.csv", **options)
+
+
+def test_an_order_in_a_schema_file_is_stated(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "name: heads\nfeatures:\n  image: {kind: bytes, from: 'image:bytes'}\n"
+        "  box: {kind: float, from: 'box:xyxy', shape: [null, 4]}\nimage: {column: image_id}\n"
+        "boxes: {column: bbox, order: xywh}\n"
+    )
+    (tmp_path / "t.csv").write_text(WHEAT)
+    config, tables = opened(tmp_path / "t.csv", schema=str(tmp_path / "s.yaml"))
+    assert config.dataset_schema.boxes.order == "xywh"
+    assert tables.files[0].grouped == "image_id"
+
+
+def test_the_masks_of_an_image_are_one_record(tmp_path):
+    text = "ImageId,ClassId,EncodedPixels\n1.jpg,1,1 3 10 5\n2.jpg,1,\n1.jpg,4,20 2\n"
+    (tmp_path / "t.csv").write_text(text)
+    columns = "image=ImageId,segmentation=EncodedPixels,labels=ClassId"
+    _, tables = opened(tmp_path / "t.csv", schema="segmentation", columns=columns)
+    what = "has a row per mask; the rows with the same 'ImageId' are one record"
+    assert tables.findings[-1].text == f"{tmp_path / 't.csv'}: {what}"
+    (file,) = tables.files
+    rows = [row.values for row in FORMATS["csv"].rows(file, Projection()) if isinstance(row, Row)]
+    assert sorted((r["ImageId"], r["ClassId"], r["EncodedPixels"]) for r in rows) == [
+        ("1.jpg", ["1", "4"], ["1 3 10 5", "20 2"]),
+        ("2.jpg", ["1"], [""]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [
         (RACCOON, {"key_column": "width", **STATED}),
         (RACCOON, {"schema": "tabular"}),
         (OPEN_IMAGES, {"schema": "tabular"}),
+        (WHEAT, {"schema": "tabular"}),
+        (WHEAT, {"columns": "image=image_id,label=source"}),
         ("image,label,xmin,ymin,xmax,ymax\n1.jpg,cat,1,2,3,4\n2.jpg,dog,1,2,3,4\n", {}),
         ("image,labels,xmin,ymin,xmax,ymax\n1.jpg,[],[],[],[],[]\n", STATED),
     ],

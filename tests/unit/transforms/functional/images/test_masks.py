@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -257,6 +258,52 @@ def test_an_invalid_outline_is_rejected(outline, reason):
         drawn([(1, whole), (1, outline)], (4, 1))
     assert raised.value.reason is reason
     assert raised.value.detail.startswith("outline 1: ")
+
+
+def kaggle(mask, order):
+    """Encodes a mask as the kernels of Kaggle's competitions do."""
+    pixels = mask.T.flatten() if order == "columns" else mask.flatten()
+    changes = np.where(np.diff(np.concatenate([[0], pixels, [0]])))[0] + 1
+    changes[1::2] -= changes[::2]
+    return " ".join(map(str, changes))
+
+
+@given(
+    arrays.arrays(
+        np.uint8, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.integers(0, 1)
+    )
+)
+def test_run_lengths_of_kaggle_are_decoded(mask):
+    for order in ("columns", "rows") if mask.any() else ():
+        outlines = masks.checked_outlines([kaggle(mask, order)], order)
+        ids = _draw_segments([(1, outlines[0])], mask.shape[::-1])
+        np.testing.assert_array_equal(ids, mask)
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "message"),
+    [
+        ("1 3", None, "outline 0: the order of pixels in run lengths is not stated. Set --masks"),
+        ("0 3", "rows", "outline 0: expected run lengths whose starts ascend from 1, got '0 3'"),
+        ("5 3 7 1", "rows", "outline 0: expected run lengths whose starts ascend"),
+        ("1 0", "columns", "outline 0: expected run lengths whose starts ascend"),
+        ("1 3 5", "columns", "outline 0: expected polygons"),
+        ("10 4", "columns", "outline 0: run lengths up to pixel 13; the image has 12"),
+    ],
+)
+def test_run_lengths_of_kaggle_that_are_invalid_are_rejected(text, order, message):
+    with pytest.raises(RecordError) as raised:
+        _draw_segments([(1, *masks.checked_outlines([text], order))], (4, 3))
+    assert raised.value.detail.startswith(message)
+
+
+def test_run_lengths_are_of_the_size_that_is_stated():
+    (outline,) = masks.checked_outlines(["1 3"], "rows")
+    geometry = geometry_of((4, 2), 1, ImageSettings())
+    for size, fits in (((4.0, 2.0), True), (None, True), ((8.0, 4.0), False)):
+        outlines = RowOutlines("pixel", [(1, outline)], size)
+        with nullcontext() if fits else pytest.raises(RecordError, match="have another size"):
+            assert masks._in_pixels(outlines, geometry, MaskSettings()) == [(1, outline)]
 
 
 def test_a_polygon_with_too_many_edge_points_is_rejected():

@@ -25,9 +25,12 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
         (OPEN_IMAGES, ("ImageID", "LabelName", "XMin", "YMin", "XMax", "YMax")),
         (["img", "x1", "y1", "x2", "y2", "label"], ("img", "label", "x1", "y1", "x2", "y2")),
         (["image", "labels", *SIDES], ("image", "labels", *SIDES)),
+        (["image_id", *"xywh", "class"], ("image_id", "class", *"xywh")),
+        (["path", "label", "left", "top", "w", "h"], ("path", "label", "left", "top", "w", "h")),
         ([*RACCOON, "label"], None),
         ([*RACCOON, "image_id"], None),
         ([*RACCOON, "x1", "y1", "x2", "y2"], None),
+        ([*RACCOON[:3], "xmin", "ymin", "w", "h"], None),
         (RACCOON[:-1], None),
         (SIDES, None),
         ([], None),
@@ -35,7 +38,24 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 )  # fmt: skip
 def test_columns_are_known_by_their_names(columns, expected):
     roles = ("image", "labels", *SIDES)
-    assert columns_of_boxes(columns) == (expected and dict(zip(roles, expected, strict=True)))
+    found = columns_of_boxes(columns)
+    assert (found and found.names) == (expected and dict(zip(roles, expected, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "orders"),
+    [
+        (SIDES, ("xyxy",)),
+        (("X_Min", "Y_Min", "width", "height"), ("xywh",)),
+        (("x_center", "y_center", "w", "h"), ("cxcywh",)),
+        (("x", "y", "width", "height"), ("xywh", "cxcywh")),
+        (("bbox", "width", "height"), ("xywh", "xyxy", "cxcywh", "yxyx")),
+    ],
+)
+def test_orders_are_those_that_the_names_allow(columns, orders):
+    assert columns_of_boxes(["image", *columns]).orders == orders
+    assert "labels" not in columns_of_boxes(["image", *columns]).names
+    assert columns_of_boxes(["a", *columns], {"image": "a"}).names["image"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +91,32 @@ def test_a_first_row_is_a_box_of_an_image(first, is_known):
 )
 def test_a_row_per_box_has_a_number_in_each_column(boxes, expected):
     assert has_row_per_box([dict(zip(SIDES, box, strict=True)) for box in boxes], SIDES) is expected
+
+
+@pytest.mark.parametrize(
+    ("boxes", "expected"),
+    [
+        (["[1.5, 2, 3, 4]", "(1 2 3 4)", ""], True),
+        ([[1, 2.5, 3, 4], None, []], True),
+        (["[[1, 2, 3, 4]]"], False),
+        ([[[1, 2, 3, 4]]], False),
+        (["1 2 3 4|5 6 7 8"], False),
+        (["1 2 3"], False),
+        (["", "[]"], False),
+    ],
+)
+def test_a_column_of_boxes_has_four_numbers_in_each_row(boxes, expected):
+    assert has_row_per_box([{"bbox": box} for box in boxes], ["bbox"]) is expected
+
+
+def test_the_boxes_of_an_image_are_lists_of_numbers():
+    values = [("1.jpg", "[1.0, 2, 3, 4]"), ("1.jpg", "5 6 7 8"), ("2.jpg", "")]
+    rows = [Row({"image": i, "bbox": b}, "t.csv", n) for n, (i, b) in enumerate(values)]
+    found = [row.values for row in grouped(rows, "image", "bbox") if isinstance(row, Row)]
+    assert sorted(found, key=str) == [
+        {"image": "1.jpg", "bbox": [[["1.0", "2", "3", "4"]], [["5", "6", "7", "8"]]]},
+        {"image": "2.jpg", "bbox": []},
+    ]
 
 
 def test_the_rows_of_an_image_are_one_row():
