@@ -420,6 +420,26 @@ LAYOUTS = {
         {"1.jpg": (None, ["cat"])},
         PETS,
     ),
+    "coco: images that no JSON names": Layout(
+        "https://cocodataset.org/#download",
+        {
+            "annotations/instances_train2017.json": coco("1.jpg"),
+            "annotations/instances_val2017.json": coco("2.jpg"),
+            **images("train2017/1.jpg", "train2017/0.jpg", "val2017/2.jpg", "test2017/3.jpg"),
+        },
+        {"1.jpg": ("train", ["cat"]), "2.jpg": ("val", ["cat"])},
+        PETS,
+    ),
+    "coco: splits in one folder of images": Layout(
+        "https://github.com/akarazniewicz/cocosplit",
+        {
+            "train.json": coco("images/1.jpg"),
+            "test.json": coco("images/2.jpg"),
+            **images("images/1.jpg", "images/2.jpg", "images/0.jpg"),
+        },
+        {"images/1.jpg": ("train", ["cat"]), "images/2.jpg": ("test", ["cat"])},
+        PETS,
+    ),
     "lvis": Layout(
         "https://www.lvisdataset.org/dataset",
         {
@@ -454,6 +474,131 @@ LAYOUTS = {
         },
         {"obj_train_data/1.jpg": ("train", ["cat"]), "obj_valid_data/2.jpg": ("valid", ["dog"])},
         PETS,
+    ),
+    "datumaro: yolo with val": Layout(
+        f"{_DATUMARO}yolo.html",
+        {
+            "obj.data": "classes = 2\ntrain = data/train.txt\nval = data/val.txt\n"
+            "names = data/obj.names\nbackup = backup/\n",
+            "obj.names": "cat\ndog\n",
+            "train.txt": "data/obj_train_data/1.jpg\n",
+            "val.txt": "data/obj_val_data/2.jpg\n",
+            **images("obj_train_data/1.jpg", "obj_val_data/2.jpg"),
+            **{"obj_train_data/1.txt": BOX, "obj_val_data/2.txt": DOG},
+        },
+        {"obj_train_data/1.jpg": ("train", ["cat"]), "obj_val_data/2.jpg": ("val", ["dog"])},
+        PETS,
+    ),
+    "datumaro: wider face": Layout(
+        f"{_DATUMARO}wider_face.html",
+        images(*(f"WIDER_{split}/images/no_label/{split}.jpg" for split in ("train", "val"))),
+        stops="WIDER_train, WIDER_val: would be classes, and are named like splits",
+    ),
+    "datumaro: market 1501": Layout(
+        f"{_DATUMARO}market1501.html",
+        images("bounding_box_train/1.jpg", "bounding_box_test/2.jpg", "query/3.jpg"),
+        stops="bounding_box_test, bounding_box_train: would be classes",
+    ),
+    "torchvision: celeba": Layout(
+        "https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.CelebA.html",
+        {"list_attr_celeba.txt": "x", **images("img_align_celeba/1.jpg", "img_align_celeba/2.jpg")},
+        stops="all images are in img_align_celeba/, which would be the only class",
+    ),
+    "torchvision: stanford cars": Layout(
+        "https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.StanfordCars.html",
+        {"devkit/cars_meta.mat": "x", **images("cars_train/1.jpg", "cars_test/2.jpg")},
+        stops="cars_test, cars_train: would be classes, and are named like splits",
+    ),
+    "torchvision: flowers 102": Layout(
+        "https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.Flowers102.html",
+        {"imagelabels.mat": "x", "setid.mat": "x", **images("jpg/1.jpg", "jpg/2.jpg")},
+        stops="all images are in jpg/, which would be the only class",
+    ),
+    "torchvision: sun 397": Layout(
+        "https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.SUN397.html",
+        images("a/abbey/1.jpg", "a/attic/2.jpg", "b/bar/3.jpg", "b/barn/indoor/4.jpg"),
+        stops="all images are in folders of the class folders.*--class_level 2",
+    ),
+    "torchvision: inaturalist": Layout(
+        "https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.INaturalist.html",
+        images("2021_train/1_a/1.jpg", "2021_train/2_b/2.jpg", "2021_valid/1_a/3.jpg"),
+        stops="2021_train, 2021_valid: would be classes, and are named like splits",
+    ),
+    "torchvision: eurosat": Layout(
+        "https://docs.pytorch.org/vision/stable/generated/torchvision.datasets.EuroSAT.html",
+        images("2750/Forest/1.jpg", "2750/River/2.jpg"),
+        stops="only class: Forest, River.*--class_level 2",
+    ),
+    "kaggle: dogs and cats": Layout(
+        "https://www.kaggle.com/competitions/dogs-vs-cats/data",
+        images("train/cat.0.jpg", "train/dog.0.jpg", "test1/1.jpg"),
+        stops="test1, train: would be classes, and are named like splits",
+    ),
+    "kaggle: wheat": Layout(
+        "https://www.kaggle.com/competitions/global-wheat-detection/data",
+        {
+            "train.csv": 'image_id,width,height,bbox,source\na,8,8,"[1.0, 1, 2, 2]",usask_1\n',
+            "sample_submission.csv": "image_id,PredictionString\nb,1.0 0 0 50 50\n",
+            **images("train/a.jpg", "test/b.jpg"),
+        },
+        stops=r"--image_root \S+/train --columns image=image_id,labels=COLUMN "
+        r"\(columns: image_id, width, height, bbox, source\) --boxes order=ORDER \(xywh, ",
+    ),
+    "kaggle: severstal": Layout(
+        "https://www.kaggle.com/competitions/severstal-steel-defect-detection/data",
+        {
+            "train.csv": "ImageId,ClassId,EncodedPixels\na.jpg,1,1 3 10 2\n",
+            **images("train_images/a.jpg", "test_images/b.jpg"),
+        },
+        stops="segmentation=EncodedPixels,labels=ClassId --schema segmentation "
+        r"--masks run_order=ORDER \(columns, rows\)",
+    ),
+    "kaggle: breast ultrasound": Layout(
+        "https://www.kaggle.com/datasets/aryashah2k/breast-ultrasound-images-dataset",
+        images("benign/b (1).png", "benign/b (1)_mask.png", "normal/n (1).png"),
+        stops=r"masks beside their images \(benign/b \(1\)_mask.png, …\).*--exclude '\*_mask\*'",
+    ),
+    "kaggle: images and masks": Layout(
+        "https://www.kaggle.com/datasets/nikhilroxtomar/brain-tumor-segmentation",
+        images("images/1.png", "masks/1.png"),
+        stops="images/ would be a class",
+    ),
+    "semi-supervised": Layout(
+        "https://cs.stanford.edu/~acoates/stl10/",
+        images("train/cat/1.png", "train/dog/2.png", "unlabeled/3.png"),
+        stops="--exclude unlabeled/",
+    ),
+    "via: csv": Layout(
+        "https://www.robots.ox.ac.uk/~vgg/software/via/",
+        {
+            "via_export_csv.csv": "filename,file_size,file_attributes,region_count,region_id,"
+            'region_shape_attributes,region_attributes\n1.jpg,1,"{}",0,0,"{}","{}"\n',
+            **images("1.jpg"),
+        },
+        stops=r"the VGG Image Annotator \(via_export_csv.csv\)\. Export them as COCO",
+    ),
+    "via: json": Layout(
+        "https://www.robots.ox.ac.uk/~vgg/software/via/",
+        {"via_export_json.json": '{"1.jpg1": {"filename": "1.jpg"}}', **images("1.jpg")},
+        stops=r"a JSON file beside the images \(via_export_json.json\)",
+    ),
+    "vott: json": Layout(
+        "https://github.com/microsoft/VoTT",
+        {"p-export.json": '{"name": "p", "assets": {}}', **images("1.jpg")},
+        stops=r"a JSON file beside the images \(p-export.json\). If .* as of VIA, VoTT",
+    ),
+    "create ml: one file": Layout(
+        "https://docs.voxel51.com/user_guide/export_datasets.html",
+        {"labels.json": '[{"image": "1.jpg", "annotations": []}]', **images("1.jpg")},
+        stops="Create ML, export them as COCO",
+    ),
+    "disk of synology, windows and macos": Layout(
+        "https://github.com/github/gitignore/tree/main/Global",
+        images(
+            *("cat/1.jpg", "cat/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg", "dog/2.jpg", "dog/._2.jpg"),
+            *("#recycle/3.jpg", "$RECYCLE.BIN/4.jpg"),
+        ),
+        {"cat/1.jpg": (None, "cat"), "dog/2.jpg": (None, "dog")},
     ),
     "darknet": Layout(
         "https://github.com/AlexeyAB/darknet#how-to-train-to-detect-your-custom-objects",

@@ -50,7 +50,12 @@ _OTHER_LEVEL = "other_level"  # the kind of a finding
 
 # Names of folders with all images, not with those of a class.
 _ALL_IMAGES = re.compile(r"images?|imgs?|photos?|pics?|jpe?gs?|pngs?|data|datasets?|files|all|raw")
+_IMAGES = re.compile(r"images?|imgs?|jpegimages", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+")
+# Files with the labels of images, such as list_attr_celeba.txt.
+_LISTS = re.compile(
+    r"(list_|_list|attr|anno|bbox|identit|split|_labels?).*\.(txt|json|mat|xml)$", re.IGNORECASE
+)
 
 # Class folders that are searched for the same folders in them: one request each in a store.
 _MAX_NESTED = 100
@@ -77,7 +82,9 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     depth = len(above.split("/")) * bool(above) + bool(splits)
     options = FolderOptions(bool(splits), depth)
     doubt = _doubt(tree, options)
-    findings = (Finding(kind=_OTHER_LEVEL, severity="warning", text=doubt),) if doubt else ()
+    findings: tuple[Finding, ...] = ()
+    if doubt:
+        findings = (Finding(kind=_OTHER_LEVEL, severity="warning", text=doubt),)
     file = TableFile(tree.root, "folder", options=options)
     within = f"{above}/" if above else ""
     if splits:
@@ -87,12 +94,15 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     named = [name for name in names if name.lower() in SPLIT_NAMES]
     if not named:
         text = f"class folders in {within}" if within else ""
-        return Sources((file,), text, findings=findings)
+        return Sources((file,), text, findings=(*findings, *_split_like(tree, names, depth)))
+    if len(named) == 1:
+        findings = (*findings, *_split_like(tree, names, depth))
     others = [name for name in names if name not in named]
     why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
     what = "would be classes, not splits" if len(named) > 1 else "a class, not a split"
     text = f"{', '.join(named)}: {what}, because {why}"
-    if len(named) < 2:
+    below = tree.entries(posixpath.join(above, named[0])).folders
+    if len(named) < 2 and len(below) < 2:
         return Sources((file,), f"class folders; {text}", findings=findings)
     doubtful = Finding(
         kind="splits_as_classes",
@@ -100,10 +110,32 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
         text=f"{tree.root}: {text}",
         hint="For labels in a table, use --input TABLE --image_root DIR. To make them the classes, "
         f"add --class_level {depth + 1}; with --split_column label and a schema without classes, "
-        "they are splits",
+        "they are splits"
+        if len(named) > 1
+        else f"If it is one, with the classes {some(below)}, leave out the other folders with "
+        f"--exclude {shlex.quote(f'{others[0]}/')}. To make it a class, add --class_level "
+        f"{depth + 1}",
         examples=tuple(named[:EXAMPLES]),
     )
     return Sources((file,), "class folders", findings=(*findings, doubtful))
+
+
+def _split_like(tree: Tree, names: Sequence[str], depth: int) -> Iterator[Finding]:
+    """Yields a warning if class folders are named like splits, such as WIDER_train, WIDER_val."""
+    by_rest = defaultdict[str, list[str]](list)
+    for name in names:
+        words = _WORD.findall(name.lower())
+        if not {*words}.isdisjoint(SPLIT_NAMES):
+            by_rest[" ".join(w for w in words if w not in SPLIT_NAMES)].append(name)
+    for found in [several for several in by_rest.values() if len(several) > 1][:1]:
+        yield Finding(
+            kind="splits_as_classes",
+            severity="warning",
+            text=f"{tree.root}: {some(found)}: would be classes, and are named like splits",
+            hint="Name them train, test, … to make them splits of the folders in them. To make "
+            f"them the classes, add --class_level {depth + 1}",
+            examples=tuple(found[:EXAMPLES]),
+        )
 
 
 def _at_level(tree: Tree, level: int) -> Sources:
@@ -177,6 +209,9 @@ def _doubt(tree: Tree, options: FolderOptions) -> str:
     elif repeated := _repeated_folders(tree, options):
         deeper, below = repeated
         what = "the folders of different classes contain the same folders"
+    elif nested := _nested_folders(tree, options):
+        deeper, below = nested
+        what = "all images are in folders of the class folders"
     else:
         return ""
     if not below:
@@ -256,7 +291,9 @@ def _only_class(tree: Tree, options: FolderOptions) -> tuple[str, str, tuple[str
         found.append(name)
     label, below = posixpath.basename(found[0]) if found else "", _folders_in(tree, found)
     if found and not below:
-        return (label, found[0], ()) if has_all_images(label) and not _is_split(label) else None
+        has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
+        is_all = has_lists or (has_all_images(label) and not _is_split(label))
+        return (label, found[0], ()) if is_all else None
     while len(below) == 1:  # data/images/cat, data/images/dog
         found = [posixpath.join(name, below[0]) for name in found]
         below = _folders_in(tree, found)
@@ -264,7 +301,13 @@ def _only_class(tree: Tree, options: FolderOptions) -> tuple[str, str, tuple[str
 
 
 def _images_as_class(tree: Tree, options: FolderOptions) -> str:
-    """Returns a folder of all images in a split, which would be its only class; "" if none is."""
+    """Returns a folder of all images in a split, which would be its only class; "" if none is.
+
+    So is a folder `images` beside others, such as one of masks.
+    """
+    named = (n for n in _class_folders(tree, options) if _IMAGES.fullmatch(posixpath.basename(n)))
+    if found := next((n for n in named if has_file(tree, n, has_image_suffix)), ""):
+        return found
     by_split = dict[str, list[str]]()
     for name in _class_folders(tree, options) if options.has_split_folders else ():
         by_split.setdefault(posixpath.dirname(name), []).append(name)
@@ -287,6 +330,20 @@ def _repeated_folders(tree: Tree, options: FolderOptions) -> tuple[str, tuple[st
         first = first or inner
         labels.add(posixpath.basename(name))
     return (first, tuple(sorted(common))) if len(labels) > 1 else None
+
+
+def _nested_folders(tree: Tree, options: FolderOptions) -> tuple[str, tuple[str, ...]] | None:
+    """Returns a class folder, and the folders in all of them, if no image is beside these; or None.
+
+    They are classes of their own, as in a/abbey, a/attic, b/bar, or days of a month.
+    """
+    found = list[str]()
+    for name in islice(_with_images(tree, options), _MAX_NESTED):
+        folders, files = tree.entries(name)
+        if len(folders) < 2 or any(map(has_image_suffix, files)):
+            return None
+        found.append(name)
+    return (found[0], _folders_in(tree, found)) if len(found) > 1 else None
 
 
 def _with_images(tree: Tree, options: FolderOptions) -> Iterator[str]:

@@ -13,7 +13,7 @@ import re
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,12 +36,13 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.functional.sources.tree import UNNAMED, Tree, unnamed_images
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
-    check_depth,
     duplicate_name,
     entries_of,
+    fault_of,
+    message_of,
     outline_of,
     values_at,
 )
@@ -94,6 +95,8 @@ class CocoOptions:
 
     images: str | None = None  # the base of relative image paths; None for the folder of the file
     masks: str | None = None  # the folder of panoptic masks
+    tree: Tree | None = None  # of the first file: the folder, of which unnamed images are counted
+    others: tuple[TableFile, ...] = ()  # the other files in it
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -108,7 +111,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         categories = entries_of(stream, outline, {"categories"}, is_checked=False)
         classes = _declared(file.path, categories)
     except DAMAGED_JSON as error:
-        raise UsageError(f"{file.path}: is not a JSON document: {_message(error)}") from error
+        raise UsageError(f"{file.path}: is not a JSON document: {message_of(error)}") from error
     for name in ("images", "annotations", "categories"):
         if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
             found = type(outline[name]).__name__
@@ -182,14 +185,12 @@ def _declared(path: str, categories: Iterator[tuple[str, Any]]) -> DeclaredClass
     return DeclaredClasses(tuple(sorted((i, name) for name, i in names.items()))) if names else None
 
 
-def _first_image(stream: BinaryIO) -> str | None:
-    """Returns the path of the first image that has one; None if there is none."""
+def _paths_in(stream: BinaryIO) -> Iterator[str]:
+    """Yields the paths of the images."""
     for field_ in ("file_name", "coco_url"):
         stream.seek(0)
         paths = (_path_of({field_: name}) for name in values_at(stream, f"images.item.{field_}"))
-        if found := next((path for path in paths if isinstance(path, str) and path), None):
-            return found
-    return None
+        yield from (path for path in paths if isinstance(path, str) and path)
 
 
 def _path_of(entry: dict[str, Any]) -> Any:
@@ -220,7 +221,9 @@ def recognize_folder(tree: Tree) -> Sources | None:
     if any(file.partition for file in found.values()):
         # Beside train.json and val.json, all.json has the same images, or those of no split.
         found = {name: file for name, file in found.items() if file.partition}
-    files = _with_key_prefixes(list(found.values()))
+    first, *more = _with_key_prefixes(list(found.values()))
+    options = replace(first.options_of(CocoOptions), tree=tree, others=tuple(more))
+    files = (replace(first, options=options), *more)
     others = sorted(n for names in by_kind.values() for n in names if n not in found)
     unread = f"; not read: {', '.join(others)}" if others else ""
     return Sources(files, f"COCO ({', '.join(found)}{unread})")
@@ -276,7 +279,7 @@ def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
     inner = posixpath.join(folder, "data")
     candidates = [folder, *below, inner, "images", "data", "JPEGImages", ""]
     with tree.open(name) as stream:
-        first = _first_image(stream)
+        first = next(_paths_in(stream), None)
     if first is None:
         return folder
     return next((f for f in candidates if tree.has(posixpath.join(f, first))), folder)
@@ -314,22 +317,29 @@ def read(
             categories = _Categories()
             yield from _spool(stream, path, spools, projection, categories)
             # Joined only after all entries are spooled: annotations may precede their images.
-            fault = _fault_of_file(spools)
+            fault, named = _fault_of_file(spools), set[str]()
+            options = part.file.options_of(CocoOptions)
+            tree = options.tree if projection.image_root is None else None
             for spool in spools:
                 for image in _images(spool):
+                    if tree:
+                        named |= _addresses((_path_of(e.values) for e in image.entries), part.file)
                     yield from _rows(image, part.file, categories, projection, fault)
+        if tree:
+            for file in options.others:
+                with tree.open(posixpath.relpath(file.path, tree.root)) as other:
+                    named |= _addresses(_paths_in(other), file)
+            masks = [f.options_of(CocoOptions).masks for f in (part.file, *options.others)]
+            yield SkippedInput.named(UNNAMED, unnamed_images(tree, named, masks))
     except DAMAGED_JSON as error:
-        detail = f"the rest of the JSON document cannot be read: {_message(error)}"
+        detail = f"the rest of the JSON document cannot be read: {message_of(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
-def _message(error: Exception) -> str:
-    first = error.args[0] if error.args else ""
-    text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
-    # ijson's messages have the text near the error on the second line, and an arrow on the third.
-    what, _, excerpt = text.partition("\n")
-    near = excerpt.partition("\n")[0].strip()
-    return f"{what.strip()} near {short_repr(near)}" if near else what.strip()
+def _addresses(paths: Iterable[Any], file: TableFile) -> set[str]:
+    base = file.options_of(CocoOptions).images or posixpath.dirname(file.path)
+    names = (name for name in paths if isinstance(name, str))
+    return {posixpath.normpath(posixpath.join(base, name)) for name in names}
 
 
 class _Entry(NamedTuple):
@@ -381,7 +391,7 @@ def _spool(
             detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
-        fault = _fault_of(entry)
+        fault = fault_of(entry)
         if not fault and _lacks_box(entry) and projection.has(BOX_COLUMNS[0]):
             _add_box(entry)
         if projection.columns is not None and "segmentation" not in projection.columns:
@@ -413,16 +423,6 @@ def _add_category(categories: _Categories, entry: Any) -> None:
         points = entry.get("keypoints")
         if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
             categories.keypoints[id_] = points
-
-
-def _fault_of(entry: dict[str, Any]) -> str:
-    """Returns the reason to reject an entry, or ""."""
-    try:
-        check_depth(entry)
-    except ValueError as error:
-        return str(error)
-    name = duplicate_name(entry)
-    return "" if name is None else f"the name {short_repr(name)} occurs twice in one object"
 
 
 def _fault_of_file(spools: list[Any]) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import SPLIT_NAMES, Part, TableFile
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
+UNNAMED = "images that no file of annotations names"
 SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
@@ -143,6 +145,14 @@ def parts_of(
     while found := tuple(islice(accepted, PART_FILES)):
         yield Part(file, names=found)
     yield from others
+
+
+def unnamed_images(tree: Tree, named: Collection[str], folders: Iterable[str | None]) -> list[str]:
+    """Returns the images of a tree whose paths are not named, and that are not in some folders."""
+    images = (name for name in tree.walk() if isinstance(name, str) and has_image_suffix(name))
+    paths = ((name, posixpath.normpath(tree.path(name))) for name in images)
+    others = tuple(f"{folder}/" for folder in folders if folder)
+    return [n for n, path in paths if path not in named and not path.startswith(others)]
 
 
 def stem_of(name: str) -> str:

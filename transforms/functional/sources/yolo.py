@@ -302,7 +302,7 @@ def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
     if not tree.has(names):
         raise UsageError(f"{where}: its file of class names, {names}, does not exist. Add it.")
     classes = _parse_classes(_content(tree, names), tree.path(names))
-    lists = {split: values.get(split, "") for split in ("train", "valid", "test")}
+    lists = {split: values.get(split, "") for split in ("train", "valid", "val", "test")}
     return classes._replace(splits={split: (path,) for split, path in lists.items() if path})
 
 

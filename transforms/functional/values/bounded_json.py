@@ -19,6 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 import ijson
 import numpy as np
 
+from recordmill.schemas.yaml_files import shortened
+
 # The maximum nesting of lists and objects.
 MAX_DEPTH = 64
 
@@ -66,11 +68,11 @@ def parse_json(text: str) -> Any:
     if (
         text.count("[") + text.count("{") > MAX_DEPTH
     ):  # most texts have fewer brackets, and need no check
-        check_depth(value)
+        _check_depth(value)
     return value
 
 
-def check_depth(value: Any) -> None:
+def _check_depth(value: Any) -> None:
     """Checks that a value is not nested deeper than `MAX_DEPTH`.
 
     Raises ValueError if it is.
@@ -270,3 +272,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"the name {repeated[:80]!r} occurs twice")
     return values
+
+
+def fault_of(entry: dict[str, Any]) -> str:
+    """Returns the reason to reject an entry, or ""."""
+    try:
+        _check_depth(entry)
+    except ValueError as error:
+        return str(error)
+    name = duplicate_name(entry)
+    return "" if name is None else f"the name {shortened(name)} occurs twice in one object"
+
+
+def message_of(error: Exception) -> str:
+    """Returns what is wrong in a damaged document, with the text near it."""
+    first = error.args[0] if error.args else ""
+    text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
+    # ijson's messages have the text near the error on the second line, and an arrow on the third.
+    what, _, excerpt = text.partition("\n")
+    near = excerpt.partition("\n")[0].strip()
+    return f"{what.strip()} near {shortened(near)}" if near else what.strip()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, Sources, TableFile
 from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.class_folder import FolderOptions
@@ -91,9 +92,9 @@ def test_yolo(names: list[str], yaml: str, tmp_path: Path) -> None:
     assert file == TableFile(str(tmp_path), "yolo", options=YoloOptions(yaml, has_splits))
 
 
-def test_folders_named_images_and_labels_without_text_are_classes(tmp_path: Path) -> None:
-    (file,) = found(tmp_path, "images/1.jpg", "labels/1.png").files
-    assert file.format == "folder"
+def test_folders_named_images_and_labels_without_text_are_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"images/ would be a class; .* add --class_level 1"):
+        found(tmp_path, "images/1.jpg", "labels/1.png")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,8 @@ def test_coco(annotations: str, image: str, split: str, folder: str, tmp_path: P
     images = FileTree(str(tmp_path)).path(folder)
     partition = ((SPLIT, split),) if split else ()
     path = str(tmp_path / annotations)
-    assert file == TableFile(path, "coco", partition=partition, options=CocoOptions(images))
+    options = CocoOptions(images, tree=FileTree(str(tmp_path)))
+    assert file == TableFile(path, "coco", partition=partition, options=options)
 
 
 def test_of_the_kinds_of_coco_annotations_instances_are_read(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_a_coco_file_without_a_split_is_not_read_beside_those_of_splits(tmp_path
 
 def test_other_json_files_are_not_coco(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"images": 3}')
-    (file,) = found(tmp_path, "cat/1.jpg").files
+    (file,) = found(tmp_path, "cat/1.jpg", "dog/2.jpg").files
     assert file.format == "folder"
 
 

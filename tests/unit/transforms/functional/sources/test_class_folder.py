@@ -143,6 +143,28 @@ def found_in(tmp_path, *names, level=None):
         ),
         (("images/1.jpg", "images/2.jpg"), "in images/, which .*--image_root .*--class_level 1"),
         (("data/images/1.jpg", "docs/a.md"), "in images/, which would .*--class_level 2"),
+        (("images/cat/1.jpg", "more/dog/2.jpg"), "images/ would be a class; .*--class_level 1"),
+        (("images/1.png", "masks/1.png"), "images/ would be a class; .*--class_level 1"),
+        (("train/img/1.png", "train/gt/1.png"), "train/img/ would be a class; .*_level 2"),
+        (
+            ("a/abbey/1.jpg", "a/attic/2.jpg", "b/bar/3.jpg", "b/barn/4.jpg"),
+            "all images are in folders of the class folders: abbey, attic.*_level 2; .*_level 1",
+        ),
+        (
+            ("img_celeba/1.jpg", "list_attr.txt"),
+            "all images are in img_celeba/, which would be the only class; .*--class_level 1",
+        ),
+        (
+            ("WIDER_train/a/1.jpg", "WIDER_val/a/2.jpg", "more/b/1.jpg"),
+            "WIDER_train, WIDER_val: would be classes, and are named like splits. Name them .*"
+            "To make them the classes, add --class_level 1",
+        ),
+        (("train/1.jpg", "test1/2.jpg"), "test1, train: would be classes, and are named like"),
+        (
+            ("train/cat/1.jpg", "train/dog/2.jpg", "unlabeled/3.jpg"),
+            "train: a class, not a split, because 'unlabeled' is not the name of a split. If it is "
+            "one, with the classes cat, dog, leave out the other folders with --exclude unlabeled/",
+        ),
     ],
 )
 def test_folders_of_several_levels_that_may_be_the_classes_stop(tmp_path, names, message):
@@ -159,8 +181,9 @@ def test_folders_of_several_levels_that_may_be_the_classes_stop(tmp_path, names,
         (("data/train/cat/1.jpg", "data/val/dog/1.jpg"), "within split folders in data/"),
         (("cat/1.jpg", "cat/x/1.jpg", "cat/y/1.jpg", "dog/x/1.jpg", "dog/y/2.jpg"), ""),
         (("cat/siam/1.jpg", "cat/manx/1.jpg", "dog/pug/1.jpg"), ""),
-        (("images/cat/1.jpg", "more/dog/2.jpg"), ""),
         (("cat/indoor/1.jpg",), ""),
+        (("photo/1.jpg", "sketch/1.jpg", "README.md"), ""),
+        (("test_tube/1.jpg", "train_station/1.jpg"), ""),
         (("cat/1.jpg", "dog/2.jpg"), ""),
         ((*(f"site{n}/{name}/1.jpg" for n in range(12) for name in "ab"), "site99/a/1.jpg"), ""),
     ],

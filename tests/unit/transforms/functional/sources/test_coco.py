@@ -268,7 +268,7 @@ def test_images_are_in_the_folder_of_the_source_unless_there_is_an_image_root():
     ids=range(10),
 )
 def test_the_first_image_is_found_without_reading_on(data, name):
-    assert coco._first_image(io.BytesIO(data)) == name
+    assert next(coco._paths_in(io.BytesIO(data)), None) == name
 
 
 def test_invalid_entries_and_duplicate_ids_are_reported():
@@ -430,7 +430,8 @@ def test_images_of_lvis_have_their_path_in_an_address(fields, path):
     image = {"id": 5, "height": 30, "width": 40, **fields}
     (row,) = read(document([image], [annotation(1, 5)]))
     assert row.values["image"] == path
-    assert coco._first_image(io.BytesIO(json.dumps(document([image], [])).encode())) == path
+    stream = io.BytesIO(json.dumps(document([image], [])).encode())
+    assert next(coco._paths_in(stream)) == path
 
 
 def test_an_empty_outline_is_that_of_its_box():
