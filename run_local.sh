@@ -12,7 +12,7 @@
 #   ./run_local.sh fuzz [FLAGS…]      fuzz every reader, 5,000 runs each; -runs=100000 for more
 #   ./run_local.sh engines [ARGS…]     start each real engine, run the tests on it, stop it
 #   ./run_local.sh torch [ARGS…]       read a dataset with PyTorch; needs Python 3.10, downloads 0.8 GB
-#   ./run_local.sh exports [ARGS…]     convert what other tools write; downloads 0.7 GB, or 4.4 GB with
+#   ./run_local.sh exports [ARGS…]     convert what other tools write; downloads 1 GB, or 4.4 GB with
 #                                      RECORDMILL_TORCHVISION=1, to compare objects with torchvision
 #   ./run_local.sh everything          install what all of these need at once
 #   ./run_local.sh docs                build the documentation into site/html/; fails at a broken link
