@@ -49,7 +49,7 @@ from recordmill.transforms.functional.rows.columns import (
     missing_column,
     resolve_sources,
 )
-from recordmill.transforms.functional.rows.feature_values import with_background
+from recordmill.transforms.functional.rows.feature_values import with_classes
 from recordmill.transforms.functional.sources.dicts import (
     SOURCE,
     dict_of_row,
@@ -313,12 +313,7 @@ class BuildExamples(beam.PTransform):
         """
         _check_elements(rows)
         schema = _resolved(self._config, _columns_of(rows, self._row_columns))
-        names = self._config.class_names or ()
-        ids = {
-            name: with_background(names, schema.features[name].label_offset)
-            for name in schema.named_features
-        }
-        binding = _binding(self._config, ResolvedSchema(schema, ids))
+        binding = _binding(self._config, with_classes(schema, self._config.class_names))
         built = (
             rows
             | "BatchRows" >> beam.BatchElements(min_batch_size=1, max_batch_size=_BATCH_ROWS)

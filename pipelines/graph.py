@@ -17,7 +17,7 @@ from recordmill.pipelines.run.target import Target
 from recordmill.schemas import layout
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import SkippedInput, Unmatched
 from recordmill.schemas.rejects import Reject
@@ -294,10 +294,11 @@ def _read_joined(
 
     Which rows are in a sample is known once they are joined.
     """
-    projection, on = projection_of(job.analyzer.schema, job.config), job.config.join_columns
+    config, on = job.config, job.config.join_columns
+    projection = projection_of(job.analyzer.schema, config)
     read = listed | "ReadTables" >> ReadRows(projection, staging)
     listed_labels = listed.parts.pipeline | "ListLabels" >> ListSources(labels.files)
-    columns = Projection(projection.columns, renamed=projection.renamed)
+    columns = Projection(projection.columns, renamed=projection.renamed, names=config.rename)
     read_labels = listed_labels | "ReadLabels" >> ReadRows(columns, counted=False)
     joined = read | "JoinLabels" >> JoinLabels(read_labels, on or ("", ""), projection.image)
     lists = {layout.UNMATCHED_LABELS: [joined.labels], layout.UNMATCHED_IMAGES: [joined.images]}
@@ -350,6 +351,7 @@ def _groups_may_span_splits(config: ConvertConfig) -> bool:
 def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
     """Returns the projection of the columns that a conversion needs."""
     image, *others = image_columns(schema, config) or ("",)
+    renamed = schema.label_features.values() if config.rename else ()
     return Projection(
         columns=needed_columns(schema, config),
         required=required_columns(schema, config),
@@ -359,13 +361,6 @@ def projection_of(schema: Schema, config: ConvertConfig) -> Projection:
         labels=frozenset(config.column(name) for name in schema.label_columns),
         drops_boxes=schema.boxes.invalid == "drop",
         where=Condition(config.where) if config.where is not None else None,
-        renamed=_renamed_columns(schema, config) if config.rename else {},
+        renamed={config.column(one.source.name): one for one in renamed},
+        names=config.rename,
     )
-
-
-def _renamed_columns(
-    schema: Schema, config: ConvertConfig
-) -> dict[str, tuple[Feature, Mapping[str, str]]]:
-    """Returns the feature of each column of labels, and the class names to replace in it."""
-    features = filter(None, map(schema.labels_of, schema.named_features))
-    return {config.column(one.source.name): (one, config.rename) for one in features}

@@ -508,9 +508,15 @@ class Schema(Document):
         return tuple(key for key, feature in self.features.items() if feature.classes)
 
     @cached_property
+    def label_features(self) -> dict[str, Feature]:
+        """The feature with the labels of each feature with class names."""
+        found = {name: self.labels_of(name) for name in self.named_features}
+        return {name: feature for name, feature in found.items() if feature is not None}
+
+    @cached_property
     def label_columns(self) -> frozenset[str]:
         """The schema columns with class labels, as names or ids."""
-        labels = (feature for feature in map(self.labels_of, self.named_features) if feature)
+        labels = self.label_features.values()
         names = (f for f in self.features.values() if f.source.origin is Origin.CLASS_NAME)
         sources = (source for feature in (*labels, *names) for source in feature.sources)
         return frozenset(source.name for source in sources)

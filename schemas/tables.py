@@ -111,8 +111,9 @@ class Projection:
     labels: frozenset[str] = frozenset()
     drops_boxes: bool = False  # whether an annotation without a valid box loses only its box
     where: Condition | None = None  # selects rows; None for all
-    # The feature of each column of labels, and the class names to replace in it.
-    renamed: Mapping[str, tuple[Feature, Mapping[str, str]]] = field(default_factory=dict)
+    # The feature of each column of labels to rename, and the class names to replace in it.
+    renamed: Mapping[str, Feature] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ()  # those that a row without columns of a table must have
 
     def has(self, column: str) -> bool:

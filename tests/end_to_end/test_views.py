@@ -141,6 +141,19 @@ def test_rows_of_several_classes(suffix: str, dataset: Path, tmp_path: Path) -> 
     assert found == {n: c for n, c in renamed.items() if all(n in first[one] for one in c)}
 
 
+def test_integers_that_are_written_as_floats_are_those_of_one_class(tmp_path: Path) -> None:
+    table, labels = tmp_path / "t.jsonl", [1, 1.0, 1, 1.0, 2, 2.0]
+    rows = [json.dumps({"image": f"{n}.jpg", "label": label}) for n, label in enumerate(labels)]
+    for number in range(len(rows)):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(16, 12, number))
+    table.write_text("\n".join(rows))
+    few = published(table, tmp_path / "out", "--per_class", "2")
+    found = [one["label"] for one in readers.examples(few, "train")]
+    assert sorted(found) == [[1], [1], [2], [2]]
+    view = published(table, tmp_path / "out", "--rename", "1=one,2.0=two,2=deux", name="view")
+    assert Counter(labels_of(view)["train"].values()) == {"one": 4, "two": 1, "deux": 1}
+
+
 def test_class_ids_of_the_source_are_not_renamed(tmp_path: Path) -> None:
     feature = {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
     metadata = {"huggingface": json.dumps({"info": {"features": feature}})}

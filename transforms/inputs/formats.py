@@ -128,7 +128,8 @@ class Format:
         file = part.file
         if file.grouped:
             boxes = self.ungrouped_rows(file, replace(projection, renamed={}))
-            yield from _renamed(grouped(boxes, file.grouped, file.box), projection)
+            rows: Iterable[Read] = grouped(boxes, file.grouped, file.box)
+            yield from _renamed(rows, projection) if projection.renamed else rows
             return
         with self._opened(file) if part.stop is None else _range_of(part) as source:
             if fault := _fault_before(part, source):
@@ -233,22 +234,21 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
 
 def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
     """Yields rows with other class names, and the number of rows with each that is replaced."""
-    counts = Counter[str]()
+    counts, names = Counter[str](), projection.names
     for found in one_by_one(rows):
         row = found.row if isinstance(found, Embedded) else found
         if not isinstance(row, Row):
             yield found
             continue
         seen, values = set[str](), dict(row.values)
-        for column, (feature, names) in projection.renamed.items():
+        for column, feature in projection.renamed.items():
             if column in values:
                 value, is_text = values[column], row.untyped(column)
                 values[column] = renamed_labels(value, feature, is_text, names, seen)
         counts.update(seen)
         row = row._replace(values=values) if seen else row
         yield found._replace(row=row) if isinstance(found, Embedded) else row
-    known = {a: b for _, names in projection.renamed.values() for a, b in names.items()}
-    yield from (SkippedInput(RENAMED.format(a, known[a]), n) for a, n in sorted(counts.items()))
+    yield from (SkippedInput(RENAMED.format(a, names[a]), n) for a, n in sorted(counts.items()))
 
 
 def _range_of(part: Part) -> BinaryIO:

@@ -45,6 +45,7 @@ from recordmill.transforms.functional.rows.feature_values import (
     FoundLabels,
     merged_class_names,
     with_background,
+    with_classes,
 )
 from recordmill.transforms.functional.rows.placement import (
     ORDER_BYTES,
@@ -111,20 +112,19 @@ class Analyzer:
     snapshots: tuple[TableSnapshot, ...] = ()
 
     @cached_property
-    def label_features(self) -> dict[str, Feature]:
-        """The feature with the labels of each feature with class names."""
-        found = {name: self.schema.labels_of(name) for name in self.schema.named_features}
-        return {name: feature for name, feature in found.items() if feature is not None}
+    def listed(self) -> ResolvedSchema:
+        """The schema with the classes of `--classes`, if it is set."""
+        return with_classes(self.schema, self.config.class_names)
 
     @cached_property
     def stratified_features(self) -> tuple[str, ...]:
         """The features of which each label of the table is a stratum of rows, at least."""
-        config, single = self.config, (n for n, f in self.label_features.items() if f.shape is None)
+        config, labels = self.config, self.schema.label_features
         is_grouped = config.group_column is not None or config.near_duplicates == "keep_together"
         are_others = self.base is not None or self.binding.split_column is not None
         if config.split_method != "stratified" or is_grouped or self.schema.sequence or are_others:
             return ()
-        return tuple(single)
+        return tuple(name for name, feature in labels.items() if feature.shape is None)
 
     def with_source(
         self,
@@ -135,7 +135,7 @@ class Analyzer:
         """Returns the analyzer of a source that declares classes."""
         columns = {
             name: self.binding.table_column(feature.source.name)
-            for name, feature in self.label_features.items()
+            for name, feature in self.schema.label_features.items()
         }
         declared = {name: classes[column] for name, column in columns.items() if column in classes}
         for name, found in declared.items():
@@ -236,7 +236,7 @@ class Analysis(Summed):
     def _add_labels(self, rows: RowBatch, analyzer: Analyzer) -> None:
         if analyzer.config.class_names is not None:
             return
-        for name, feature in analyzer.label_features.items():
+        for name, feature in analyzer.schema.label_features.items():
             column = analyzer.binding.table_column(feature.source.name)
             labels = self.labels.setdefault(name, FoundLabels(name))
             for value in distinct(rows.column(column)):

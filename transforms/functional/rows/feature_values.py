@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import NO_LABEL, Feature, Missing
+from recordmill.schemas.features import NO_LABEL, Feature, Missing, Schema
 from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ClassIds, ResolvedSchema
 from recordmill.schemas.records import FeatureValue
@@ -287,6 +287,12 @@ def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
     if not names or not offset:
         return names
     return BACKGROUND, *(name for name in names if name != BACKGROUND)
+
+
+def with_classes(schema: Schema, names: tuple[str, ...] | None) -> ResolvedSchema:
+    """Returns a schema with the classes of `--classes`, if it is set."""
+    offsets = ((name, schema.features[name].label_offset) for name in schema.named_features)
+    return ResolvedSchema(schema, {n: with_background(names or (), at) for n, at in offsets})
 
 
 def merged_class_names(

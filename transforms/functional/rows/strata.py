@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
@@ -26,8 +26,9 @@ from recordmill.schemas.records import OUTSIDE_CLASSES, Embedded, FeatureValue, 
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.analysis import Analyzer, labels_in
-from recordmill.transforms.functional.rows.feature_values import class_id, with_background
+from recordmill.transforms.functional.rows.feature_values import class_id
 from recordmill.transforms.functional.rows.placement import Sampler
+from recordmill.transforms.functional.values.typed import without_fraction
 
 # The labels of a row, sorted; () for rows without labels.
 LabelSet: TypeAlias = tuple[int, ...]
@@ -102,15 +103,19 @@ class ClassSampler(Sampler):
     """Selects the first rows of each class; a row of several has to be among those of all."""
 
     outside: ClassVar[str] = OUTSIDE_CLASSES
-    analyzer: Analyzer | None = None
+    analyzer: Analyzer = field(kw_only=True)
 
     def groups(self, found: Row | Embedded | Reject) -> Sequence[str]:
         """Returns the features and labels of a row; none for one without a class."""
         row = found.row if isinstance(found, Embedded) else found
-        if not self.analyzer or isinstance(row, Reject):
+        if isinstance(row, Reject):
             return ()
         features = self.analyzer.schema.class_features
-        labels = ((n, str(label)) for n in features for label in _labels(row, n, self.analyzer))
+        labels = (
+            (name, str(without_fraction(label)))  # 2 and 2.0 are one class without names
+            for name in features
+            for label in _labels(row, name, self.analyzer)
+        )
         return [f"{name} {label}" for name, label in labels if label != str(NO_LABEL)]
 
 
@@ -118,11 +123,10 @@ def _labels(row: Row, name: str, analyzer: Analyzer) -> Iterable[str | int]:
     feature = analyzer.schema.features[name]
     column = analyzer.binding.table_column(feature.source.name)
     found = labels_in(row.values.get(column), feature, row.untyped(column))
-    if analyzer.config.class_names is None:
+    if not (names := analyzer.listed.classes[name]):
         return found
     # A class of a given list can be written as its name or its id.
-    names = with_background(analyzer.config.class_names, feature.label_offset)
-    ids = ClassIds((name, number) for number, name in enumerate(names))
+    ids = analyzer.listed.class_ids[name]
     known = (_id_of(label, ids, feature.label_offset) for label in found)
     return [names[number] for number in known if number is not None]
 

@@ -141,17 +141,26 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
 def renamed_labels(
     value: Any, feature: Feature, is_text: bool, names: Mapping[str, str], seen: set[str]
 ) -> Any:
-    """Returns labels with other class names; adds the names that are replaced to `seen`."""
+    """Returns labels with other class names; adds the names that are replaced to `seen`.
+
+    >>> feature = Feature.model_validate({"kind": "int64", "from": "column:a", "classes": True})
+    >>> renamed_labels([2, 2.0, "2.0", True, "b"], feature, False, {"2": "two", "1": "yes"}, set())
+    ['two', 'two', 'two', 'yes', 'b']
+    """
     if is_text and isinstance(value, str) and feature.shape is not None:
         with suppress(RecordError):  # the row is rejected when it is bound
             value = items_of(value, feature, True)
     if isinstance(value, list | tuple):
         renamed = (renamed_labels(one, feature, False, names, seen) for one in value)
         return Items(renamed) if isinstance(value, Items) else list(renamed)
-    if not isinstance(value, str | int) or str(value) not in names:
+    if not isinstance(value, str | int | float):
         return value
-    seen.add(str(value))
-    return names[str(value)]
+    name = str(int(value) if isinstance(value, bool) else value)
+    name = name if name in names else str(without_fraction(value))
+    if name not in names:
+        return value
+    seen.add(name)
+    return names[name]
 
 
 def single_value(value: Any) -> Any:
