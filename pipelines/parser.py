@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
             is_unknown = flag.startswith("--") and flag not in self.flags()
             if is_unknown and did_you_mean(flag, names.split(", ")):
                 raise self.unknown(flag)
-        if is_missing and "--input" in names and self._typed and self._typed[0][0] != "-":
+        if is_missing and "--input" in names and self._typed and self._typed[0][:1] not in "-":
             raise self.unknown(self._typed[0])
         wrong = _INVALID_CHOICE.match(message)
         guess = did_you_mean(wrong[1], _QUOTED.findall(wrong[2])) if wrong else ""

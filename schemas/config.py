@@ -355,7 +355,7 @@ class ConvertConfig(Document):
                 "--records_per_shard: cannot be combined with --num_shards. Remove one of them."
             )
         self._check_per_class()
-        if self.folds is not None and [*self.weights] != [f"fold{n}" for n in range(self.folds)]:
+        if self.folds is not None and self.weights != {f"fold{n}": 1 for n in range(self.folds)}:
             raise ValueError("--folds: cannot be combined with --splits. Remove one of them.")
         if self.append and self.base is None:
             raise ValueError("--append: adds rows to a base version. Set --base DIR/NAME/X.Y.Z.")

@@ -149,12 +149,12 @@ def _parse_pairs(value: Any) -> Any:
     """Parses a mapping such as "a=b,c=d"; returns any value that is not text unchanged."""
     if not isinstance(value, str):
         return value
-    pairs = [part.partition("=") for part in value.split(",")]
+    pairs = [tuple(map(str.strip, part.partition("="))) for part in value.split(",")]
     if bad := ["".join(pair) for pair in pairs if not (pair[0] and pair[1] and pair[2])]:
         raise ValueError(f"expected NAME=VALUE,…, got {bad[0]!r}")
     if len({name for name, _, _ in pairs}) < len(pairs):
         raise ValueError("a name occurs twice")
-    return {name.strip(): text.strip() for name, _, text in pairs}
+    return {name: text for name, _, text in pairs}
 
 
 def read_integer(value: Any) -> Any:

@@ -126,6 +126,12 @@ def test_a_usage_error_names_its_remedy(typed: str, here: Path) -> None:
     assert not Path("out").exists()
 
 
+def test_an_empty_argument_in_place_of_a_flag() -> None:
+    missing = "the following arguments are required: --input, --output, --name"
+    ended = recordmill("convert", "")
+    assert (ended.code, ended.err) == (2, f"recordmill: {missing}; see recordmill convert --help\n")
+
+
 def test_messages_for_rejected_rows_and_an_existing_dataset(here: Path) -> None:
     flags = ("--output", "out", "--name", "birds")
     ended = recordmill("convert", "--input", "gone.csv", *flags)

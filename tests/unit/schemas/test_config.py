@@ -104,6 +104,7 @@ def test_defaults():
         ({"folds": 1}, "folds"),
         ({"folds": 101}, "folds"),
         ({"folds": 2, "splits": {"a": 1}}, "--folds: cannot be combined with --splits"),
+        ({"folds": 2, "splits": "fold0=1,fold1=2"}, "--folds: cannot be combined with --splits"),
         ({"per_class": 0}, "per_class"),
         ({"per_class": 3, "sample": 9}, "--per_class: cannot be combined with --sample"),
         ({"per_class": 3, "append": True, "base": "x"}, "--per_class: would not count the rows"),

@@ -76,6 +76,8 @@ def test_text_and_typed_values_are_both_accepted():
         ({"seed": 1.5}, "valid integer"),
         ({"columns": "x"}, "expected NAME=VALUE,…, got 'x'"),
         ({"columns": "x=1,x=2"}, "a name occurs twice"),
+        ({"columns": "x=1, x=2"}, "a name occurs twice"),
+        ({"columns": "x=1,y= "}, "expected NAME=VALUE,…, got 'y='"),
     ],
 )
 def test_invalid_values_are_rejected(value, problem):
