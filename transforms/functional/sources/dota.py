@@ -103,7 +103,11 @@ def _parse(
         is_dropped = boxes[-1] is NO_BOX
         values["corners"].append([0.0] * 8 if is_dropped else [*map(float, words[:8])])
         # Classes may have several words; the last one is 0 or 1.
-        values["difficult"].append(int(words.pop()) if words[9:] and words[-1] in "01" else 0)
+        difficult = words.pop() if words[9:] and words[-1].isdecimal() else "0"
+        if difficult not in ("0", "1"):
+            detail = f"line {number}: expected 0 or 1 after the class, got {difficult!r}"
+            raise RecordError(Reason.MALFORMED_ROW, detail)
+        values["difficult"].append(int(difficult))
         values["labels"].append(" ".join(words[8:]))
     return {"image": "", **box_columns(boxes), **values}
 

@@ -36,6 +36,8 @@ def test_lines_give_columns():
     ("line", "reason", "detail"),
     [
         (b"1 2 3 4 5 6 7 8", Reason.MALFORMED_ROW, "line 1: expected x1 y1 x2 y2 x3 y3 x4 y4"),
+        (b"1 2 3 4 5 6 7 8 ship 2", Reason.MALFORMED_ROW, "line 1: expected 0 or 1 after the"),
+        (b"1 2 3 4 5 6 7 8 ship 01", Reason.MALFORMED_ROW, "line 1: expected 0 or 1 after the"),
         (b"1 2 3 4 5 6 7 x ship 0", Reason.BAD_BOX, "line 1: corner: expected a number, got 'x'"),
         (b"1 2 3 4 5 6 7 nan ship 0", Reason.BAD_BOX, "line 1: corner: expected a number"),
         (b"\xff", Reason.MALFORMED_ROW, "is not text in UTF-8"),
