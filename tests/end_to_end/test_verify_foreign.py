@@ -73,6 +73,15 @@ def test_files_of_tensorflow_are_verified(compression: str, tmp_path: Path) -> N
     assert found.features == {"empty": "", "image": "bytes", "label": "int64"}
 
 
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_a_file_of_tensorflow_without_records_is_verified(compression: str, tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord"), compression):
+        pass
+    found = recordmill.verify(tmp_path / "a.tfrecord")
+    assert found.records == 0
+    assert [problem.message for problem in found.warnings] == ["has no records"]
+
+
 @pytest.mark.parametrize("compression", [CompressionTypes.UNCOMPRESSED, CompressionTypes.GZIP])
 def test_files_of_beam_are_verified(compression: str, tmp_path: Path) -> None:
     with beam.Pipeline() as pipeline:

@@ -35,8 +35,8 @@ def unpacker_of(head: bytes) -> _Unpack | None:
         if found.signature and head.startswith(found.signature):
             return found.unpack
     # RFC 1950: compression method 8, and a 16-bit header that is a multiple of 31.
-    has_header = len(head) >= HEADER_BYTES and head[0] & 15 == 8
-    is_zlib = has_header and not int.from_bytes(head[:2], "big") % 31
+    is_long = len(head) >= HEADER_BYTES or head[2:] == zlib.compress(b"")[2:]  # without records
+    is_zlib = is_long and head[0] & 15 == 8 and not int.from_bytes(head[:2], "big") % 31
     return cast("_Unpack", _Inflating) if is_zlib else None
 
 
