@@ -46,6 +46,9 @@ class FileTree:
     # Each format asks for the same folders when it recognizes one; in stores, that is a request.
     _listed: dict[str, Entries] = field(default_factory=dict, compare=False, repr=False)
 
+    def __reduce__(self) -> tuple[type[FileTree], tuple[str, Exclusion]]:
+        return FileTree, (self.root, self.exclusion)  # workers get no listings
+
     def walk(self, folder: str = "") -> Iterator[str | Unlisted | SkippedInput]:
         """Yields the path below the root of every file, and skipped inputs for hidden ones."""
         walk = _walk_here if is_local(self.root) else _walk_store

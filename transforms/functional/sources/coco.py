@@ -12,6 +12,7 @@ import posixpath
 import re
 import tempfile
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -36,7 +37,12 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import UNNAMED, Tree, unnamed_images
+from recordmill.transforms.functional.sources.tree import (
+    UNNAMED,
+    Tree,
+    digest_of_path,
+    unnamed_images,
+)
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     duplicate_name,
@@ -317,18 +323,18 @@ def read(
             categories = _Categories()
             yield from _spool(stream, path, spools, projection, categories)
             # Joined only after all entries are spooled: annotations may precede their images.
-            fault, named = _fault_of_file(spools), set[str]()
+            fault, named = _fault_of_file(spools), array("Q")  # the digests of paths
             options = part.file.options_of(CocoOptions)
             tree = options.tree if projection.image_root is None else None
             for spool in spools:
                 for image in _images(spool):
                     if tree:
-                        named |= _addresses((_path_of(e.values) for e in image.entries), part.file)
+                        named.extend(_named((_path_of(e.values) for e in image.entries), part.file))
                     yield from _rows(image, part.file, categories, projection, fault)
         if tree:
             for file in options.others:
                 with tree.open(posixpath.relpath(file.path, tree.root)) as other:
-                    named |= _addresses(_paths_in(other), file)
+                    named.extend(_named(_paths_in(other), file))
             masks = [f.options_of(CocoOptions).masks for f in (part.file, *options.others)]
             yield SkippedInput.named(UNNAMED, unnamed_images(tree, named, masks))
     except DAMAGED_JSON as error:
@@ -336,10 +342,11 @@ def read(
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
-def _addresses(paths: Iterable[Any], file: TableFile) -> set[str]:
+def _named(paths: Iterable[Any], file: TableFile) -> Iterator[int]:
+    """Yields the digests of the paths of images."""
     base = file.options_of(CocoOptions).images or posixpath.dirname(file.path)
     names = (name for name in paths if isinstance(name, str))
-    return {posixpath.normpath(posixpath.join(base, name)) for name in names}
+    return (digest_of_path(posixpath.join(base, name)) for name in names)
 
 
 class _Entry(NamedTuple):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
 
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
@@ -147,12 +151,24 @@ def parts_of(
     yield from others
 
 
-def unnamed_images(tree: Tree, named: Collection[str], folders: Iterable[str | None]) -> list[str]:
-    """Returns the images of a tree whose paths are not named, and that are not in some folders."""
+def digest_of_path(path: str) -> int:
+    """Returns 8 bytes in place of a path: those of millions of images would fill the memory."""
+    data = posixpath.normpath(path).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def unnamed_images(tree: Tree, named: array[int], folders: Iterable[str | None]) -> list[str]:
+    """Returns the images of a tree that are not named, and not in some folders.
+
+    `named` are the digests of paths.
+    """
+    known, others = np.sort(named), tuple(f"{folder}/" for folder in folders if folder)
     images = (name for name in tree.walk() if isinstance(name, str) and has_image_suffix(name))
-    paths = ((name, posixpath.normpath(tree.path(name))) for name in images)
-    others = tuple(f"{folder}/" for folder in folders if folder)
-    return [n for n, path in paths if path not in named and not path.startswith(others)]
+    outside = (name for name in images if not tree.path(name).startswith(others))
+    digests = ((name, np.uint64(digest_of_path(tree.path(name)))) for name in outside)
+    return [
+        name for name, one in digests if one not in known[(i := known.searchsorted(one)) : i + 1]
+    ]
 
 
 def stem_of(name: str) -> str:

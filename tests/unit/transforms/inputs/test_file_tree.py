@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -370,3 +371,11 @@ def test_a_folder_is_walked_until_each_pattern_was_used(tmp_path: Path) -> None:
 def test_an_invalid_pattern_stops(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(UsageError, match="is not a pattern"):
         FileTree(str(tmp_path), Exclusion(str(tmp_path), (pattern,))).has("a")
+
+
+def test_workers_get_no_listings(tmp_path: Path) -> None:
+    put(tmp_path, *(f"{number}.jpg" for number in range(1000)))
+    tree = FileTree(str(tmp_path))
+    assert len(tree.entries().files) == 1000
+    assert len(pickle.dumps(tree)) < 1000
+    assert pickle.loads(pickle.dumps(tree)) == tree  # noqa: S301 - made here
