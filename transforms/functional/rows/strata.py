@@ -116,7 +116,8 @@ class ClassSampler(Sampler):
             for name in features
             for label in _labels(row, name, self.analyzer)
         )
-        return [f"{name} {label}" for name, label in labels if label != str(NO_LABEL)]
+        # ASCII, as of strata: labels that no encoding can represent are rejected only later.
+        return [f"{name} {label!a}" for name, label in labels if label != str(NO_LABEL)]
 
 
 def _labels(row: Row, name: str, analyzer: Analyzer) -> Iterable[str | int]:

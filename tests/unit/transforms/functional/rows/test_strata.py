@@ -15,6 +15,7 @@ from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, b
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.strata import (
+    ClassSampler,
     Strata,
     _label_set_of_stratum,
     _stratum_of_row,
@@ -88,6 +89,22 @@ def test_labels_that_are_rejected_later_are_no_part_of_a_stratum() -> None:
     assert [_stratum_of_row(row, asked) for row in table] == ["[]"] * 3
     known = ResolvedSchema(asked.schema, {"label": ("cat",)})
     assert _label_set_of_stratum('[[0, "cat"], [0, "emu"]]', known) == (0,)
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        (None, [[], [], ["label '7'"], ["label '7'"], [r"label '\ud800'"], [r"label 'K\xe4se'"]]),
+        (("Käse", "cat"), [[], [], [], [], [], [r"label 'K\xe4se'"]]),
+    ],
+)
+def test_the_groups_of_per_class_are_ascii(
+    classes: tuple[str, ...] | None, expected: list[list[str]]
+) -> None:
+    asked = analyzer(config(per_class=1, classes=classes))
+    sampler = ClassSampler(asked.binding, 0, analyzer=asked)
+    table = rows("label", [None, -1, 7, 7.0, "\ud800", "Käse"], is_text=False)
+    assert [sampler.groups(row) for row in table] == expected
 
 
 def test_without_stratification_all_rows_have_one_stratum() -> None:
