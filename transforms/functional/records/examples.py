@@ -35,8 +35,6 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import (
-    Geometry,
-    coordinate_scale,
     geometry_of,
 )
 from recordmill.transforms.functional.images.objects import (
@@ -138,15 +136,16 @@ def _complete_values(
     drawn: dict[str, FeatureValue] = {}
     if image is not None and (ref.boxes is not None or ref.outlines is not None):
         geometry = geometry_of(image.source_size, image.orientation, schema.image)
-        objects = _transformed(schema, ref, geometry)
+        outlines = RowOutlines(*(ref.outlines or ("", [])))
+        objects = outlined = transform_outlines(outlines, geometry, schema.masks.frame)
+        if ref.boxes is not None:
+            objects = transform_boxes(RowBoxes(*ref.boxes), geometry, schema.boxes)
         ref, remarks = _with_objects(schema, ref, objects)
         if ref.outlines is not None:
             # Needs pycocotools and ijson, which recordmill-reader does not require.
             from recordmill.transforms.functional.images.masks import drawn_values
 
-            outlines = RowOutlines(*ref.outlines)
-            if RESCALED not in remarks:
-                remarks += _remarks_on_outlines(schema, outlines, geometry)
+            remarks += () if RESCALED in remarks else outlined.remarks
             drawn = drawn_values(schema, outlines, objects.kept, geometry, masks.segments)
     features = dict(zip(schema.features, ref.values, strict=True)) | drawn
     if image is not None:
@@ -172,14 +171,6 @@ def image_shape(image: StoredImage) -> ImageShape:
     return ImageShape(image.format, *size, image.channels, len(image.data), image.thumbnail)
 
 
-def _transformed(schema: Schema, ref: ImageRef, geometry: Geometry) -> TransformedObjects:
-    """Returns the objects of a reference relative to its image: by their boxes, if it has any."""
-    if ref.boxes is not None:
-        return transform_boxes(RowBoxes(*ref.boxes), geometry, schema.boxes)
-    outlines = RowOutlines("", []) if ref.outlines is None else RowOutlines(*ref.outlines)
-    return transform_outlines(outlines, geometry, schema.masks.frame)
-
-
 def _with_objects(
     schema: Schema, ref: ImageRef, found: TransformedObjects
 ) -> tuple[ImageRef, tuple[str, ...]]:
@@ -190,13 +181,6 @@ def _with_objects(
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
     return ref._replace(values=tuple(values)), found.remarks
-
-
-def _remarks_on_outlines(
-    schema: Schema, outlines: RowOutlines, geometry: Geometry
-) -> tuple[str, ...]:
-    scale = coordinate_scale(outlines, geometry, schema.masks.frame) if outlines.objects else None
-    return (RESCALED,) if scale and scale.is_rescaled else ()
 
 
 def _encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -197,13 +197,11 @@ def with_annotations(
     if not schema.has_outlines:
         return ref
     found, file = _outlines(row, resolved, columns)
-    if schema.has_instances:
-        if ref.boxes is not None and len(found.objects) != RowBoxes(*ref.boxes).number:
-            what = f"expected {RowBoxes(*ref.boxes).number} items, one per box"
-            detail = f"column {_outlines_column(schema, columns)!r}: {what}"
-            raise RecordError(Reason.WRONG_TYPE, f"{detail}, got {len(found.objects)}")
-        if ref.boxes is None:
-            _check_lengths(schema, ref, columns, len(found.objects))
+    if schema.has_instances and ref.boxes is not None:
+        column, number = _outlines_column(schema, columns), RowBoxes(*ref.boxes).number
+        _check_number(column, found.objects, number, "box")
+    elif schema.has_instances:
+        _check_lengths(schema, ref, columns, len(found.objects))
     at, place = len(schema.image_names), (resolve(file), None, None, b"")
     images, stated = (ref.others or ())[:at], (ref.others or ())[at:]
     if file and stated not in ((), (place,)):
@@ -227,9 +225,8 @@ def _read_objects(row: Row, schema: Schema, columns: Mapping[str, str]) -> RowBo
     number = found.number if schema.has_boxes else found._replace(shapes=shapes).number
     for name, feature in schema.columns_from(POINTS).items():
         items = shapes.get(name, [])
-        if len(items) != number and (items or feature.missing is not Missing.EMPTY):
-            detail = f"expected {number} items, one per object, got {len(items)}"
-            raise RecordError(Reason.WRONG_TYPE, f"column {_column(name, columns)!r}: {detail}")
+        if items or feature.missing is not Missing.EMPTY:
+            _check_number(_column(name, columns), items, number, "object")
     _check_keypoint_names(shapes, schema, columns)
     return found._replace(shapes=shapes)
 
@@ -339,13 +336,16 @@ def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], nu
     Raises RecordError (wrong_type) for a list of another length.
     """
     for feature, values in zip(schema.features.values(), ref.values, strict=True):
-        if not isinstance(values, list) or not feature.of_boxes or len(values) == number:
-            continue
-        if values or feature.missing is not Missing.EMPTY:
-            column = _column(feature.source.name, columns)
-            what = f"expected {number} items, one per box, got {len(values)}"
-            detail = f"column {column!r}: {what}"
-            raise RecordError(Reason.WRONG_TYPE, detail)
+        is_stated = values or feature.missing is not Missing.EMPTY
+        if is_stated and feature.of_boxes and isinstance(values, list):
+            _check_number(_column(feature.source.name, columns), values, number, "box")
+
+
+def _check_number(column: str, items: Sized, number: int, of: str) -> None:
+    """Checks that a column has a number of items; raises RecordError (wrong_type) if not."""
+    if len(items) != number:
+        detail = f"column {column!r}: expected {number} items, one per {of}, got {len(items)}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
 
 
 def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:
@@ -388,9 +388,7 @@ def _classes_of_outlines(
     name = resolved.schema.mask_feature or ""
     labels_column = _column(resolved.schema.masks.labels, columns)
     labels, ids = _items(row, labels_column), resolved.class_ids.get(name)
-    if len(labels) != number:
-        detail = f"expected {number} items, one per outline, got {len(labels)}"
-        raise RecordError(Reason.WRONG_TYPE, f"column {labels_column!r}: {detail}")
+    _check_number(labels_column, labels, number, "outline")
     offset, is_text = resolved.schema.features[name].label_offset, row.untyped(labels_column)
     try:
         return [class_id(label, is_text, ids, offset) for label in labels]
