@@ -285,7 +285,7 @@ def fault_of(entry: dict[str, Any]) -> str:
 
 
 def message_of(error: Exception) -> str:
-    """Returns what is wrong in a damaged document, with the text near it."""
+    """Returns the error in a damaged document, with the text near it."""
     first = error.args[0] if error.args else ""
     text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
     # ijson's messages have the text near the error on the second line, and an arrow on the third.
