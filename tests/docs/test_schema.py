@@ -15,7 +15,8 @@ from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 from tests.docs.pages import DOCS, blocks
 
 PAGE = DOCS / "reference" / "schema.md"
-EXAMPLE, TASKS, BOXES, MASKS, CLIPS = blocks(PAGE, "yaml")
+EXAMPLE, TASKS, CLIPS = blocks(PAGE, "yaml")
+BOXES, MASKS = blocks(PAGE.with_name("objects.md"), "yaml")
 
 
 def test_the_schema_example_is_valid() -> None:
