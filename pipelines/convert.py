@@ -164,7 +164,7 @@ def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertC
     if labels is not None and config.join_columns is not None:
         check_join_columns(tables, labels, config.join_columns)
     both = with_labels(tables, labels)
-    schema = _resolve(both, config, tables.files[0].path)
+    schema = _resolve(both, config, tables.narrowest)
     if labels is not None:
         _check_sequence_join(schema, tables.columns, config)
     images = image_columns(schema, config)

@@ -428,6 +428,12 @@ class ConvertConfig(Document):
         return image, label or image
 
     @property
+    def no_rows(self) -> str:
+        """The message for an input of which no row is read."""
+        what = "--where holds for none of its rows. Check its values." if self.where else ""
+        return f"--input {', '.join(self.inputs)}: {what or 'has no rows. Add some.'}"
+
+    @property
     def unmatched_lists(self) -> tuple[str, ...]:
         """The folders of lists of labels and images that lack each other."""
         if self.labels is not None:

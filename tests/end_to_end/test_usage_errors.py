@@ -50,7 +50,8 @@ USAGE_ERRORS = {
     "no image; expected a table, or images in folders named after their classes",
     "convert --input flat --output out --name birds": "feature 'label': flat has no column "
     "'label'; it has: image, id (only images in folders have the class of their folder; for labels "
-    "in a table, use --input TABLE --image_root FOLDER). Name it with --columns label=COLUMN.",
+    "in a table, use --input TABLE --image_root FOLDER; write that table first if they are in file "
+    "names). Name it with --columns label=COLUMN.",
     f"{CONVERT} --schema tf_slimm": "--schema tf_slimm: no such preset or file "
     f"(did you mean 'tf_slim'?); expected a YAML file or one of: {PRESETS}",
     f"{CONVERT} --schema typo.yaml": "typo.yaml:3:10: at features > image > from: unknown key "

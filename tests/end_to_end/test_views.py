@@ -167,3 +167,34 @@ def test_class_ids_of_the_source_are_not_renamed(tmp_path: Path) -> None:
         "expected names. Convert it, and rename the classes of the dataset: "
         "--input DIR/NAME/VERSION.\n",
     )
+
+
+@pytest.mark.parametrize("more", [(), ("--dry_run",)])
+def test_a_condition_that_holds_for_no_row_is_named(
+    more: tuple[str, ...], dataset: Path, tmp_path: Path
+) -> None:
+    flags = ("--output", tmp_path / "out", "--name", "view", "--where", "label == 'cat'", *more)
+    ended = recordmill("convert", "--input", dataset, *flags)
+    assert ended.code == 2
+    message = f"--input {dataset}: --where holds for none of its rows. Check its values.\n"
+    assert ended.err.endswith(f"recordmill: {'' if more else 'not published: '}{message}")
+
+
+def test_splits_whose_rows_stay_in_the_base_version_have_rows(
+    dataset: Path, tmp_path: Path
+) -> None:
+    again = published(dataset, tmp_path, "--base", dataset, "--version", "2.0.0")
+    texts = lines_of(again.with_name("2.0.0"))
+    assert [text for text in texts if "has no row" in text] == []
+
+
+def test_the_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("image,label\na.jpg,cat\n")
+    (tmp_path / "b.csv").write_text("image\nb.jpg\n")
+    inputs = ("--input", tmp_path / "a.csv", "--input", tmp_path / "b.csv")
+    ended = recordmill("convert", *inputs, "--output", tmp_path / "out", "--name", "both")
+    assert (ended.code, ended.err) == (
+        2,
+        f"recordmill: feature 'label': {tmp_path}/b.csv has no column 'label'; it has: image. "
+        "Name it with --columns label=COLUMN.\n",
+    )

@@ -63,6 +63,7 @@ class InputTables(Probe):
     # In the order of the inputs; those of a pattern are sorted. A lakehouse table without rows has
     # none.
     files: tuple[TableFile, ...] = ()
+    narrowest: str = ""  # a file with the fewest columns; "" without files
     unsplit: str = ""  # a file that states no split, although others do; "" if there is none
     recognized: tuple[str, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
@@ -214,6 +215,9 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
     return InputTables(
         files=tuple(file for file, _ in probed),
         columns=columns,
+        narrowest=min(((not p.columns, len(p.columns), f.path) for f, p in probed), default=("",))[
+            -1
+        ],
         has_rows=any(probe.has_rows for probe in probes),
         unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
         embedded=frozenset().union(*(probe.embedded for probe in probes)),

@@ -510,8 +510,10 @@ def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]
             figures={"rows": analysis.unsplit, "all": analysis.rows},
         )
     if config.sample is None and not config.append:
+        # Rows that stay in the shards of the base version are not counted here.
+        of_base = analyzer.base.manifest.splits if analyzer.base else ()
         for split in analyzer.stated_splits:
-            if not analysis.splits[split]:
+            if not analysis.splits[split] and split not in of_base:
                 text = f"the input states the split {split!r}, but has no row for it"
                 yield Finding(kind="empty_split", severity="warning", text=text, splits=(split,))
 

@@ -373,7 +373,7 @@ def _hint_at_header(present: Collection[str]) -> str:
     if {*present} == {"image", "id"}:
         return (
             " (only images in folders have the class of their folder; for labels in a table, use "
-            "--input TABLE --image_root FOLDER)"
+            "--input TABLE --image_root FOLDER; write that table first if they are in file names)"
         )
     return ""
 

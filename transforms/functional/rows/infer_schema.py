@@ -110,7 +110,7 @@ def infer_from_rows(
     }
     # A column has at most one role. Roles are assigned in this order: those that are stated, image,
     # split, key, label.
-    free = [c for c in columns if c not in stated.values()]
+    free = sorted((c for c in columns if c not in stated.values()), key="image".__ne__)
     # Images rather than the names of their files.
     images = [c for c in free if any(isinstance(value, bytes) for value in values[c])]
     score = functools.partial(_image_share, values)

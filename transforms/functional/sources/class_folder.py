@@ -51,6 +51,10 @@ _OTHER_LEVEL = "other_level"  # the kind of a finding
 # Names of folders with all images, not with those of a class.
 _ALL_IMAGES = re.compile(r"images?|imgs?|photos?|pics?|jpe?gs?|pngs?|data|datasets?|files|all|raw")
 _IMAGES = re.compile(r"images?|imgs?|jpegimages", re.IGNORECASE)
+_TABLE = (
+    "For labels in a table, use --input TABLE --image_root DIR; write that table first if they are "
+    "in file names. "
+)
 _WORD = re.compile(r"[a-z]+")
 # Files with the labels of images, such as list_attr_celeba.txt.
 _LISTS = re.compile(
@@ -98,20 +102,21 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     if len(named) == 1:
         findings = (*findings, *_split_like(tree, names, depth))
     others = [name for name in names if name not in named]
-    why = f"{others[0]!r} is not the name of a split" if others else "they contain no folders"
-    what = "would be classes, not splits" if len(named) > 1 else "a class, not a split"
+    what, they = "would be classes, not splits", "they contain"
+    if len(named) == 1:
+        what, they = "a class, not a split", "it contains"
+    why = f"{others[0]!r} is not the name of a split" if others else f"{they} no folders"
     text = f"{', '.join(named)}: {what}, because {why}"
     below = tree.entries(posixpath.join(above, named[0])).folders
-    if len(named) < 2 and len(below) < 2:
+    if others and len(named) < 2 and len(below) < 2:
         return Sources((file,), f"class folders; {text}", findings=findings)
     doubtful = Finding(
         kind="splits_as_classes",
         severity="warning",
         text=f"{tree.root}: {text}",
-        hint="For labels in a table, use --input TABLE --image_root DIR. To make them the classes, "
-        f"add --class_level {depth + 1}; with --split_column label and a schema without classes, "
-        "they are splits"
-        if len(named) > 1
+        hint=f"{_TABLE}To make the folders the classes, add --class_level {depth + 1}; with "
+        "--split_column label and a schema without classes, they are splits"
+        if len(named) > 1 or not others
         else f"If it is one, with the classes {some(below)}, leave out the other folders with "
         f"--exclude {shlex.quote(f'{others[0]}/')}. To make it a class, add --class_level "
         f"{depth + 1}",
@@ -132,8 +137,8 @@ def _split_like(tree: Tree, names: Sequence[str], depth: int) -> Iterator[Findin
             kind="splits_as_classes",
             severity="warning",
             text=f"{tree.root}: {some(found)}: would be classes, and are named like splits",
-            hint="Name them train, test, … to make them splits of the folders in them. To make "
-            f"them the classes, add --class_level {depth + 1}",
+            hint=f"{_TABLE}Name them train, test, … to make them splits of the folders in them. To "
+            f"make them the classes, add --class_level {depth + 1}",
             examples=tuple(found[:EXAMPLES]),
         )
 

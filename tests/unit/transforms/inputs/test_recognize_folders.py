@@ -50,7 +50,8 @@ def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: 
 
 
 def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> None:
-    found(tmp_path, "train/1.jpg")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/1.jpg").write_text("x")
     (tmp_path / "metadata.csv").write_text("file_name,label\ntrain/1.jpg,owl\n")
     metadata = TableFile(f"{tmp_path}/metadata.csv", "csv", size=32)
     note = "metadata.csv; train: not splits, because they have no metadata file"

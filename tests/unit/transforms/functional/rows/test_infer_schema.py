@@ -140,6 +140,11 @@ def test_names_with_a_meaning_in_yaml_are_quoted():
     assert list(schema.features) == columns
 
 
+def test_of_several_columns_of_paths_the_one_named_image_is_the_image():
+    rows = rows_of(["file", "image"], [("a.jpg", "/data/a.jpg"), ("b.jpg", "/data/b.jpg")], True)
+    assert infer_from_rows(["file", "image"], rows).image == "image"
+
+
 def test_images_that_cannot_be_opened_are_reported():
     assert str(SampledImages(3)) == "none of the first 3 can be opened: check --image_root"
     found = SampledImages(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])

@@ -156,7 +156,7 @@ def found_in(tmp_path, *names, level=None):
         ),
         (
             ("WIDER_train/a/1.jpg", "WIDER_val/a/2.jpg", "more/b/1.jpg"),
-            "WIDER_train, WIDER_val: would be classes, and are named like splits. Name them .*"
+            "WIDER_train, WIDER_val: would be classes, and are named like splits. .* Name them .*"
             "To make them the classes, add --class_level 1",
         ),
         (("train/1.jpg", "test1/2.jpg"), "test1, train: would be classes, and are named like"),
@@ -209,6 +209,21 @@ def test_splits_without_classes_stop(tmp_path):
     (found,) = sources_of(str(tmp_path), "folder", has_images=True).findings
     assert found.text.endswith(message)
     assert found_in(tmp_path, level=1).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("train/cat.0.jpg",), "train: a class, not a split, because it contains no folders. For"),
+        (
+            ("train/cat.0.jpg", "test1/1.jpg"),
+            "test1, train: would be classes, and are named like splits. For labels in a table",
+        ),
+    ],
+)
+def test_a_folder_of_all_training_images_is_not_taken_for_a_class(tmp_path, names, message):
+    with pytest.raises(UsageError, match=message):
+        found_in(tmp_path, *names)
 
 
 @pytest.mark.parametrize(
