@@ -113,17 +113,13 @@ def _say(flags: argparse.Namespace, text: str) -> None:
 
 
 def _similar_lines(similar: Collection[SimilarRecord]) -> list[str]:
-    lines = [
-        f"{record.key} ({record.split}) remains with "
-        + (
-            "the same image"
-            if record.is_same
-            else f"a similar image ({record.distance} of 256 bits)"
-        )
-        for record in list(similar)[:_SHOWN]
-    ]
-    more = len(similar) - len(lines)
-    return [*lines, f"and {more:,} more; --json lists all"] if more else lines
+    lines = dict.fromkeys(  # a record can have several of the images
+        f"{one.key} ({one.split}) remains with "
+        + ("the same image" if one.is_same else f"a similar image ({one.distance} of 256 bits)")
+        for one in similar
+    )
+    more = len(lines) - _SHOWN
+    return [*lines][:_SHOWN] + [f"and {more:,} more; --json lists all"] * (more > 0)
 
 
 def _holder(holder: Holder) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.forget import Forgotten, Holder, purge
+from recordmill.pipelines.commands.forget import _similar_lines
+from recordmill.pipelines.forget import Forgotten, Holder, SimilarRecord, purge
 from recordmill.pipelines.versions import Version
 from recordmill.schemas.manifest import Manifest
 
@@ -24,3 +25,13 @@ def test_a_result_names_its_certificate_and_the_links_that_remain() -> None:
     none = Forgotten("1.0.0", "1.0.0", 0, 0, (), ())
     assert (none.certificate, none.folder, none.links) == (None, ".", [])
     purge(none)  # deletes nothing
+
+
+def test_a_record_with_several_of_the_images_is_one_line() -> None:
+    found = [SimilarRecord("a", "train", 0, True, digest) for digest in ("1", "2")]
+    found += [SimilarRecord(str(n), "test", 3, False, "3") for n in range(6)]
+    assert _similar_lines(found) == [
+        "a (train) remains with the same image",
+        *[f"{n} (test) remains with a similar image (3 of 256 bits)" for n in range(4)],
+        "and 2 more; --json lists all",
+    ]
