@@ -562,7 +562,7 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
             "note",
             "class_ids",
             f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
-            f"({shown}), because ids count from 0 without gaps",
+            f"({shown}), because ids count from 0 without gaps, in the order of the classes",
             "--label_offset 1 keeps the ids of the source" if is_offset and is_all else "",
             feature=feature,
             examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],

@@ -239,7 +239,8 @@ def _values(found: Frame | FrameError) -> dict[str, Any]:
     # Protobuf also parses other messages, with their fields as unknown fields.
     if len(UnknownFieldSet(example)):
         raise ValueError(
-            "expected a tf.train.Example, got another message, possibly a SequenceExample"
+            "expected a tf.train.Example, got another message, possibly a SequenceExample. Parse "
+            "those in a Beam pipeline with recordmill.WriteDataset"
         )
     values, left = {}, _MAX_VALUES
     for name, feature in example.features.feature.items():

@@ -165,7 +165,7 @@ def test_numeric_class_names_that_options_set_are_not_noted(
             {"z": 1, "a": 7, "m": 90},
             [
                 "note: 3 class ids of 'x' differ from the source (z 1 → 0, a 7 → 1, m 90 → 2), "
-                "because ids count from 0 without gaps"
+                "because ids count from 0 without gaps, in the order of the classes"
             ],
         ),
         (
@@ -173,7 +173,7 @@ def test_numeric_class_names_that_options_set_are_not_noted(
             {"a": 1, "b": 2},
             [
                 "note: 2 class ids of 'x' differ from the source (a 1 → 0, b 2 → 1), "
-                "because ids count from 0 without gaps",
+                "because ids count from 0 without gaps, in the order of the classes",
                 "      (--label_offset 1 keeps the ids of the source)",
             ],
         ),
