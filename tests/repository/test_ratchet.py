@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 35_480,
-    "lines of docstrings": 7_835,
+    "lines of code": 36_175,
+    "lines of docstrings": 7_957,
     "lines of the longest function": 50,
     "lines of the longest file": 644,
     "public functions used in no other file": 0,

@@ -63,10 +63,8 @@ from recordmill.transforms.functional.values.boxes import (
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
-UNMATCHED = (
-    "annotations whose image_id does not match an image. "
-    "Use images and annotations of the same file."
-)
+_SAME_FILE = "Use images and annotations of the same file."
+UNMATCHED = f"annotations whose image_id does not match an image. {_SAME_FILE}"
 
 # The field with the image id, for each list.
 _IDS = {"images": "id", "annotations": "image_id"}
@@ -447,10 +445,7 @@ def _fault_of_file(spools: list[Any]) -> str:
         has_annotations |= bool(groups["annotations"])
     if not has_annotations:
         return ""
-    return (
-        "no annotation of the file has the id of one of its images as image_id. "
-        "Use images and annotations of the same file."
-    )
+    return f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
 
 
 def _images(spool: IO[str]) -> Iterator[_Image]:
@@ -476,9 +471,8 @@ def _rows(
     first: dict[int | str, _Entry] = {}
     for entry in image.entries:
         if entry.id in first:
-            detail = (
-                f"duplicate image id {entry.id!r}, first seen in number {first[entry.id].number}"
-            )
+            number = first[entry.id].number
+            detail = f"duplicate image id {entry.id!r}, first seen in number {number}"
             yield _reject(entry, file, projection, RecordError(Reason.MALFORMED_ROW, detail))
         else:
             first[entry.id] = entry
@@ -489,9 +483,8 @@ def _rows(
         try:
             _check(entry, annotations, others, fault)
             values = _values(entry.values, annotations, categories, projection, file)
-            if not projection.has("keypoints") and any(
-                a.values.get("keypoints") for a in annotations
-            ):
+            has_points = any(a.values.get("keypoints") for a in annotations)
+            if has_points and not projection.has("keypoints"):
                 yield SkippedInput.named(KEYPOINTS, [values["image"]])
             location = _location(values["image"], file, projection)
             if projection.has("segmentation") and any(map(_is_rectangle, annotations)):
