@@ -221,9 +221,13 @@ def test_killed_children_leave_no_task_waiting():
 def test_no_child_starts_after_stop_children():
     assert run_in_subprocess(doubled, 2, timeout=LONG) == 4
     stop_children()
-    assert reason_of(doubled, 2) is Reason.DECODER_CRASH
-    assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
-    allow_children()
+    try:
+        assert reason_of(doubled, 2) is Reason.DECODER_CRASH
+        # Other tests may have left children that ended, and that nobody has waited for.
+        running = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+        assert not [p for p in running if "spawn_main" in " ".join(p.cmdline())]
+    finally:
+        allow_children()
 
 
 def test_a_child_transcodes_images_to_the_same_bytes():
