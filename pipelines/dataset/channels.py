@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -20,7 +21,6 @@ from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.records.framing import Frame, read_frames
 from recordmill.transforms.functional.rendering.infer_features import (
     Features,
-    image_key,
     is_image,
     raw_shape,
 )
@@ -51,11 +51,12 @@ def channel_statistics(dataset: DatasetFolder) -> ChannelStatistics | None:
     of `Dataset.load`: color profiles are ignored, and alpha is dropped. Returns the statistics, or
     None if the schema has no image, or no image can be decoded.
     """
-    if not dataset.manifest.dataset_schema.image_feature:
+    key = dataset.manifest.dataset_schema.image_feature
+    if key is None:
         return None
     cores = num_cores()
     with ThreadPoolExecutor(cores) as executor:  # decoding releases the GIL
-        found = map_ahead(_histograms, _first_records(dataset), executor, 2 * cores)
+        found = map_ahead(partial(_histograms, key), _first_records(dataset), executor, 2 * cores)
         histograms = [channels for channels in found if channels is not None]
     if not histograms:
         return None
@@ -87,10 +88,10 @@ def _frames(path: str) -> Iterator[Frame]:
         yield from read_frames(stream)
 
 
-def _histograms(record: bytes) -> npt.NDArray[np.float64] | None:
+def _histograms(key: str, record: bytes) -> npt.NDArray[np.float64] | None:
     """Returns the share of the pixels with each level, (3, 256); None if there are no pixels."""
     try:
-        image = _pixels(read_first_frame(record))
+        image = _pixels(read_first_frame(record), key)
     except (RecordError, ValueError):  # found by verification, if it decodes
         return None
     if image is None:
@@ -99,10 +100,9 @@ def _histograms(record: bytes) -> npt.NDArray[np.float64] | None:
     return counts / (image.width * image.height)
 
 
-def _pixels(features: Features) -> Image.Image | None:
+def _pixels(features: Features, key: str) -> Image.Image | None:
     """Returns an image in RGB, reduced; None if there is none, or decoding it may take long."""
-    key = image_key(features)
-    if key is None:
+    if not features.get(key):
         return None
     data = features[key][0]
     if is_image(data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from PIL import Image
 
 from recordmill.pipelines.dataset import channels
 from recordmill.pipelines.dataset.channels import channel_statistics
+from recordmill.schemas.features import Schema
 from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -108,3 +110,23 @@ def test_without_images_there_are_no_statistics(tmp_path: Path) -> None:
     assert channel_statistics(made) is None
     manifest = made.manifest.model_copy(update={"dataset_schema": preset("tabular")})
     assert channel_statistics(DatasetFolder(made.directory, manifest)) is None
+
+
+def test_the_first_image_of_a_record_counts_whatever_the_names_are(tmp_path: Path) -> None:
+    values = {"depth": plain(51, mode="L"), "left": plain(RED)}
+    record = tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))
+                for name, image in values.items()
+            }
+        )
+    ).SerializeToString()
+    put(tmp_path, content={("train", 0): {"a.png": record}})
+    made = DatasetFolder.open(str(tmp_path))
+    sources = {"left": "image:bytes", "depth": "image:depth/bytes"}
+    features = {name: {"kind": "bytes", "from": source} for name, source in sources.items()}
+    schema = Schema.model_validate({"features": features})
+    manifest = made.manifest.model_copy(update={"dataset_schema": schema})
+    found = channel_statistics(dataclasses.replace(made, manifest=manifest))
+    assert found == ChannelStatistics(images=1, mean=(1.0, 0.0, 0.0), std=(0.0, 0.0, 0.0))
