@@ -119,5 +119,5 @@ def assert_equal(found: Found, expected: Found) -> None:
     for split, images in expected.items():
         for image, objects_ in images.items():
             assert [label for label, _ in found[split][image]] == [label for label, _ in objects_]
-            for (_, box), (_, wanted) in zip(found[split][image], objects_, strict=True):
-                assert box == pytest.approx(wanted, abs=1e-4 * HEIGHT)
+            for (_, box), (_, asked) in zip(found[split][image], objects_, strict=True):
+                assert box == pytest.approx(asked, abs=1e-4 * HEIGHT)
