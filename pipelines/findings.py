@@ -162,7 +162,7 @@ def skipped(
             continue
         named, figures = tuple(names.get(what, ())), {"number": number}
         shown = some(named, number, len(named)) if named else ""
-        if what in SEVERITIES or what.startswith(RENAMED[:20]):
+        if what in SEVERITIES or what.startswith(RENAMED.partition("{")[0]):
             text = f"{number:,} {what}{f' ({shown})' if shown else ''}"
             yield finding(
                 SEVERITIES.get(what, "note"), "counted", text, examples=named, figures=figures

@@ -314,11 +314,11 @@ def _spans(
 def _inside_runs(outline: Mapping[str, Any], size: Size) -> np.ndarray:
     """Returns whether each pixel is in run lengths of Kaggle, in column-major order."""
     starts, lengths = outline["runs"][::2], outline["runs"][1::2]
-    if starts[-1] + lengths[-1] - 1 > size[0] * size[1]:
-        last, pixels = starts[-1] + lengths[-1] - 1, size[0] * size[1]
+    last, pixels = starts[-1] + lengths[-1] - 1, size[0] * size[1]
+    if last > pixels:
         detail = f"run lengths up to pixel {last}; the image has {pixels}"
         raise RecordError(Reason.INVALID_DIMENSIONS, detail)
-    inside = np.zeros(size[0] * size[1], bool)
+    inside = np.zeros(pixels, bool)
     for start, length in zip(starts, lengths, strict=True):
         inside[start - 1 : start - 1 + length] = True
     return inside.reshape(size[::-1]).T.reshape(-1) if outline["by_rows"] else inside

@@ -86,9 +86,7 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     depth = len(above.split("/")) * bool(above) + bool(splits)
     options = FolderOptions(bool(splits), depth)
     doubt = _doubt(tree, options)
-    findings: tuple[Finding, ...] = ()
-    if doubt:
-        findings = (Finding(kind=_OTHER_LEVEL, severity="warning", text=doubt),)
+    findings = (Finding(kind=_OTHER_LEVEL, severity="warning", text=doubt),) * bool(doubt)
     file = TableFile(tree.root, "folder", options=options)
     within = f"{above}/" if above else ""
     if splits:
