@@ -99,12 +99,16 @@ def hugging_face() -> None:
 
 
 def kaggle() -> None:
+    (yaml,) = blocks(DOCS / "how-to" / "from-kaggle.md", "yaml")
+    put("unlabeled.yaml", yaml)
     for i in range(5):
         put(f"leaves/images/{i}.jpg", jpeg(8, 6, i))
         put(f"retina/train_images/{i}a.png", png(8, 6, i))
+        put(f"retina/test_images/{i}b.png", png(8, 6, i + 5))
         put(f"whales/train_images/{i}.jpg", jpeg(8, 6, i + 9))
     put("leaves/train.csv", "filename,species\n0.jpg,fern\n1.jpg,moss\n2.jpg,fern\n")
     put("retina/train.csv", "id_code,diagnosis\n0a,0\n1a,4\n2a,1\n")
+    put("retina/test.csv", "id_code\n0b\n1b\n2b\n")
     put("whales/train.csv", "image_id,species\n0,orca\n1,orca\n2,beluga\n")
 
 

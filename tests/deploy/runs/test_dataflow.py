@@ -180,8 +180,6 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
         *("FindClusters", "KeepTogether", "KeepAnalyzedTogether", "KeepAllTogether"),  # by default
         "FindRemovedRecords",  # no `forget`
         *("CompareGroups", "IndexShards"),  # no group that could span splits, no --index
-        # Rows are assigned where they are read.
-        *("BindRows", "RejectDuplicateKeys", "AssignShards", "SizeOfBatch"),
     }
     assert {"AnalyzeRows", "ReadTables", "WriteShards", "VerifyShards", "Publish"} <= steps
     leaves = [t for t in transforms.values() if not t.subtransforms]
