@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from recordmill.transforms.duplicates import (
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import RowBatch
+from recordmill.transforms.functional.rows.binding import files_of
 from recordmill.transforms.functional.rows.columns import (
     image_columns,
     needed_columns,
@@ -41,6 +43,7 @@ from recordmill.transforms.functional.rows.columns import (
 )
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.functional.rows.strata import ClassSampler
+from recordmill.transforms.inputs.formats import unnamed_images
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
 from recordmill.transforms.read_rows import (
@@ -49,6 +52,7 @@ from recordmill.transforms.read_rows import (
     ListSources,
     ReadOutcome,
     ReadRows,
+    Unnamed,
 )
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.select_ranks import FindSample, SampleRows
@@ -264,12 +268,18 @@ def read_rows(root: beam.Pipeline, job: Conversion, staging: str) -> Reading:
 
     `staging` is the folder for embedded images; "" to read no image bytes.
     """
-    listed = root | "ListTables" >> ListSources(job.tables.files)
+    listed = root | "ListTables" >> ListSources(job.tables.files, unnamed=_unnamed(job))
     if job.labels is not None:
         reading = _read_joined(listed, job.labels, job, staging)
     else:
         reading = _read_tables(listed, job, staging)
     return _with_unused_images(reading, listed, job) if job.config.list_unused_images else reading
+
+
+def _unnamed(job: Conversion) -> Unnamed:
+    columns = image_columns(job.analyzer.schema, job.config)
+    addresses = partial(files_of, binding=job.analyzer.binding)
+    return partial(unnamed_images, columns=columns, addresses_of=addresses)
 
 
 def _read_tables(listed: ListedParts, job: Conversion, staging: str) -> Reading:

@@ -57,6 +57,8 @@ class TableFile:
     box: str = ""  # its column with all numbers of a box, if there is one
     encoded: tuple[str, ...] = ()  # the columns with images as base64 or data URIs
     exclusion: Exclusion = NO_EXCLUSION
+    # The folder whose images its rows name, with those of the other files of the folder; or "".
+    image_folder: str = ""
     # What only the module of its format reads, as an immutable value of a type that it declares;
     # None for its defaults.
     options: object = None

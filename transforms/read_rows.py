@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -58,6 +58,7 @@ SKIPPED = "skipped"
 # Bytes of SHA-256 by which a fingerprint identifies a staged image.
 _HASH_BYTES = 16
 
+Unnamed: TypeAlias = Callable[[tuple[TableFile, ...]], Iterator[SkippedInput]]
 _Scanned: TypeAlias = tuple[Part, RangeScan | None]
 
 
@@ -93,16 +94,23 @@ class ListSources(beam.PTransform):
     # The size of the byte ranges of text tables above it; None to choose it by the size of the
     # table.
     range_bytes: int | None = None
+    # (files of a folder) → the images in it that their rows do not name; None not to search them.
+    unnamed: Unnamed | None = None
 
     def expand(self, root: beam.Pipeline) -> ListedParts:
         """Adds the listing; one file or folder is one unit of work."""
         limit = self.range_bytes or LARGE_BYTES
         small = [file for file in self.files if not is_large(file, limit)]
         large = [file for file in self.files if is_large(file, limit)]
+        names = dict.fromkeys(f.image_folder for f in self.files if f.image_folder and self.unnamed)
+        folders = [tuple(f for f in self.files if f.image_folder == name) for name in names]
         listed = (
             root
-            | "Sources" >> beam.Create(small)
-            | "Parts" >> beam.FlatMap(_parts_tagged).with_outputs(REJECTS, SKIPPED, main="parts")
+            | "Sources" >> beam.Create([*small, *folders])
+            | "Parts"
+            >> beam.FlatMap(_parts_tagged, self.unnamed).with_outputs(
+                REJECTS, SKIPPED, main="parts"
+            )
         )
         parts = listed.parts
         if large:
@@ -184,8 +192,12 @@ def _aligned(ranges: tuple[str, Iterable[_Scanned]]) -> list[Part]:
     return parts
 
 
-def _parts_tagged(file: TableFile) -> Iterator[Part | TaggedOutput]:
-    for part in FORMATS[file.format].parts(file):
+def _parts_tagged(
+    source: TableFile | tuple[TableFile, ...], unnamed: Any
+) -> Iterator[Part | TaggedOutput]:
+    for part in (
+        unnamed(source) if isinstance(source, tuple) else FORMATS[source.format].parts(source)
+    ):
         yield part if isinstance(part, Part) else _tagged(part)
 
 

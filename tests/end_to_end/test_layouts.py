@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources.tree import is_hidden
-from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.formats import FORMATS, unnamed_images
 from recordmill.transforms.inputs.input_tables import probe_tables
 from tests.end_to_end.layouts import LAYOUTS, Layout
 from tests.images import jpeg
@@ -24,10 +24,22 @@ from tests.images import jpeg
 IMAGE = jpeg(8, 8)
 
 
-def _read(file: TableFile, projection: Projection) -> Iterator[Any]:
-    known = FORMATS[file.format]
-    for part in known.parts(file):
-        yield from one_by_one(known.read(part, projection)) if isinstance(part, Part) else [part]
+def _read(files: Sequence[TableFile], projection: Projection) -> Iterator[tuple[TableFile, Any]]:
+    for file in files:
+        known = FORMATS[file.format]
+        for part in known.parts(file):
+            is_part = isinstance(part, Part)
+            for found in one_by_one(known.read(part, projection)) if is_part else [part]:
+                yield file, found
+    if files[0].image_folder:
+        others = unnamed_images(files, ("image", "file_name"), lambda row: [_address(row)])
+        yield from ((files[0], found) for found in others)
+
+
+def _address(row: Row) -> str:
+    if row.image:
+        return row.image.uri
+    return f"{Path(row.file).parent}/{row.values.get('image', row.values.get('file_name'))}"
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -45,22 +57,20 @@ def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> No
 
     tables = probe_tables(config)
     rows, skipped = {}, 0
-    for file in tables.files:
-        columns = ("image", "label", "labels", "split", "segmentation", "keypoints")
-        known = tuple(c for c in columns if c in tables.columns)
-        for found in _read(file, Projection(known)):
-            assert not isinstance(found, Reject), found
-            if isinstance(found, SkippedInput):
-                # Of the kinds in `NOTED`, the images are rows, too.
-                skipped += sum(map(has_image_suffix, found.names)) * (found.kind not in NOTED)
-                continue
-            assert isinstance(found, Row)
-            assert found.image is not None
-            assert Path(found.image.uri).read_bytes() == IMAGE
-            image = str(found.values["image"])
-            image = image if image in layout.rows else f"{file.key_prefix}{image}"
-            split = found.values.get("split") or dict(file.partition).get("split")
-            rows[image] = (split, found.values.get("labels", found.values.get("label")))
+    columns = ("image", "file_name", "label", "labels", "split", "segmentation", "keypoints")
+    known = tuple(c for c in columns if c in tables.columns)
+    for file, found in _read(tables.files, Projection(known)):
+        assert not isinstance(found, Reject), found
+        if isinstance(found, SkippedInput):
+            # Of the kinds in `NOTED`, the images are rows, too.
+            skipped += sum(map(has_image_suffix, found.names)) * (found.kind not in NOTED)
+            continue
+        assert isinstance(found, Row)
+        assert Path(_address(found)).read_bytes() == IMAGE
+        image = str(found.values.get("image", found.values.get("file_name")))
+        image = image if image in layout.rows else f"{file.key_prefix}{image}"
+        split = found.values.get("split") or dict(file.partition).get("split")
+        rows[image] = (split, found.values.get("labels", found.values.get("label")))
     assert rows == layout.rows
     assert set(tables.splits) == {split for split, _ in layout.rows.values() if split}
     declared = tables.classes.get("labels")

@@ -110,8 +110,8 @@ def test_a_large_table_that_is_read_in_ranges_gives_the_same_dataset(
     (tmp_path / "t.csv").write_text("\r\n".join(["\ufeffid,text", *rows]), encoding="utf-8")
     flags = ("--schema", "tabular", "--key_column", "id", "--max_rejects", "2", *FLAGS)
     whole = published(tmp_path / "t.csv", tmp_path / "whole", *flags)
-    assert ListSources.__init__.__defaults__ == (None,)
-    monkeypatch.setattr(ListSources.__init__, "__defaults__", (range_bytes,))
+    assert ListSources.__init__.__defaults__ == (None, None)
+    monkeypatch.setattr(ListSources.__init__, "__defaults__", (range_bytes, None))
     ranges = published(tmp_path / "t.csv", tmp_path / "ranges", *flags)
     readers.assert_the_same(ranges, whole)
     lines = [reject["source"].rpartition(":")[2] for reject in readers.rejects(ranges)]

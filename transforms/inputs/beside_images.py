@@ -108,8 +108,9 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
 
 def _check_no_doubt(found: Sources) -> None:
     """Checks that no folders at another level may be the classes; raises UsageError if so."""
-    for first in found.findings[:1]:
-        raise UsageError(f"{first.text}{'. ' * bool(first.hint)}{first.hint}")
+    doubts = [one for one in found.findings if one.severity == "warning"]
+    if doubts:
+        raise UsageError(" ".join(f"{one.text}{'. ' * bool(one.hint)}{one.hint}" for one in doubts))
 
 
 def _annotated_source(tree: Tree) -> Sources | None:
@@ -288,6 +289,7 @@ def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
                 format_of(name, b"") or "",
                 partition=partition_of(name),
                 key_prefix=f"{folder}/" if folder else "",
+                image_folder=tree.root,
             )
             if FILE_NAME in FORMATS[file.format].probe(file).columns:
                 found.append(file)

@@ -7,14 +7,20 @@ folder with everything below it. None depends on Beam.
 
 from __future__ import annotations
 
+import posixpath
 import re
+import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+
+import numpy as np
 
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
@@ -39,10 +45,11 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional import sources
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded, text_of
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.box_rows import grouped
-from recordmill.transforms.functional.sources.tree import Tree, parts_of
+from recordmill.transforms.functional.sources.tree import UNNAMED, Tree, parts_of
 from recordmill.transforms.functional.values.typed import renamed_labels
 from recordmill.transforms.inputs.file_tree import FileTree, excluded, pattern_of
 from recordmill.transforms.storage.files import open_range, open_table
@@ -52,13 +59,14 @@ _MAX_COLUMNS = 100_000
 
 # The elements that a reader yields.
 Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
+Addresses: TypeAlias = Callable[[Row], Iterable[str]]
 
 
 class _Reader(Protocol):
     """The functions of the module of a format; a source is a byte stream, or a `Tree`.
 
     A module may also have `parts(source, file)`, `recognize(head)`, `recognize_folder(tree)`,
-    `sources_in(tree)` and `sources_of_file(tree, name)`.
+    `sources_in(tree)`, `sources_of_file(tree, name)` and `named_images(source, file)`.
     """
 
     def probe(self, source: Any, file: TableFile) -> Probe:
@@ -105,7 +113,7 @@ class Format:
 
     def probe(self, file: TableFile) -> Probe:
         """Returns the columns and other metadata of a source."""
-        with self._opened(file) as source:
+        with self.opened(file) as source:
             found = self.reader.probe(source, file)
         if len(found.columns) > _MAX_COLUMNS:
             raise UsageError(
@@ -120,7 +128,7 @@ class Format:
         if parts is None or file.grouped:
             yield Part(file)
             return
-        with self._opened(file) as source:
+        with self.opened(file) as source:
             yield from parts(source, file)
 
     def read(self, part: Part, projection: Projection) -> Iterator[Read]:
@@ -131,7 +139,7 @@ class Format:
             rows: Iterable[Read] = grouped(boxes, file.grouped, file.box)
             yield from _renamed(rows, projection) if projection.renamed else rows
             return
-        with self._opened(file) if part.stop is None else _range_of(part) as source:
+        with self.opened(file) if part.stop is None else _range_of(part) as source:
             if fault := _fault_before(part, source):
                 yield Reject.of_lost_rows(file.path, part.first, fault)
                 return
@@ -160,7 +168,8 @@ class Format:
         """Yields the rows of a whole source as they are in the table."""
         return self.rows(replace(file, grouped=""), projection)
 
-    def _opened(self, file: TableFile) -> AbstractContextManager[Any]:
+    def opened(self, file: TableFile) -> AbstractContextManager[Any]:
+        """Opens a source for the functions of the module."""
         return (
             nullcontext(FileTree(file.path, file.exclusion))
             if self.declared.is_folder
@@ -169,6 +178,47 @@ class Format:
 
 
 FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
+
+
+def unnamed_images(
+    files: Sequence[TableFile], columns: tuple[str, ...], addresses_of: Addresses
+) -> Iterator[SkippedInput]:
+    """Yields the images that are in the folder of some files, and named by none of their rows.
+
+    `columns` are those with images, and `addresses_of` returns those of a row.
+    """
+    named = array("Q")
+    for file in files:
+        named.extend(map(_digest, _named_images(file, columns, addresses_of)))
+    known, tree = np.sort(named), FileTree(files[0].image_folder, files[0].exclusion)
+    images = (name for name in tree.walk() if isinstance(name, str) and has_image_suffix(name))
+    digests = ((name, np.uint64(_digest(tree.path(name)))) for name in images)
+    unnamed = [n for n, one in digests if one not in known[(i := known.searchsorted(one)) : i + 1]]
+    if unnamed:
+        yield SkippedInput.named(UNNAMED, unnamed)
+
+
+def _named_images(
+    file: TableFile, columns: tuple[str, ...], addresses_of: Addresses
+) -> Iterator[str]:
+    """Yields the addresses of the images that a source names, also in rejected rows."""
+    known = FORMATS[file.format]
+    if names := getattr(known.reader, "named_images", None):
+        with known.opened(file) as source:
+            yield from names(source, file)
+        return
+    for found in known.ungrouped_rows(file, Projection(columns)):
+        if isinstance(found, Row):
+            yield from addresses_of(found)
+        elif isinstance(found, Reject) and found.uri:
+            yield found.uri
+
+
+def _digest(address: str) -> int:
+    """Returns 8 bytes in place of an address: those of millions of images would fill the memory."""
+    path = unicodedata.normalize("NFC", posixpath.normpath(address))
+    data = path.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 def _with_decoded(rows: Iterable[Read], column: str, projection: Projection) -> Iterator[Read]:

@@ -180,6 +180,8 @@ def _probe_all(
             places = [at for one, at in zip(found, listed, strict=True) for _ in one.files]
             with _reading(paths[0]):
                 files = with_metadata(list(chain(*(one.files for one in found))))
+            if not is_input or config.image_root is not None:
+                files = [replace(file, image_folder="") for file in files]
             opened = partial(_probe, config=config)
             probed = list(executor.map(opened, files, places))
         _check_folders(places, [probe for _, probe in probed])

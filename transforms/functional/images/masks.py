@@ -43,7 +43,7 @@ from recordmill.transforms.functional.images.geometry import (
     geometry_of,
 )
 from recordmill.transforms.functional.images.pixels import turned
-from recordmill.transforms.functional.values.boxes import Box
+from recordmill.transforms.functional.values.boxes import Box, box_around
 from recordmill.transforms.functional.values.typed import short_repr, to_number
 
 _BITS, _MORE, _SIGN, _FIRST = 5, 0x20, 0x10, 48  # digits of compressed run lengths
@@ -131,8 +131,7 @@ def box_of_outline(value: Any) -> Box:
     """
     outline = _checked(value)
     if not isinstance(outline, dict):
-        xs, ys = ([n for polygon in outline for n in polygon[side::2]] for side in (0, 1))
-        return min(xs), min(ys), max(xs), max(ys)
+        return box_around([side for polygon in outline for side in polygon])
     if len(outline.get("size", ())) != 2:
         raise _invalid_outline(value)
     height, width = outline["size"]

@@ -10,12 +10,13 @@ import posixpath
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.findings import Finding, some
+from recordmill.schemas.findings import Finding, Severity, some
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.statistics import EXAMPLES
@@ -46,8 +47,6 @@ from recordmill.transforms.functional.sources.tree import (
 
 COLUMNS = ("image", "label", "id")
 
-_OTHER_LEVEL = "other_level"  # the kind of a finding
-
 # Names of folders with all images, not with those of a class.
 _ALL_IMAGES = re.compile(r"images?|imgs?|photos?|pics?|jpe?gs?|pngs?|data|datasets?|files|all|raw")
 _IMAGES = re.compile(r"images?|imgs?|jpegimages", re.IGNORECASE)
@@ -61,8 +60,8 @@ _LISTS = re.compile(
     r"(list_|_list|attr|anno|bbox|identit|split|_labels?).*\.(txt|json|mat|xml)$", re.IGNORECASE
 )
 
-# Class folders that are searched for the same folders in them: one request each in a store.
-_MAX_NESTED = 100
+# Folders of a level that are searched for others in them, one request each in a store, and levels.
+_MAX_NESTED, _MAX_LEVELS = 100, 8
 
 
 @dataclass(frozen=True)
@@ -82,69 +81,89 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     if level is not None:
         return _at_level(tree, level)
     above = _containers(tree)
-    splits = _split_folders(tree, above)
-    depth = len(above.split("/")) * bool(above) + bool(splits)
-    options = FolderOptions(bool(splits), depth)
-    doubt = _doubt(tree, options)
-    findings = (Finding(kind=_OTHER_LEVEL, severity="warning", text=doubt),) * bool(doubt)
+    folders = _folders_in(tree, [above])
+    splits = _splits_among(tree, folders)
+    # Splits without classes would be classes, as in train/1.jpg, test/2.jpg.
+    splits = splits if _folders_in(tree, splits) else ()
+    options = FolderOptions(bool(splits), len(above.split("/")) * bool(above) + bool(splits))
+    text = f"class folders{' within split folders' * bool(splits)}{f' in {above}/' * bool(above)}"
+    doubts = [None if splits else _doubt_of_splits(tree, folders), _doubt_of_level(tree, options)]
     file = TableFile(tree.root, "folder", options=options)
-    within = f"{above}/" if above else ""
-    if splits:
-        text = f"class folders within split folders{f' in {within}' if within else ''}"
-        return Sources((file,), text, findings=findings)
-    names = tree.entries(above).folders
-    named = [name for name in names if name.lower() in SPLIT_NAMES]
-    if not named:
-        text = f"class folders in {within}" if within else ""
-        return Sources((file,), text, findings=(*findings, *_split_like(tree, names, depth)))
-    if len(named) == 1:
-        findings = (*findings, *_split_like(tree, names, depth))
-    others = [name for name in names if name not in named]
-    what, they = "would be classes, not splits", "they contain"
-    if len(named) == 1:
-        what, they = "a class, not a split", "it contains"
-    why = f"{others[0]!r} is not the name of a split" if others else f"{they} no folders"
-    text = f"{', '.join(named)}: {what}, because {why}"
-    below = tree.entries(posixpath.join(above, named[0])).folders
-    if others and len(named) < 2 and len(below) < 2:
-        return Sources((file,), f"class folders; {text}", findings=findings)
-    doubtful = Finding(
-        kind="splits_as_classes",
-        severity="warning",
-        text=f"{tree.root}: {text}",
-        hint=f"{_TABLE}To make the folders the classes, add --class_level {depth + 1}; with "
-        "--split_column label and a schema without classes, they are splits"
-        if len(named) > 1 or not others
-        else f"If it is one, with the classes {some(below)}, leave out the other folders with "
-        f"--exclude {shlex.quote(f'{others[0]}/')}. To make it a class, add --class_level "
-        f"{depth + 1}",
-        examples=tuple(named[:EXAMPLES]),
-    )
-    return Sources((file,), "class folders", findings=(*findings, doubtful))
+    findings = tuple(found for found in doubts if found)
+    return Sources((file,), text if above or splits else "", findings=findings)
 
 
-def _split_like(tree: Tree, names: Sequence[str], depth: int) -> Iterator[Finding]:
-    """Yields a warning if class folders are named like splits, such as WIDER_train, WIDER_val."""
-    by_rest = defaultdict[str, list[str]](list)
+def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
+    """Returns a warning if the classes may be at another level, with the options for each."""
+    first, to_make = _first_classes(tree, options), f"add --class_level {options.depth + 1}"
+    label = posixpath.basename(first[0]) if len(first) == 1 else ""
+    what = "all images are in folders of the class folders"
+    if label:
+        what = f"all images are in {label}/, which would be the only class"
+    if below := _classes_below(tree, options, is_only=bool(label)):
+        text = (
+            f"{what}: {some(sorted({*map(posixpath.basename, below)}))}. If these are the classes, "
+            f"add --class_level {below[0].count('/') + 1}; if the folders above are, {to_make}. "
+            "Folders named train, test, … above the classes are splits"
+        )
+    else:
+        has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
+        is_all = has_lists or (has_all_images(label) and not _is_split(label))
+        folder = first[0] if label and is_all else _images_as_class(tree, options)
+        if not folder:
+            return None
+        text = (
+            f"{what if label and is_all else f'{folder}/ would be a class'}; expected a folder per "
+            "class. If labels are in a table, use --input TABLE --image_root "
+            f"{shlex.quote(tree.path(folder))}. To make it a class, {to_make}"
+        )
+    return Finding(kind="other_level", severity="warning", text=f"{tree.root}: {text}.")
+
+
+def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
+    """Returns a finding if class folders are named like splits; a note if one may be a class."""
+    names, by_rest = [*map(posixpath.basename, folders)], defaultdict[str, list[str]](list)
     for name in names:
         words = _WORD.findall(name.lower())
         if not {*words}.isdisjoint(SPLIT_NAMES):
             by_rest[" ".join(w for w in words if w not in SPLIT_NAMES)].append(name)
-    for found in [several for several in by_rest.values() if len(several) > 1][:1]:
-        yield Finding(
-            kind="splits_as_classes",
-            severity="warning",
-            text=f"{tree.root}: {some(found)}: would be classes, and are named like splits",
-            hint=f"{_TABLE}Name them train, test, … to make them splits of the folders in them. To "
-            f"make them the classes, add --class_level {depth + 1}",
-            examples=tuple(found[:EXAMPLES]),
-        )
+    alike = next((several for several in by_rest.values() if len(several) > 1), [])
+    named, others = [*filter(_is_split, names)], [n for n in names if not _is_split(n)]
+    to_make = f"add --class_level {folders[0].count('/') + 1}" if folders else ""
+    why = f"because {others[0]!r} is not the name of a split" if others else ""
+    severity: Severity = "warning"
+    if alike and len(named) < 2:  # WIDER_train, WIDER_val
+        named, what = alike, "would be classes, and are named like splits"
+        hint = f"{_TABLE}Name them train, test, … to make them splits of the folders in them. "
+        hint += f"To make them the classes, {to_make}"
+    elif named and len(named) < 2 and others:
+        what, below = f"a class, not a split, {why}", _folders_in(tree, filter(_is_split, folders))
+        hint = f"If it is one, with the classes {some([*map(posixpath.basename, below)])}, leave "
+        hint += f"out the other folders with --exclude {shlex.quote(f'{others[0]}/')}. To make it "
+        hint += f"a class, {to_make}"
+        if len(below) < 2:  # photos of a train
+            severity, hint = "note", ""
+    elif named:
+        are_many = len(named) > 1
+        what = "would be classes, not splits, " if are_many else "a class, not a split, "
+        what += why or f"because {'they contain' if are_many else 'it contains'} no folders"
+        hint = f"{_TABLE}To make the folders the classes, {to_make}; with --split_column label "
+        hint += "and a schema without classes, they are splits"
+    else:
+        return None
+    return Finding(
+        kind="splits_as_classes",
+        severity=severity,
+        text=f"{tree.root}: {some(named)}: {what}",
+        hint=hint,
+        examples=tuple(named[:EXAMPLES]),
+    )
 
 
 def _at_level(tree: Tree, level: int) -> Sources:
     """Returns class folders at a stated level, and the splits in the level above."""
     above = _folders_at(tree, level - 1)
-    if not any(has_file(tree, name, has_image_suffix) for name in _folders_at(tree, level)):
+    if not any(_has_images(tree, name) for name in _folders_at(tree, level)):
         raise UsageError(
             f"{tree.root}: has no images in folders of level {level}. Set --class_level to the "
             "level of the class folders: 1 is that of the folders directly in the input."
@@ -193,41 +212,12 @@ def _containers(tree: Tree) -> str:
         if len(named) != 1 or any(map(has_image_suffix, files)):
             return above
         inner, others = posixpath.join(above, named[0]), [n for n in folders if n not in named]
-        if any(has_file(tree, posixpath.join(above, n), has_image_suffix) for n in others):
+        if any(_has_images(tree, posixpath.join(above, n)) for n in others):
             return above
         below = tree.entries(inner)
         if not below.folders or any(map(has_image_suffix, below.files)):
             return above
         above = inner
-
-
-def _doubt(tree: Tree, options: FolderOptions) -> str:
-    """Returns why the class folders may be at another level, and what to do; "" if they are not."""
-    level = options.depth + 1
-    if found := _only_class(tree, options):
-        label, deeper, below = found
-        what = f"all images are in {label}/, which would be the only class"
-    elif deeper := _images_as_class(tree, options):
-        below, what = (), f"{deeper}/ would be a class"
-    elif repeated := _repeated_folders(tree, options):
-        deeper, below = repeated
-        what = "the folders of different classes contain the same folders"
-    elif nested := _nested_folders(tree, options):
-        deeper, below = nested
-        what = "all images are in folders of the class folders"
-    else:
-        return ""
-    if not below:
-        return (
-            f"{tree.root}: {what}; expected a folder per class. If labels are in a table, use "
-            f"--input TABLE --image_root {shlex.quote(tree.path(deeper))}. To make it a class, add "
-            f"--class_level {level}."
-        )
-    return (
-        f"{tree.root}: {what}: {some(below)}. If these are the classes, add --class_level "
-        f"{deeper.count('/') + 2}; if the folders above are, add --class_level {level}. Folders "
-        "named train, test, … above the classes are splits."
-    )
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -262,14 +252,6 @@ def _is_split(folder: str) -> bool:
     return posixpath.basename(folder).lower() in SPLIT_NAMES
 
 
-def _split_folders(tree: Tree, above: str) -> tuple[str, ...]:
-    """Returns the folders in a folder if they are splits with classes in them; () otherwise."""
-    folders = [posixpath.join(above, name) for name in tree.entries(above).folders]
-    if not any(tree.entries(name).folders for name in filter(_is_split, folders)):
-        return ()
-    return _splits_among(tree, folders)
-
-
 def _splits_among(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
     """Returns the folders that are named like splits; () if one of the others has images."""
     names = tuple(filter(_is_split, folders))
@@ -279,28 +261,38 @@ def _splits_among(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
 def _unsplit(tree: Tree, folders: Sequence[str]) -> str:
     """Returns the first folder with images that is not named like a split; "" if there is none."""
     others = (name for name in folders if not _is_split(name))
-    return next((name for name in others if has_file(tree, name, has_image_suffix)), "")
+    return next((name for name in others if _has_images(tree, name)), "")
 
 
-def _only_class(tree: Tree, options: FolderOptions) -> tuple[str, str, tuple[str, ...]] | None:
-    """Returns the only class, a folder in it with several folders, and their names; or None.
+def _first_classes(tree: Tree, options: FolderOptions) -> list[str]:
+    """Returns the first class folders with images: those of the first two names."""
+    found = dict[str, str]()
+    for name in _class_folders(tree, options):
+        if len(found) < 2 and posixpath.basename(name) not in found and _has_images(tree, name):
+            found[posixpath.basename(name)] = name
+    return [*found.values()]
 
-    The names are () for a class that is named like a folder of all images, and has no folders.
+
+def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[str]:
+    """Returns the folders in class folders that may be the classes: those of several names.
+
+    The folders in cat/images and dog/images have one name, as have those that repeat the name of
+    the folder they are in. None may be if images are beside them, unless there is only one class:
+    this ends the search at the first class of most datasets.
     """
-    found = list[str]()
-    for name in _with_images(tree, options):
-        if found and posixpath.basename(name) != posixpath.basename(found[0]):
-            return None
-        found.append(name)
-    label, below = posixpath.basename(found[0]) if found else "", _folders_in(tree, found)
-    if found and not below:
-        has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
-        is_all = has_lists or (has_all_images(label) and not _is_split(label))
-        return (label, found[0], ()) if is_all else None
-    while len(below) == 1:  # data/images/cat, data/images/dog
-        found = [posixpath.join(name, below[0]) for name in found]
-        below = _folders_in(tree, found)
-    return (label, found[0], below) if below else None
+    found = filter(partial(_has_images, tree), _class_folders(tree, options))
+    for _ in range(_MAX_LEVELS):
+        below = list[str]()
+        for folder in islice(found, _MAX_NESTED):
+            if not is_only and any(map(has_image_suffix, tree.entries(folder).files)):
+                return []
+            below += filter(partial(_has_images, tree), _folders_in(tree, [folder]))
+        names = {*map(posixpath.basename, below)}
+        repeats = (posixpath.basename(n) == posixpath.basename(posixpath.dirname(n)) for n in below)
+        if len(names) > 1 and not all(repeats):
+            return below
+        found = filter(None, below)
+    return []
 
 
 def _images_as_class(tree: Tree, options: FolderOptions) -> str:
@@ -308,64 +300,24 @@ def _images_as_class(tree: Tree, options: FolderOptions) -> str:
 
     So is a folder `images` beside others, such as one of masks.
     """
-    named = (n for n in _class_folders(tree, options) if _IMAGES.fullmatch(posixpath.basename(n)))
-    if found := next((n for n in named if has_file(tree, n, has_image_suffix)), ""):
-        return found
-    by_split = dict[str, list[str]]()
-    for name in _class_folders(tree, options) if options.has_split_folders else ():
-        by_split.setdefault(posixpath.dirname(name), []).append(name)
-    only = (names[0] for names in by_split.values() if len(names) == 1)
-    return next((n for n in only if has_all_images(posixpath.basename(n))), "")
-
-
-def _repeated_folders(tree: Tree, options: FolderOptions) -> tuple[str, tuple[str, ...]] | None:
-    """Returns a folder in a class, and the names of folders in it that the others have; or None.
-
-    Returns None if images are beside these folders, which ends the search at the first class of
-    most datasets.
-    """
-    first, common, labels = "", set[str](), set[str]()
-    for name in islice(_with_images(tree, options), _MAX_NESTED):
-        folders, files = tree.entries(inner := _innermost(tree, name))
-        common = common & {*folders} if first else {*folders}
-        if len(common) < 2 or any(map(has_image_suffix, files)):
-            return None
-        first = first or inner
-        labels.add(posixpath.basename(name))
-    return (first, tuple(sorted(common))) if len(labels) > 1 else None
-
-
-def _nested_folders(tree: Tree, options: FolderOptions) -> tuple[str, tuple[str, ...]] | None:
-    """Returns a class folder, and the folders in all of them, if no image is beside these; or None.
-
-    They are classes of their own, as in a/abbey, a/attic, b/bar, or days of a month.
-    """
-    found = list[str]()
-    for name in islice(_with_images(tree, options), _MAX_NESTED):
-        folders, files = tree.entries(name)
-        if len(folders) < 2 or any(map(has_image_suffix, files)):
-            return None
-        found.append(name)
-    return (found[0], _folders_in(tree, found)) if len(found) > 1 else None
-
-
-def _with_images(tree: Tree, options: FolderOptions) -> Iterator[str]:
-    """Yields the class folders with images."""
     classes = _class_folders(tree, options)
-    return (name for name in classes if has_file(tree, name, has_image_suffix))
+    splits = Counter(map(posixpath.dirname, classes)) if options.has_split_folders else Counter()
+    for name in classes:
+        folder, above = posixpath.basename(name), posixpath.dirname(name)
+        is_all = splits[above] == 1 and has_all_images(folder)
+        if (is_all or _IMAGES.fullmatch(folder)) and _has_images(tree, name):
+            return name
+    return ""
 
 
-def _folders_in(tree: Tree, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({folder for name in names for folder in tree.entries(name).folders}))
+def _has_images(tree: Tree, folder: str) -> bool:
+    return has_file(tree, folder, has_image_suffix)
 
 
-def _innermost(tree: Tree, folder: str) -> str:
-    """Returns a folder, or the one in it if it contains nothing else, as in data/images."""
-    while len(folders := tree.entries(folder).folders) == 1:
-        if any(map(has_image_suffix, tree.entries(folder).files)):
-            break
-        folder = posixpath.join(folder, folders[0])
-    return folder
+def _folders_in(tree: Tree, folders: Iterable[str]) -> list[str]:
+    return [
+        posixpath.join(above, name) for above in folders for name in tree.entries(above).folders
+    ]
 
 
 def names_of(tree: Tree, file: TableFile) -> set[str]:
@@ -377,14 +329,13 @@ def _folders_at(tree: Tree, level: int) -> list[str]:
     """Returns the folders at a level below the root, which is at level 0."""
     found = [""]
     for _ in range(level):
-        found = [posixpath.join(top, name) for top in found for name in tree.entries(top).folders]
+        found = _folders_in(tree, found)
     return found
 
 
 def _class_folders(tree: Tree, options: FolderOptions) -> list[str]:
     tops = _folders_at(tree, options.depth)
-    tops = list(filter(_is_split, tops)) if options.has_split_folders else tops
-    return [posixpath.join(top, name) for top in tops for name in tree.entries(top).folders]
+    return _folders_in(tree, filter(_is_split, tops) if options.has_split_folders else tops)
 
 
 def _empty_classes(tree: Tree, options: FolderOptions) -> tuple[str, ...]:

@@ -12,9 +12,8 @@ import posixpath
 import re
 import tempfile
 import zlib
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,12 +36,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import (
-    UNNAMED,
-    Tree,
-    digest_of_path,
-    unnamed_images,
-)
+from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     duplicate_name,
@@ -99,8 +93,6 @@ class CocoOptions:
 
     images: str | None = None  # the base of relative image paths; None for the folder of the file
     masks: str | None = None  # the folder of panoptic masks
-    tree: Tree | None = None  # of the first file: the folder, of which unnamed images are counted
-    others: tuple[TableFile, ...] = ()  # the other files in it
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -225,12 +217,10 @@ def recognize_folder(tree: Tree) -> Sources | None:
     if any(file.partition for file in found.values()):
         # Beside train.json and val.json, all.json has the same images, or those of no split.
         found = {name: file for name, file in found.items() if file.partition}
-    first, *more = _with_key_prefixes(list(found.values()))
-    options = replace(first.options_of(CocoOptions), tree=tree, others=tuple(more))
-    files = (replace(first, options=options), *more)
+    files = [replace(file, image_folder=tree.root) for file in found.values()]
     others = sorted(n for names in by_kind.values() for n in names if n not in found)
     unread = f"; not read: {', '.join(others)}" if others else ""
-    return Sources(files, f"COCO ({', '.join(found)}{unread})")
+    return Sources(_with_key_prefixes(files), f"COCO ({', '.join(found)}{unread})")
 
 
 def sources_of_file(tree: Tree, name: str) -> Sources:
@@ -271,6 +261,17 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
     below = [posixpath.relpath(folder, top) for folder in folders]
     prefixes = ["" if name == "." else f"{name}/" for name in below]
     return tuple(replace(f, key_prefix=p) for f, p in zip(files, prefixes, strict=True))
+
+
+def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
+    """Yields the addresses of the images and masks that a file names, which takes no rows."""
+    options = file.options_of(CocoOptions)
+    base = options.images or posixpath.dirname(file.path)
+    yield from (posixpath.join(base, path) for path in _paths_in(stream))
+    if options.masks:
+        stream.seek(0)
+        masks = values_at(stream, "annotations.item.file_name")
+        yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
 
 
 def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
@@ -321,30 +322,13 @@ def read(
             categories = _Categories()
             yield from _spool(stream, path, spools, projection, categories)
             # Joined only after all entries are spooled: annotations may precede their images.
-            fault, named = _fault_of_file(spools), array("Q")  # the digests of paths
-            options = part.file.options_of(CocoOptions)
-            tree = options.tree if projection.image_root is None else None
+            fault = _fault_of_file(spools)
             for spool in spools:
                 for image in _images(spool):
-                    if tree:
-                        named.extend(_named((_path_of(e.values) for e in image.entries), part.file))
                     yield from _rows(image, part.file, categories, projection, fault)
-        if tree:
-            for file in options.others:
-                with tree.open(posixpath.relpath(file.path, tree.root)) as other:
-                    named.extend(_named(_paths_in(other), file))
-            masks = [f.options_of(CocoOptions).masks for f in (part.file, *options.others)]
-            yield SkippedInput.named(UNNAMED, unnamed_images(tree, named, masks))
     except DAMAGED_JSON as error:
         detail = f"the rest of the JSON document cannot be read: {message_of(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
-
-
-def _named(paths: Iterable[Any], file: TableFile) -> Iterator[int]:
-    """Yields the digests of the paths of images."""
-    base = file.options_of(CocoOptions).images or posixpath.dirname(file.path)
-    names = (name for name in paths if isinstance(name, str))
-    return (digest_of_path(posixpath.join(base, name)) for name in names)
 
 
 class _Entry(NamedTuple):

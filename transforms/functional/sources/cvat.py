@@ -39,7 +39,6 @@ from recordmill.schemas.tables import (
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotated import (
     OTHER_SHAPES,
-    UNANNOTATED,
     image_named,
 )
 from recordmill.transforms.functional.sources.tree import (
@@ -55,6 +54,7 @@ from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     NO_BOX,
     Box,
+    box_around,
     box_columns,
     box_of,
     number_of,
@@ -108,7 +108,8 @@ def _is_cvat(tree: Tree, name: str) -> bool:
 
 
 def _sources(tree: Tree, names: list[str]) -> Sources:
-    return Sources((TableFile(tree.root, "cvat", options=CvatOptions(tuple(names))),))
+    options = CvatOptions(tuple(names))
+    return Sources((TableFile(tree.root, "cvat", image_folder=tree.root, options=options),))
 
 
 def sources_in(tree: Tree) -> Sources:
@@ -182,34 +183,31 @@ def _split_of(name: str, image: Element) -> str:
     return split_named(name) or (stem_of(name) if stem_of(name).lower() in SPLIT_NAMES else "")
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[Part]:
-    """Yields all files as one part: which images are in none of them is known after the last."""
-    yield Part(file, names=file.options_of(CvatOptions).names)
+def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields a part per file, then rejects and skipped inputs."""
+    names, others = file.options_of(CvatOptions).names, list[str]()
+    yield from (Part(file, names=(name,)) for name in names)
+    for found in parts_of(tree, file, lambda name: not (name in names or has_image_suffix(name))):
+        if isinstance(found, Part):
+            others += found.names
+        else:
+            yield found
+    if others:
+        yield SkippedInput.named(NO_IMAGE, others)
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each image or its reject, then skipped inputs."""
-    listed = set[str]()
+    """Yields the row of each image or its reject, and what is not read."""
     for name in part.names:
         folders_of = cache(partial(_folders, tree, posixpath.dirname(name)))
         try:
             with tree.open(name) as stream:
                 for child in children_of(stream):
                     if child.element.tag == "image":
-                        yield from _image(tree, name, child, projection, folders_of, listed)
+                        yield from _image(tree, name, child, projection, folders_of)
         except DAMAGED_XML as error:
             detail = f"the rest of the XML document cannot be read: {error}"
             yield Reject("", "", tree.path(name), Reason.LOST_ROWS, detail)
-    others, bare = list[str](), list[str]()
-    for found in parts_of(tree, part.file):
-        if isinstance(found, Part):
-            others += (n for n in found.names if not has_image_suffix(n) and n not in part.names)
-            bare += (n for n in found.names if has_image_suffix(n) and n not in listed)
-        else:
-            yield found
-    # With an image root, the images of the annotations are not those in the folder.
-    kinds = {UNANNOTATED: bare if projection.image_root is None else [], NO_IMAGE: others}
-    yield from (SkippedInput.named(kind, names) for kind, names in kinds.items() if names)
 
 
 def _folders(tree: Tree, above: str, subset: str) -> list[str]:
@@ -220,14 +218,9 @@ def _folders(tree: Tree, above: str, subset: str) -> list[str]:
 
 
 def _image(
-    tree: Tree,
-    file: str,
-    child: Child,
-    projection: Projection,
-    folders_of: Any,
-    listed: set[str],
+    tree: Tree, file: str, child: Child, projection: Projection, folders_of: Any
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of an image or its reject; `listed` collects the files of images."""
+    """Yields the row of an image or its reject."""
     element, path = child.element, tree.path(file)
     name, split = element.get("name", "").replace("\\", "/"), _split_of(file, element)
     values: dict[str, Any] = {"image": name, "id": stem_of(name), SPLIT: split or None}
@@ -242,7 +235,6 @@ def _image(
                 stem = image_named(tree, folders[0], name, stem_of(name))
                 found = posixpath.join(folders[0], stem)
             found = posixpath.normpath(found)
-            listed.add(found)
             image, values["image"] = Location(tree.path(found)), _key(found, file)
         if not split and projection.columns is not None and projection.has(SPLIT):
             yield SkippedInput.named(NO_SPLIT, [name])
@@ -306,17 +298,17 @@ def _side(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _corners(box: Element, where: str) -> list[tuple[float, float]]:
-    """Returns the corners of a rectangle, turned around its center as CVAT shows it."""
+def _corners(box: Element, where: str) -> list[float]:
+    """Returns x and y of each corner of a rectangle, turned around its center as CVAT shows it."""
     left, top, right, bottom = (
         number_of(box.get(side), f"{where}: {side}") for side in ("xtl", "ytl", "xbr", "ybr")
     )
-    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
     if not (angle := math.radians(_rotation(box))):
-        return corners
+        return [left, top, right, top, right, bottom, left, bottom]
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
     x, y, cos, sin = (left + right) / 2, (top + bottom) / 2, math.cos(angle), math.sin(angle)
     around = [(a - x, b - y) for a, b in corners]
-    return [(x + a * cos - b * sin, y + a * sin + b * cos) for a, b in around]
+    return [n for a, b in around for n in (x + a * cos - b * sin, y + a * sin + b * cos)]
 
 
 def _rotation(shape: Element) -> float:
@@ -324,24 +316,14 @@ def _rotation(shape: Element) -> float:
     return number_of(shape.get("rotation") or 0, f"{shape.tag}: rotation") % 360
 
 
-def _points(polygon: Element, where: str) -> list[tuple[float, float]]:
+def _points(polygon: Element, where: str) -> list[float]:
     text = polygon.get("points", "")
     points = [point.split(",") for point in text.split(";")]
     if len(points) < 3 or any(len(point) != 2 for point in points):
         detail = f"{where}: expected points as x,y;x,y;x,y, got {short_repr(text)}"
         raise RecordError(Reason.BAD_BOX, detail)
-    x, y = f"{where}: x", f"{where}: y"
-    return [(number_of(a.strip(), x), number_of(b.strip(), y)) for a, b in points]
-
-
-def _box_around(points: list[tuple[float, float]]) -> Box:
-    xs, ys = zip(*points, strict=True)
-    return min(xs), min(ys), max(xs), max(ys)
-
-
-def _polygon_of(points: list[tuple[float, float]]) -> list[list[float]]:
-    """Returns an outline as COCO has it: a list of polygons, [x1, y1, x2, y2, …]."""
-    return [[side for point in points for side in point]]
+    sides = ((axis, side) for point in points for axis, side in zip("xy", point, strict=True))
+    return [number_of(side.strip(), f"{where}: {axis}") for axis, side in sides]
 
 
 def _box_of_mask(mask: Element, where: str) -> Box:
@@ -377,15 +359,15 @@ def _run_lengths(mask: Element, where: str, size: tuple[int | None, int | None])
     return {"size": [all_height, all_width], "counts": coco.encode(pixels)["counts"].decode()}
 
 
-# By shape, its box, and its outline in an image of a size.
+# By shape, its box, and its outline, as COCO has it, in an image of a size.
 _SHAPES: dict[str, tuple[Any, Any]] = {
     "box": (
-        lambda shape, where: _box_around(_corners(shape, where)),
-        lambda shape, where, size: _polygon_of(_corners(shape, where)),
+        lambda shape, where: box_around(_corners(shape, where)),
+        lambda shape, where, size: [_corners(shape, where)],
     ),
     "polygon": (
-        lambda shape, where: _box_around(_points(shape, where)),
-        lambda shape, where, size: _polygon_of(_points(shape, where)),
+        lambda shape, where: box_around(_points(shape, where)),
+        lambda shape, where, size: [_points(shape, where)],
     ),
     "mask": (_box_of_mask, _run_lengths),
 }

@@ -25,6 +25,7 @@ from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     NO_BOX,
     Box,
+    box_around,
     box_columns,
     box_of,
     number_of,
@@ -114,9 +115,7 @@ def _parse(
 
 def _box(line: int, corners: list[str]) -> Box:
     """Returns the box around four corners."""
-    numbers = [number_of(corner, f"line {line}: corner") for corner in corners]
-    xs, ys = numbers[::2], numbers[1::2]
-    return min(xs), min(ys), max(xs), max(ys)
+    return box_around([number_of(corner, f"line {line}: corner") for corner in corners])
 
 
 FORMAT = _Dota("dota", ".txt", COLUMNS, "a folder of DOTA, with text in labelTxt/", _parse)

@@ -23,6 +23,7 @@ from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     Box,
+    box_around,
     box_columns,
     box_of,
     number_of,
@@ -105,11 +106,8 @@ def _box(number: int, kind: str, points: Any) -> Box:
         if not isinstance(point, list) or len(point) != 2:
             detail = f"expected points [x, y], got {short_repr(point)}"
             raise RecordError(Reason.BAD_BOX, f"shape {number}: {kind}: {detail}")
-    xs, ys = (
-        [number_of(point[axis], f"shape {number}: {'xy'[axis]}") for point in points]
-        for axis in (0, 1)
-    )
-    return min(xs), min(ys), max(xs), max(ys)
+    sides = ((axis, side) for point in points for axis, side in zip("xy", point, strict=True))
+    return box_around([number_of(side, f"shape {number}: {axis}") for axis, side in sides])
 
 
 def _text(values: dict[str, Any], name: str, where: str = "") -> str:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import posixpath
-from array import array
-from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
-
-import numpy as np
 
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import SPLIT_NAMES, Part, TableFile
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
 
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
-UNNAMED = "images that no file of annotations names"
+UNNAMED = "images in the folder that no annotation names"
 SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
 
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
@@ -149,26 +144,6 @@ def parts_of(
     while found := tuple(islice(accepted, PART_FILES)):
         yield Part(file, names=found)
     yield from others
-
-
-def digest_of_path(path: str) -> int:
-    """Returns 8 bytes in place of a path: those of millions of images would fill the memory."""
-    data = posixpath.normpath(path).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
-
-
-def unnamed_images(tree: Tree, named: array[int], folders: Iterable[str | None]) -> list[str]:
-    """Returns the images of a tree that are not named, and not in some folders.
-
-    `named` are the digests of paths.
-    """
-    known, others = np.sort(named), tuple(f"{folder}/" for folder in folders if folder)
-    images = (name for name in tree.walk() if isinstance(name, str) and has_image_suffix(name))
-    outside = (name for name in images if not tree.path(name).startswith(others))
-    digests = ((name, np.uint64(digest_of_path(tree.path(name)))) for name in outside)
-    return [
-        name for name, one in digests if one not in known[(i := known.searchsorted(one)) : i + 1]
-    ]
 
 
 def stem_of(name: str) -> str:

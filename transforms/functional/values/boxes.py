@@ -6,7 +6,7 @@ A box is `(xmin, ymin, xmax, ymax)`. A row has one list per corner, and one text
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from recordmill.schemas.origins import BOX_SIDES
@@ -59,6 +59,16 @@ def box_of(read: Callable[[], Box], drops_invalid: bool) -> Box:
         if not drops_invalid:
             raise
         return NO_BOX
+
+
+def box_around(points: Sequence[float]) -> Box:
+    """Returns the box around points.
+
+    >>> box_around([3, 0, 1, 5, 2, 2])
+    (1, 0, 3, 5)
+    """
+    xs, ys = points[::2], points[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def polygons_around(box: Box) -> list[list[float]]:

@@ -40,9 +40,12 @@ def test_metadata_has_a_column_of_file_names_and_the_split_of_its_folder(tmp_pat
     files = {"train/metadata.csv": "file_name\n1.jpg\n", "val/metadata.jsonl": line}
     tree = folder(tmp_path, {**files, "metadata.csv": "name\n1.jpg\n", "labels.csv": "file_name\n"})
     train, val = (f"{tmp_path}/{name}" for name in files)
+    whole = str(tmp_path)
     assert _metadata_files(tree, (*files, "metadata.csv", "labels.csv")) == (
-        TableFile(train, "csv", partition=((SPLIT, "train"),), key_prefix="train/"),
-        TableFile(val, "jsonl", partition=((SPLIT, "val"),), key_prefix="val/"),
+        TableFile(
+            train, "csv", partition=((SPLIT, "train"),), key_prefix="train/", image_folder=whole
+        ),
+        TableFile(val, "jsonl", partition=((SPLIT, "val"),), key_prefix="val/", image_folder=whole),
     )
 
 

@@ -37,11 +37,6 @@ def found(root: Path, *names: str) -> Sources:
         (["training/cat/1.jpg", "Test/1.jpg", "a.png"], True, "class folders within split folders"),
         (["cat/1.jpg", "dog/a/2.jpg", ".git/train/x"], False, ""),
         (["1.jpg"], False, ""),
-        (
-            ["train/cat/1.jpg", "car/2.jpg"],
-            False,
-            "class folders; train: a class, not a split, because 'car' is not the name of a split",
-        ),
     ],
 )
 def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: Path) -> None:
@@ -49,11 +44,20 @@ def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: 
     assert found(tmp_path, *names) == Sources((file,), text)
 
 
+def test_a_class_named_like_a_split_is_a_note(tmp_path: Path) -> None:
+    (note,) = found(tmp_path, "train/cat/1.jpg", "car/2.jpg").findings
+    assert note.severity == "note"
+    assert note.text.endswith(
+        "train: a class, not a split, because 'car' is not the name of a split"
+    )
+
+
 def test_a_table_of_labels_that_are_joined_is_not_read_twice(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train/1.jpg").write_text("x")
     (tmp_path / "metadata.csv").write_text("file_name,label\ntrain/1.jpg,owl\n")
-    metadata = TableFile(f"{tmp_path}/metadata.csv", "csv", size=32)
+    path, whole = f"{tmp_path}/metadata.csv", str(tmp_path)
+    metadata = TableFile(path, "csv", size=32, image_folder=whole)
     note = "metadata.csv; train: not splits, because they have no metadata file"
     tree = FileTree(str(tmp_path))
     assert sources_of(tree.root, "auto", has_images=True) == Sources(
@@ -118,8 +122,8 @@ def test_coco(annotations: str, image: str, split: str, folder: str, tmp_path: P
     images = FileTree(str(tmp_path)).path(folder)
     partition = ((SPLIT, split),) if split else ()
     path = str(tmp_path / annotations)
-    options = CocoOptions(images, tree=FileTree(str(tmp_path)))
-    assert file == TableFile(path, "coco", partition=partition, options=options)
+    stated = {"partition": partition, "image_folder": str(tmp_path)}
+    assert file == TableFile(path, "coco", **stated, options=CocoOptions(images))
 
 
 def test_of_the_kinds_of_coco_annotations_instances_are_read(tmp_path: Path) -> None:

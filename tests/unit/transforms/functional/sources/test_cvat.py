@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 import pytest
 from pycocotools import mask as coco
@@ -11,10 +12,10 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import ROTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection
-from recordmill.transforms.functional.sources.annotated import OTHER_SHAPES, UNANNOTATED
-from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT
+from recordmill.transforms.functional.sources.annotated import OTHER_SHAPES
+from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, UNNAMED
 from recordmill.transforms.inputs.file_tree import FileTree
-from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.formats import FORMATS, unnamed_images
 from recordmill.transforms.inputs.recognize import sources_of
 from tests.unit.transforms.functional.sources.test_annotated import put
 
@@ -37,9 +38,12 @@ def read(folder, projection=None, files=1):
     found = sources_of(str(folder), "auto", True)
     (file,) = found.files
     known = FORMATS["cvat"]
-    (part,) = known.parts(file)
-    assert isinstance(part, Part)
-    return known.probe(file), list(known.read(part, projection or Projection()))
+    parts = [*known.parts(file)]
+    read = [
+        known.read(p, projection or Projection()) if isinstance(p, Part) else [p] for p in parts
+    ]
+    others = unnamed_images(found.files, ("image",), lambda row: [row.image.uri])
+    return known.probe(file), [*chain(*read), *others]
 
 
 def rows_of(found):
@@ -72,8 +76,8 @@ def test_shapes_of_a_task(tmp_path):
     assert pixels.tolist() == [[0] * 6, [0] * 6, [0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0]]
     assert [one for one in found if isinstance(one, SkippedInput)] == [
         SkippedInput.named(OTHER_SHAPES, [f"a/1.png: {s}" for s in ("polyline", "points", "tag")]),
-        SkippedInput.named(UNANNOTATED, ["images/3.png"]),
         SkippedInput.named(NO_IMAGE, ["readme.md"]),
+        SkippedInput.named(UNNAMED, ["images/3.png"]),
     ]
 
 
@@ -229,7 +233,8 @@ def test_each_image_is_looked_for_once(tmp_path, monkeypatch):
     assert [row.image.uri for row in rows_of(found).values()] == [
         f"{tmp_path}/images/{name}" for name in names
     ]
-    assert [name for name in asked if name.endswith(".png")] == [f"images/{n}" for n in names]
+    # By the reading of the rows, and of the images that they name.
+    assert [name for name in asked if name.endswith(".png")] == [f"images/{n}" for n in names] * 2
 
 
 def test_with_an_image_root_no_image_in_the_folder_lacks_an_annotation(tmp_path):
