@@ -203,9 +203,9 @@ def _named_images(
 ) -> Iterator[str]:
     """Yields the addresses of the images that a source names, also in rejected rows."""
     known = FORMATS[file.format]
-    if names := getattr(known.reader, "named_images", None):
+    if hasattr(known.reader, "named_images"):
         with known.opened(file) as source:
-            yield from names(source, file)
+            yield from cast("Any", known.reader).named_images(source, file)
         return
     for found in known.ungrouped_rows(file, Projection(columns)):
         if isinstance(found, Row):
