@@ -25,6 +25,7 @@ _OF_FORMATS = {
     "recognize_folder",
     "sources_in",
     "sources_of_file",
+    "named_images",
     "probe",
     "parts",
     "read",
