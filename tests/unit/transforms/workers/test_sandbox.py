@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
-import logging
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -33,63 +30,21 @@ from recordmill.transforms.workers.sandbox import (
     stop_children,
 )
 from tests.images import image_bytes, jpeg
-
-LONG = 120.0
-
-
-def doubled(number):
-    return 2 * number
-
-
-def process_id():
-    return os.getpid()
-
-
-def overrun(path):
-    path.write_text(str(os.getpid()))
-    time.sleep(LONG)
-
-
-def hang_in_native_code():
-    ctypes.CDLL(None).sleep(int(LONG))
-
-
-def complain():
-    warnings.warn("an odd image", stacklevel=1)
-    logging.getLogger("PIL").error("an odd image")
-
-
-def abort():
-    os.abort()
-
-
-def segmentation_fault():
-    ctypes.string_at(0)
-
-
-def exit_with_3():
-    os._exit(3)
-
-
-def hog():
-    return len(bytearray(8 * 2**30))
-
-
-def hog_slowly():
-    held = []
-    while True:
-        held.append(np.ones(2**24))
-
-
-def raise_(error):
-    raise error
-
-
-def raise_an_unpicklable_error():
-    class Local(Exception):
-        pass
-
-    raise Local("here only")
+from tests.unit.transforms.workers.tasks import (
+    LONG,
+    abort,
+    complain,
+    doubled,
+    exit_with_3,
+    hang_in_native_code,
+    hog,
+    hog_slowly,
+    overrun,
+    process_id,
+    raise_,
+    raise_an_unpicklable_error,
+    segmentation_fault,
+)
 
 
 def reason_of(function, *arguments, timeout=LONG):
