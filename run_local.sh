@@ -210,7 +210,7 @@ torch)
         "${RECORDMILL_CACHE:-$HOME/.cache/recordmill}/torch" "${@:2}"
     ;;
 exports)
-    run_pytest "[test]" tests/exports "${@:2}"
+    run_pytest "[test]" tests/exports "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 everything)
     set_up "$everything"
