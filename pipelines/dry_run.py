@@ -119,10 +119,11 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     rejects = parts | "AllRejects" >> beam.Flatten()
     _ = (
         root
-        | "Once" >> beam.Create([run])
+        | "Once" >> beam.Impulse()
         | "Keep"
         >> beam.Map(
             _keep,
+            run,
             AsSingleton(plan),
             AsIter(shards.good),
             AsDict(
@@ -146,6 +147,7 @@ def _with_reason(reject: Reject) -> tuple[str, RejectSum]:
 
 
 def _keep(
+    _: bytes,
     run: str,
     plan: Plan,
     shards: Iterable[ShardForecast],

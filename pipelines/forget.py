@@ -472,7 +472,7 @@ def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> Row
     )
     plans = root | "Plan" >> beam.Create([plan])
 
-    assigned = AssignedInput(removals, counts=(), read=(), unread=(), unassigned=(), skipped=())
+    assigned = AssignedInput(removals, read=(), unread=(), unassigned=(), skipped=())
     return RowsOfShards(plans, assigned, removals)
 
 

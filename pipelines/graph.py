@@ -25,7 +25,11 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import AssignShards, RejectDuplicateKeys
+from recordmill.transforms.assign_shards import (
+    AssignShards,
+    RejectDuplicateKeys,
+    keys_may_span_shards,
+)
 from recordmill.transforms.duplicates import (
     Deduplicated,
     DropDuplicates,
@@ -114,9 +118,7 @@ class AssignedInput(NamedTuple):
     """The assigned rows of all sources, and the others."""
 
     rows: PCollection[AssignedRows]  # ((split, shard), [(order, ImageRef)])
-    # (split, number of rows assigned to it); a split can occur several times.
-    counts: Sequence[PCollection[tuple[str, int]]]
-    read: Sequence[PCollection[int]]  # the number of rows that were read, in parts
+    read: Sequence[PCollection[RowBatch]]  # all rows that could be read
     # Rows that cannot be read, and files and folders that cannot be listed.
     unread: Sequence[PCollection[Reject]]
     # Rows that were read, and rejected before their assignment.
@@ -178,7 +180,7 @@ def publish_rows(
             "rows": assigned.read,
             "unread": assigned.unread,
             "skipped": assigned.skipped,
-            "assigned": assigned.counts,
+            "assigned": [assigned.rows] if assigned.read else [],  # removals are not counted
             "rejects": [rejects],
             "tallies": [verified.tallies],
             "dropped": duplicates,
@@ -203,17 +205,17 @@ def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], A
     read, analyzer, config = reading.read, job.analyzer, job.config
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
     bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
-    keyed = bound.good | "RejectDuplicateKeys" >> RejectDuplicateKeys(
-        config, sequences=analyzer.schema.sequence is not None
-    )  # RefBatch
+    refs, unassigned = bound.good, [bound.rejects]
+    if keys_may_span_shards(config):
+        rejecting = RejectDuplicateKeys(config, sequences=analyzer.schema.sequence is not None)
+        keyed = refs | "RejectDuplicateKeys" >> rejecting  # RefBatch
+        refs, unassigned = keyed.good, [bound.rejects, keyed.rejects]
     assigning = AssignShards(plan, analyzer.ranges, config.seed, analyzer.base)
-    assigned = keyed.good | "AssignShards" >> assigning
     return plan, AssignedInput(
-        rows=assigned.rows,
-        counts=[assigned.counts],
-        read=[read.good | "SizeOfBatch" >> beam.Map(len).with_output_types(int)],
+        rows=refs | "AssignShards" >> assigning,
+        read=[read.good],
         unread=[read.rejects],
-        unassigned=[bound.rejects, keyed.rejects],
+        unassigned=unassigned,
         skipped=[read.skipped],
     )
 

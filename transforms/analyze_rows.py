@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection, TaggedOutput
@@ -98,13 +98,18 @@ class AnalyzeRows(beam.PTransform):
         if config.records_per_shard is not None:
             finding = FindShardStarts(self.analyzer, config.records_per_shard, ranges)
             starts = AsIter(rows | "FindShardStarts" >> finding)
-        once: Any = rows.pipeline | "Once" >> beam.Create([self.analyzer])
-        return once | "Plan" >> beam.Map(
-            _make_plan,
-            AsSingleton(analysis, Analysis()),
-            whole,
-            starts,
-            AsIter(ranges) if ranges else (),
+        return (
+            rows.pipeline
+            | "Once" >> beam.Impulse()
+            | "Plan"
+            >> beam.Map(
+                _make_plan,
+                self.analyzer,
+                AsSingleton(analysis, Analysis()),
+                whole,
+                starts,
+                AsIter(ranges) if ranges else (),
+            )
         )
 
 
@@ -158,6 +163,7 @@ class AnalyzeFn(beam.CombineFn):
 
 
 def _make_plan(
+    _: bytes,
     analyzer: Analyzer,
     analysis: Analysis,
     whole: Analysis,

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
@@ -46,12 +45,16 @@ from recordmill.transforms.workers.progress import advance
 _BATCH_ROWS = 256
 
 
-class Assignment(NamedTuple):
-    """The assigned rows and their counts."""
+def keys_may_span_shards(config: ConvertConfig) -> bool:
+    """Returns whether rows with the same key may be in different shards, or be dropped before.
 
-    rows: PCollection[AssignedRows]  # ((split, shard), [(order, ImageRef)])
-    # (split, number of rows assigned to it); a split can occur several times.
-    counts: PCollection[tuple[str, int]]
+    A split or group column can separate them, and so can labels, in stratified splits.
+    `deduplicate` and `near_duplicates` can drop the first row of a key for its image, so that a
+    later row would become the record. Otherwise, writing a shard detects its duplicate keys.
+    """
+    by_column = bool(config.split_column or config.group_column)
+    drops = config.deduplicate == "content" or config.near_duplicates == "drop"
+    return by_column or drops or config.split_method == "stratified"
 
 
 @dataclass(eq=False)
@@ -69,12 +72,7 @@ class RejectDuplicateKeys(beam.PTransform):
         return displayed(self.config, "split_column", "group_column", "deduplicate")
 
     def expand(self, refs: PCollection[RefBatch]) -> CheckedRows:
-        """Adds a shuffle of references by key if rows with one key can be in different shards.
-
-        Otherwise, writing a shard detects its duplicate keys without a shuffle.
-        """
-        if not _keys_may_span_shards(self.config):
-            return CheckedRows(refs, refs.pipeline | "NoDuplicateKeys" >> beam.Create([]))
+        """Adds a shuffle of references by key."""
         found = (
             refs
             | "KeyOfRef" >> beam.FlatMap(_with_keys).with_output_types(tuple[str, ImageRef])
@@ -85,18 +83,6 @@ class RejectDuplicateKeys(beam.PTransform):
             .with_outputs(REJECTS, main="refs")
         )
         return CheckedRows(found.refs, found[REJECTS])
-
-
-def _keys_may_span_shards(config: ConvertConfig) -> bool:
-    """Returns whether rows with the same key may be in different shards, or be dropped before.
-
-    A split or group column can separate them, and so can labels, in stratified splits.
-    `deduplicate` and `near_duplicates` can drop the first row of a key for its image, so that a
-    later row would become the record.
-    """
-    by_column = bool(config.split_column or config.group_column)
-    drops = config.deduplicate == "content" or config.near_duplicates == "drop"
-    return by_column or drops or config.split_method == "stratified"
 
 
 def _with_keys(refs: RefBatch) -> list[tuple[str, ImageRef]]:
@@ -133,7 +119,10 @@ class _FirstOfKey(beam.DoFn):
 
 @dataclass(eq=False)
 class AssignShards(beam.PTransform):
-    """Assigns each reference to a split and shard: PCollection[RefBatch] → Assignment."""
+    """Assigns references to splits and shards: PCollection[RefBatch] → PCollection[AssignedRows].
+
+    An element is ((split, shard), [(order, ImageRef)]).
+    """
 
     plan: PCollection[Plan]
     # The ranges of the splits, for rows without a split of their own, unless the plan has them.
@@ -142,18 +131,11 @@ class AssignShards(beam.PTransform):
     # The base version, whose rows keep their shards; None if there is none.
     base: Base | None = None
 
-    def expand(self, refs: PCollection[RefBatch]) -> Assignment:
-        """Adds the assignment, and the count of rows by split."""
+    def expand(self, refs: PCollection[RefBatch]) -> PCollection[AssignedRows]:
+        """Adds the assignment."""
         assigning = beam.FlatMap(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
         # Typed, so that the shuffle uses the coder of references.
-        rows = refs | "Assign" >> assigning.with_output_types(AssignedRows)
-        counting = beam.Map(_rows_of_batch).with_output_types(tuple[str, int])
-        return Assignment(rows, rows | "RowsOfBatch" >> counting)
-
-
-def _rows_of_batch(assigned: AssignedRows) -> tuple[str, int]:
-    (split, _), refs = assigned
-    return split, len(refs)
+        return refs | "Assign" >> assigning.with_output_types(AssignedRows)
 
 
 def _assign(

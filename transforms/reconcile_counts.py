@@ -23,8 +23,9 @@ from recordmill.schemas.statistics import (
     GroupLeakage,
     ImageFindings,
 )
-from recordmill.transforms.elements import VerificationBatch
+from recordmill.transforms.elements import AssignedRows, VerificationBatch
 from recordmill.transforms.functional.reconcile import reconcile
+from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import make_folders
 from recordmill.transforms.workers.progress import counter
@@ -40,6 +41,15 @@ _Count: TypeAlias = tuple[tuple[str, str, str], Any]
 
 def _whole(value: Any, name: str) -> _Count:
     return (name, "", ""), value
+
+
+def _rows(batch: RowBatch, name: str) -> _Count:
+    return (name, "", ""), len(batch)
+
+
+def _assigned(rows: AssignedRows, name: str) -> _Count:
+    (split, _), refs = rows
+    return (name, split, ""), len(refs)
 
 
 def _of_part(counted: tuple[str, Any], name: str) -> _Count:
@@ -58,10 +68,10 @@ def _one_reject(reject: Reject, name: str) -> _Count:
 
 # What is counted, and how an element becomes a count.
 _COUNTS: Mapping[str, Callable[[Any, str], _Count]] = {
-    "rows": _whole,  # numbers of rows
+    "rows": _rows,  # batches of rows
     "unread": _one,  # rejects of rows that could not be read
     "skipped": _of_part,  # (kind, SkippedInput)
-    "assigned": _of_part,  # (split, number of rows assigned to it)
+    "assigned": _assigned,  # rows with their shards
     "rejects": _one_reject,  # all rejects, including those of unread rows
     "tallies": _of_part,  # (split, SplitTally)
     "dropped": _one,  # duplicates

@@ -68,7 +68,7 @@ class SelectRanks(beam.PTransform):
         counts = positions | "CountPositions" >> beam.MapTuple(_count)  # (bucket, {group: number})
         asked = (
             hashes.pipeline
-            | "OneChoice" >> beam.Create([None])
+            | "OneChoice" >> beam.Impulse()
             | "ChooseRanks" >> beam.Map(_choose, self.choose, AsIter(counts), self.given)  # _Asked
         )
         found = positions | "FindInBucket" >> beam.FlatMap(_find, AsSingleton(asked))
@@ -110,7 +110,7 @@ def _count(bucket: int, positions: Mapping[str, _Positions]) -> tuple[int, dict[
 
 
 def _choose(
-    _: None, choose: Choose, counted: Iterable[tuple[int, Mapping[str, int]]], given: Any = None
+    _: bytes, choose: Choose, counted: Iterable[tuple[int, Mapping[str, int]]], given: Any = None
 ) -> _Asked:
     counts: dict[str, list[int]] = {}  # by bucket
     for bucket, groups in counted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -110,7 +110,7 @@ def _hashes_by_bucket(
     yield from split_by_bucket(pack(ids, hashes.drop_null().to_pylist()), rows)
 
 
-def _check_groups(mode: str, groups: Groups) -> Groups:
+def _check_groups(_: bytes, mode: str, groups: Groups) -> Groups:
     """Returns groups that are complete.
 
     `mode` is the value of `--near_duplicates`. Raises UsageError if there are too many similar
@@ -242,8 +242,8 @@ class FindSimilarRows(beam.PTransform):
             ).with_output_types(tuple[Bucket, bytes])
             | "ConnectSimilar" >> ConnectSimilar()
         )
-        once: Any = rows.pipeline | "Once" >> beam.Create([self.config.near_duplicates])
-        return once | "CheckGroups" >> beam.Map(_check_groups, _as_groups(connected))
+        checking = beam.Map(_check_groups, self.config.near_duplicates, _as_groups(connected))
+        return rows.pipeline | "Once" >> beam.Impulse() | "CheckGroups" >> checking
 
 
 class _HashImages(beam.DoFn):

@@ -12,7 +12,11 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.assign_shards import Assignment, AssignShards, RejectDuplicateKeys
+from recordmill.transforms.assign_shards import (
+    AssignShards,
+    RejectDuplicateKeys,
+    keys_may_span_shards,
+)
 from recordmill.transforms.functional.rows.batches import RefBatch
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, flat, plan, ref, single
 
@@ -38,7 +42,7 @@ def expected(refs: list[ImageRef], seed: int) -> list[tuple[object, ...]]:
     return assigned
 
 
-def assignment(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Assignment:
+def assignment(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> beam.PCollection:
     plans = p | "Plan" >> beam.Create([plan(len(refs), **SHARDS)])
     batches = [RefBatch.of(some) for some in (refs[:7], refs[7:])]
     return p | "Refs" >> beam.Create(batches) | AssignShards(plans, RANGES, seed)
@@ -47,12 +51,7 @@ def assignment(p: beam.Pipeline, refs: list[ImageRef], seed: int = 0) -> Assignm
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_key_decides_split_shard_and_order(seed: int) -> None:
     with direct_pipeline() as p:
-        assigned = assignment(p, REFS, seed)
-        assert_that(single(assigned.rows), equal_to(expected(REFS, seed)), label="Assigned")
-        splits = [split for (split, _), _ in expected(REFS, seed)]
-        rows = [(split, splits.count(split)) for split in ("train", "test")]
-        counts = assigned.counts | beam.CombinePerKey(sum)
-        assert_that(counts, equal_to(rows), label="Rows")
+        assert_that(single(assignment(p, REFS, seed)), equal_to(expected(REFS, seed)))
 
 
 def test_the_split_column_wins_over_the_group_and_the_group_over_the_key() -> None:
@@ -65,7 +64,7 @@ def test_the_split_column_wins_over_the_group_and_the_group_over_the_key() -> No
     assert all(a == b for a, b in pairwise(splits[10:20]))
     assert set(splits[20:]) == {"train", "test"}
     with direct_pipeline() as p:
-        assert_that(single(assignment(p, refs).rows), equal_to(assigned))
+        assert_that(single(assignment(p, refs)), equal_to(assigned))
 
 
 @pytest.mark.parametrize(
@@ -87,12 +86,10 @@ def test_only_the_first_row_with_a_key_is_kept(options: dict[str, str]) -> None:
         assert_that(as_tuples(found.rejects, "ToTuples"), equal_to(rejects), label="Rejects")
 
 
-def test_rows_that_meet_in_a_shard_are_not_shuffled_for_their_keys() -> None:
-    refs = [ref("twice.jpg", line=3), ref("twice.jpg", line=7)]
-    with direct_pipeline() as p:
-        found = p | beam.Create([refs]) | RejectDuplicateKeys(config(), sequences=False)
-        assert_that(found.good, equal_to([refs]), label="Kept")
-        assert_that(found.rejects, equal_to([]), label="Rejects")
+def test_rows_that_meet_in_a_shard_need_no_shuffle_for_their_keys() -> None:
+    assert not keys_may_span_shards(config())
+    assert not keys_may_span_shards(config(split_method="exact"))
+    assert keys_may_span_shards(config(split_method="stratified"))
 
 
 def test_sequences_in_several_splits_are_rejected_as_a_whole() -> None:

@@ -25,6 +25,7 @@ from recordmill.transforms.reconcile_counts import ReconcileCounts
 from tests.beam.direct import direct_pipeline, plan
 
 PLAN = plan(6, test=1, train=2)
+ROW = "a row"
 
 
 def tally(split: str, shards: int, records: int) -> SplitTally:
@@ -60,7 +61,7 @@ def case(**changes: Any) -> dict[str, Any]:
     """Returns counts that match: six rows read, one unread; four written, three rejected."""
     unread = [reject(Reason.MALFORMED_ROW, "")]
     return {
-        "rows": [2, 4],
+        "rows": [[ROW] * 2, [ROW] * 4],
         "unread": unread,
         "skipped": [
             ("hidden", SkippedInput("hidden", 2, (".a", ".c"))),
@@ -68,7 +69,7 @@ def case(**changes: Any) -> dict[str, Any]:
             ("hidden", SkippedInput("hidden", 2, (".b", ".d"))),
             ("labels", SkippedInput("labels", -1)),
         ],
-        "assigned": [("train", 3), ("test", 1), ("train", 1)],
+        "assigned": [(("train", 0), [ROW] * 3), (("test", 0), [ROW]), (("train", 1), [ROW])],
         "rejects": [
             *unread,
             reject(Reason.UNKNOWN_LABEL, ""),
@@ -131,8 +132,8 @@ def test_a_dropped_row_is_counted_in_its_split() -> None:
     with direct_pipeline() as p:
         resolved_plan = p | "resolved_plan" >> beam.Create([replace(PLAN, rows=7)])
         changed = case(
-            rows=[7],
-            assigned=[("train", 5), ("test", 1)],
+            rows=[[ROW] * 7],
+            assigned=[(("train", 0), [ROW] * 5), (("test", 0), [ROW])],
             dropped=[Duplicate("b", "b.jpg", "labels.csv:3", "train", "a")],
         )
         found = reconciled(p, changed, resolved_plan)
@@ -147,7 +148,7 @@ def test_mismatches_are_problems() -> None:
     splits = {**SPLITS, "train": counts(4, 3)}
     lost = "; ".join(mismatches(RowCounts.of(6, splits, 2, REASONS | {"corrupt": 0}), splits))
     changed = case(
-        rows=[5],
+        rows=[[ROW] * 5],
         rejects=case()["rejects"][:-1],
         verifications=[
             replace(VERIFIED[0], problems=(Problem("records/test-0", "broken"),)),

@@ -179,6 +179,7 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
         *("FindSample", "AnalyzeSample", "Sample"),  # no --sample
         *("FindClusters", "KeepTogether", "KeepAnalyzedTogether", "KeepAllTogether"),  # by default
         "FindRemovedRecords",  # no `forget`
+        "RejectDuplicateKeys",  # no option by which rows with one key may be in several shards
         *("CompareGroups", "IndexShards"),  # no group that could span splits, no --index
     }
     assert {"AnalyzeRows", "ReadTables", "WriteShards", "VerifyShards", "Publish"} <= steps

@@ -16,8 +16,8 @@ from recordmill.pipelines.options import config_of
 from tests.images import jpeg
 
 STEPS = [
-    *("ListTables", "AnalyzeTables", "AnalyzeRows", "ReadTables", "SizeOfBatch"),
-    *("BindRows", "RejectDuplicateKeys", "AssignShards", "Rejects"),
+    *("ListTables", "AnalyzeTables", "AnalyzeRows", "ReadTables"),
+    *("BindRows", "AssignShards", "Rejects"),
     *("WriteShards", "VerifyShards", "FindDuplicateImages", "FindImageIssues"),
     *("WriteRejects", "AllFiles", "Reconcile", "Publish"),
 ]
@@ -35,11 +35,15 @@ JOINED = ["ListLabels", "ReadLabels", "JoinLabels", "WriteUnmatchedLabels", "Wri
         ({"per_class": 3}, ["FindSample", "AnalyzeSample"], []),
         ({"rename": "cat=pet"}, [], []),
         ({"split_method": "exact"}, [], []),
-        ({"split_method": "stratified"}, [], []),
+        ({"split_method": "stratified"}, ["RejectDuplicateKeys"], []),
         ({"index": True}, ["IndexShards"], []),
-        ({"group_column": "label", "split_column": "label"}, ["CompareGroups"], []),
-        ({"deduplicate": "content"}, ["DropDuplicates", "WriteDropped"], []),
-        ({"near_duplicates": "drop"}, ["DropSimilar", "WriteDropped"], []),
+        (
+            {"group_column": "label", "split_column": "label"},
+            ["CompareGroups", "RejectDuplicateKeys"],
+            [],
+        ),
+        ({"deduplicate": "content"}, ["RejectDuplicateKeys", "DropDuplicates", "WriteDropped"], []),
+        ({"near_duplicates": "drop"}, ["RejectDuplicateKeys", "DropSimilar", "WriteDropped"], []),
         ({"schema": "tabular"}, [], ["FindDuplicateImages", "FindImageIssues"]),
         (
             {"near_duplicates": "keep_together"},
