@@ -28,6 +28,8 @@ class Layout:
 BOX = "0 0.5 0.5 0.2 0.2\n"
 DOG = "1 0.5 0.5 0.2 0.2\n"
 PETS = ("cat", "dog")
+CREATE_ML = '[{"image": "1.jpg", "annotations": [{"label": "cat", "coordinates": {"x": 1}}]}]'
+VIA = '{"1.jpg1": {"filename": "1.jpg", "regions": [{"shape_attributes": {"name": "rect"}}]}}'
 
 
 def images(*names: str) -> dict[str, str]:
@@ -55,6 +57,9 @@ def coco(*names: str) -> str:
             "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
         }
     )
+
+
+OBJECT = json.dumps(json.loads(coco("1.jpg"))["annotations"])[1:-1]
 
 
 def cvat(*names: str, subset: str = "") -> str:
@@ -190,6 +195,19 @@ LAYOUTS = {
         },
         {"train/1.jpg": ("train", ["cat"]), "valid/2.jpg": ("valid", ["dog"])},
     ),
+    "roboflow: csv": Layout(
+        "https://docs.roboflow.com/datasets/dataset-versions/exporting-data",
+        {
+            "README.roboflow.txt": "x",
+            **{
+                f"{split}/_annotations.csv": "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+                "1.jpg,8,8,cat,1,1,3,3\n1.jpg,8,8,cat,2,1,3,3\n"
+                for split in ("train", "valid")
+            },
+            **images("train/1.jpg", "train/2.jpg", "valid/1.jpg"),
+        },
+        {"train/1.jpg": ("train", None), "valid/1.jpg": ("valid", None)},
+    ),
     "roboflow: classification": Layout(
         "https://docs.roboflow.com/datasets/dataset-versions/exporting-data",
         {"README.dataset.txt": "x", **images("train/cat/1.jpg", "valid/dog/2.jpg")},
@@ -197,8 +215,8 @@ LAYOUTS = {
     ),
     "roboflow: create ml": Layout(
         _ROBOFLOW,
-        {"train/_annotations.createml.json": "[]", **images("train/1.jpg")},
-        stops=r"Create ML's annotations \(train/_annotations.createml.json\)",
+        {"train/_annotations.createml.json": CREATE_ML, **images("train/1.jpg")},
+        stops=r"annotations of Create ML \(train/_annotations.createml.json\)\. Export them as",
     ),
     "cvat: task": Layout(
         f"{_CVAT}format-cvat/",
@@ -271,7 +289,7 @@ LAYOUTS = {
             "annotations/default.json": '{"info": {}, "categories": {}, "items": []}',
             **images("images/default/1.jpg"),
         },
-        stops="JSON files",
+        stops="annotations of Datumaro",
     ),
     "fiftyone: yolo v5": Layout(
         _FIFTYONE,
@@ -357,8 +375,8 @@ LAYOUTS = {
     ),
     "labelimg: create ml": Layout(
         "https://github.com/HumanSignal/labelImg",
-        {"1.json": '[{"image": "1.jpg", "annotations": []}]', **images("1.jpg")},
-        stops="JSON files beside the images",
+        {"1.json": CREATE_ML, **images("1.jpg")},
+        stops=r"Create ML \(1.json\)",
     ),
     "labelme": Layout(
         "https://github.com/wkentaro/labelme",
@@ -378,6 +396,15 @@ LAYOUTS = {
         },
         {"train/1.jpg": ("train", ["cat"]), "val/2.jpg": ("val", ["cat"])},
     ),
+    "labelme: its web tool": Layout(
+        "https://github.com/CSAILVision/LabelMeAnnotationTool",
+        {
+            "Annotations/a/1.xml": "<annotation><filename>1.jpg</filename><object><name>cat</name>"
+            "<polygon><pt><x>1</x><y>1</y></pt></polygon></object></annotation>",
+            **images("Images/a/1.jpg"),
+        },
+        stops=r"1.xml: is an annotation of LabelMe's web tool; .* export it as CVAT for images 1.1",
+    ),
     "labelme: its script labelme2coco": Layout(
         "https://github.com/wkentaro/labelme/blob/main/examples/instance_segmentation/labelme2coco.py",
         {"annotations.json": coco("JPEGImages/1.jpg"), **images("JPEGImages/1.jpg")},
@@ -386,7 +413,7 @@ LAYOUTS = {
     ),
     "via": Layout(
         "https://www.robots.ox.ac.uk/~vgg/software/via/",
-        {"train/via_region_data.json": "{}", **images("train/1.jpg")},
+        {"train/via_region_data.json": VIA, **images("train/1.jpg")},
         stops="VGG Image Annotator",
     ),
     "hugging face: images that no row names": Layout(
@@ -402,7 +429,7 @@ LAYOUTS = {
         "https://docs.supervisely.com/data-organization/project-dataset",
         {
             "meta.json": "{}",
-            "ds0/ann/1.jpg.json": '{"objects": []}',
+            "ds0/ann/1.jpg.json": '{"objects": [{"classId": 1, "classTitle": "cat"}]}',
             **images("ds0/img/1.jpg"),
         },
         stops="Supervisely",
@@ -416,6 +443,16 @@ LAYOUTS = {
             **images("train2017/1.jpg", "val2017/2.jpg"),
         },
         {"1.jpg": ("train", ["cat"]), "2.jpg": ("val", ["cat"])},
+        PETS,
+    ),
+    "coco: a split without objects": Layout(
+        "https://cocodataset.org/#format-data",
+        {
+            "train.json": coco("images/1.jpg"),
+            "test.json": coco("images/2.jpg").replace(f"[{OBJECT}]", "[]"),
+            **images("images/1.jpg", "images/2.jpg"),
+        },
+        {"images/1.jpg": ("train", ["cat"]), "images/2.jpg": ("test", [])},
         PETS,
     ),
     "coco: text ids": Layout(
@@ -584,22 +621,22 @@ LAYOUTS = {
             'region_shape_attributes,region_attributes\n1.jpg,1,"{}",0,0,"{}","{}"\n',
             **images("1.jpg"),
         },
-        stops=r"the VGG Image Annotator \(via_export_csv.csv\)\. Export them as COCO",
+        stops=r"the VGG Image Annotator \(via_export_csv.csv\)\. Export them as COCO, Pascal",
     ),
     "via: json": Layout(
         "https://www.robots.ox.ac.uk/~vgg/software/via/",
-        {"via_export_json.json": '{"1.jpg1": {"filename": "1.jpg"}}', **images("1.jpg")},
-        stops=r"a JSON file beside the images \(via_export_json.json\)",
+        {"annotations/via.json": VIA, **images("images/1.jpg")},
+        stops=r"the VGG Image Annotator \(annotations/via.json\)",
     ),
     "vott: json": Layout(
         "https://github.com/microsoft/VoTT",
-        {"p-export.json": '{"name": "p", "assets": {}}', **images("1.jpg")},
-        stops=r"a JSON file beside the images \(p-export.json\). If .* as of VIA, VoTT",
+        {"vott-json-export/p-export.json": '{"name": "p", "assets": {}}', **images("1.jpg")},
+        stops=r"annotations of VoTT \(vott-json-export/p-export.json\)",
     ),
     "create ml: one file": Layout(
         "https://docs.voxel51.com/user_guide/export_datasets.html",
-        {"labels.json": '[{"image": "1.jpg", "annotations": []}]', **images("1.jpg")},
-        stops="Create ML, export them as COCO",
+        {"labels.json": CREATE_ML, **images("data/1.jpg")},
+        stops=r"Create ML \(labels.json\). Export them as COCO",
     ),
     "disk of synology, windows and macos": Layout(
         "https://github.com/github/gitignore/tree/main/Global",

@@ -22,6 +22,7 @@ from tests.end_to_end.layouts import LAYOUTS, Layout
 from tests.images import jpeg
 
 IMAGE = jpeg(8, 8)
+_IMAGES = ("image", "file_name", "filename")
 
 
 def _read(files: Sequence[TableFile], projection: Projection) -> Iterator[tuple[TableFile, Any]]:
@@ -32,14 +33,18 @@ def _read(files: Sequence[TableFile], projection: Projection) -> Iterator[tuple[
             for found in one_by_one(known.read(part, projection)) if is_part else [part]:
                 yield file, found
     if files[0].image_folder:
-        others = unnamed_images(files, ("image", "file_name"), lambda row: [_address(row)])
+        others = unnamed_images(files, _IMAGES, lambda row: [_address(row)])
         yield from ((files[0], found) for found in others)
 
 
 def _address(row: Row) -> str:
     if row.image:
         return row.image.uri
-    return f"{Path(row.file).parent}/{row.values.get('image', row.values.get('file_name'))}"
+    return f"{Path(row.file).parent}/{_image(row)}"
+
+
+def _image(row: Row) -> str:
+    return next(str(row.values[name]) for name in _IMAGES if name in row.values)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -57,7 +62,7 @@ def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> No
 
     tables = probe_tables(config)
     rows, skipped = {}, 0
-    columns = ("image", "file_name", "label", "labels", "split", "segmentation", "keypoints")
+    columns = (*_IMAGES, "label", "labels", "split", "segmentation", "keypoints")
     known = tuple(c for c in columns if c in tables.columns)
     for file, found in _read(tables.files, Projection(known)):
         assert not isinstance(found, Reject), found
@@ -67,7 +72,7 @@ def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> No
             continue
         assert isinstance(found, Row)
         assert Path(_address(found)).read_bytes() == IMAGE
-        image = str(found.values.get("image", found.values.get("file_name")))
+        image = _image(found)
         image = image if image in layout.rows else f"{file.key_prefix}{image}"
         split = found.values.get("split") or dict(file.partition).get("split")
         rows[image] = (split, found.values.get("labels", found.values.get("label")))

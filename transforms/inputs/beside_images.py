@@ -36,17 +36,19 @@ _HEAD_BYTES = 2**16
 # Files of annotations, with the tool that writes them, and what to do.
 _COCO = ("COCO annotations", "Name their folder: --input {folder}")
 _CVAT = ("annotations of CVAT", "Name their folder: --input {folder}")
-_CREATE_ML = ("Create ML's annotations", "Export them as COCO, Pascal VOC or YOLO")
-_VIA = ("annotations of the VGG Image Annotator", "Export them as COCO")
-_REGIONS = "region_shape_attributes"  # a column of its tables
+# What files of other tools have, in JSON or CSV.
+_TOOLS = {
+    "the VGG Image Annotator": re.compile(rb'shape_attributes\b|"_via_'),
+    "VoTT": re.compile(rb'"assets?"\s*:\s*\{'),
+    "Create ML": re.compile(rb'"coordinates"\s*:\s*\{'),
+    "Supervisely": re.compile(rb'"(classTitle|classId|geometryType)"'),
+    "Datumaro": re.compile(rb'"items"\s*:\s*\['),
+}
 _YOLO = ("a dataset of YOLO", "Name its file: --input {path}")
 _DARKNET = ("a dataset of YOLO", "Name its folder: --input {folder} --input_format yolo")
 _NAMED = {
     "_annotations.coco.json": _COCO,
     "annotations.xml": _CVAT,
-    "_annotations.createml.json": _CREATE_ML,
-    "via_region_data.json": _VIA,
-    "via_project.json": _VIA,
     "data.yaml": _YOLO,
     "dataset.yaml": _YOLO,
     "obj.data": _DARKNET,
@@ -63,8 +65,13 @@ _CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder
 
 _MASK = re.compile(r"_mask(_?\d+)?\.\w+$", re.IGNORECASE)
 
-# The names that ImageFolder reads; each is in the folder to which its paths are relative.
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+# The names that ImageFolder reads, and that of Roboflow; each is in the folder to which its paths
+# are relative, which are in a column.
+_IMAGE_FOLDER = ("Hugging Face ImageFolder", FILE_NAME)
+_METADATA = {
+    **dict.fromkeys(("metadata.csv", "metadata.jsonl", "metadata.parquet"), _IMAGE_FOLDER),
+    "_annotations.csv": ("Roboflow CSV", "filename"),
+}
 
 # The folder of the splits in repositories of Hugging Face.
 _DATA = "data"
@@ -83,14 +90,12 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
     Raises UsageError for tables or annotations that would have the labels, and are not read.
     """
     tables = _tables_beside(tree)
-    if via := next((name for name in tables if _REGIONS in _first_row(tree, name)), ""):
-        raise _error(tree, f"{_VIA[0]} ({via})", _VIA[1])
     if metadata := _metadata_files(tree, tables):
         names = ", ".join(file.path.removeprefix(f"{tree.root}/") for file in metadata)
         splits = [name for name in tree.entries().folders if name.lower() in SPLIT_NAMES]
         unsplit = "" if any(file.partition for file in metadata) else ", ".join(splits)
         note = f"; {unsplit}: not splits, because they have no metadata file" if unsplit else ""
-        return Sources(metadata, f"Hugging Face ImageFolder ({names}{note})")
+        return Sources(metadata, f"{_METADATA[_base(metadata[0].path)][0]} ({names}{note})")
     if annotated := _annotated_source(tree):
         return annotated
     found = class_folder.sources_in(tree, class_level)
@@ -98,19 +103,14 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
         has_splits = found.files[0].options_of(class_folder.FolderOptions).has_split_folders
         if tables and not has_splits:
             _check_has_classes(tree, tables)
-        _check_no_doubt(found)
+        doubts = [one for one in found.findings if one.severity == "warning"]
+        if doubts:
+            raise UsageError(" ".join(f"{d.text}{'. ' * bool(d.hint)}{d.hint}" for d in doubts))
     _check_no_class_list(tree, found.files[0])
     if not tables:
         return found
     text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
     return found._replace(text=text)
-
-
-def _check_no_doubt(found: Sources) -> None:
-    """Checks that no folders at another level may be the classes; raises UsageError if so."""
-    doubts = [one for one in found.findings if one.severity == "warning"]
-    if doubts:
-        raise UsageError(" ".join(f"{one.text}{'. ' * bool(one.hint)}{one.hint}" for one in doubts))
 
 
 def _annotated_source(tree: Tree) -> Sources | None:
@@ -127,13 +127,18 @@ def _annotated_source(tree: Tree) -> Sources | None:
             return voc.sources_in(tree)._replace(text=f"Pascal VOC ({xml}, …)")
         raise _error(tree, f"annotations of Pascal VOC ({xml}, …)", "Add --input_format voc")
     text = _first(beside, ".txt", lambda name: bool(_head(tree, name).strip()))
-    if text and all(map(_ONE_OBJECT.fullmatch, _lines(tree, text))):
+    if text and _is_yolo(tree, text):
         return _yolo(tree, files, text)
-    if path := next((name for name in files if posixpath.basename(name) in _NAMED), ""):
-        what, remedy = _NAMED[posixpath.basename(path)]
+    if path := next((name for name in files if _base(name) in _NAMED), ""):
+        what, remedy = _NAMED[_base(path)]
         where = {"path": tree.path(path), "folder": tree.path(posixpath.dirname(path))}
         quoted = {key: shlex.quote(value) for key, value in where.items()}
         raise _error(tree, f"{what} ({path})", remedy.format(**quoted))
+    json_files, tables = (_ending(files, suffix) for suffix in (".json", ".csv"))
+    for name in (*json_files[:_MAX_OPENED], *tables[:_MAX_OPENED]):
+        head, remedy = _head(tree, name), "Export them as COCO, Pascal VOC or YOLO"
+        if tool := next((tool for tool, has in _TOOLS.items() if has.search(head)), ""):
+            raise _error(tree, f"annotations of {tool} ({name})", remedy)
     if beside:
         raise _unread(tree, beside[0], _BESIDE)
     _check_no_other_labels(tree, files)
@@ -142,14 +147,12 @@ def _annotated_source(tree: Tree) -> Sources | None:
         remedy = "List both in a table with the columns image and mask, for --schema segmentation; "
         remedy += "or leave out the masks with --exclude '*_mask*'"
         raise _error(tree, f"masks beside their images ({mask}, …)", remedy)
-    without_folder = [name for name in files if "/" not in name]
-    json = _first(without_folder, ".json")
-    if json and any(map(has_image_suffix, without_folder)):
-        remedy = "If it has annotations, as of VIA, VoTT or Create ML, export them as COCO"
-        raise _error(tree, f"a JSON file beside the images ({json})", remedy)
-    in_folder = (n for n in files if n.split("/")[0].lower() in _ANNOTATIONS and "/" in n)
-    if json := _first(in_folder, ".json"):
-        raise _unread(tree, json, "in a folder of annotations")
+    is_flat = any(map(has_image_suffix, tree.entries().files))
+    for name in json_files:
+        top, _, below = name.partition("/")
+        if top.lower() in _ANNOTATIONS if below else is_flat:
+            remedy = "If it has annotations, export them as COCO"
+            raise _error(tree, f"a JSON file ({name})", remedy)
     return None
 
 
@@ -157,8 +160,7 @@ def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
     """Checks that no folder has YOLO labels, or JSON files, with the names of images in another."""
     bases = {_base(path): path for path in files}
     for name in _annotations(sorted(bases)):
-        text = _lines(tree, bases[name]) if name.lower().endswith(".txt") else []
-        if text and all(map(_ONE_OBJECT.fullmatch, text)):
+        if name.lower().endswith(".txt") and _is_yolo(tree, bases[name]):
             remedy = "Name the folders images/ and labels/, and add data.yaml or classes.txt"
             raise _error(tree, f"labels of YOLO in another folder ({bases[name]}, …)", remedy)
         if name.lower().endswith(".json"):
@@ -211,7 +213,7 @@ def _unread(tree: Tree, name: str, where: str) -> UsageError:
     """Returns the error for an annotation of an image that no format reads where it is."""
     kind = _KINDS[posixpath.splitext(name)[1].lower()]
     if kind == "JSON files" and (where != _BESIDE or b'"shapes"' in _head(tree, name)):
-        remedy = "If they are annotations, as of Supervisely or Datumaro, convert them to COCO"
+        remedy = "If they are annotations, convert them to COCO"
     elif kind == "XML files":
         remedy = "If they are annotations, export them as Pascal VOC or COCO"
     else:
@@ -225,11 +227,12 @@ def _error(tree: Tree, found: str, remedy: str) -> UsageError:
     return UsageError(f"{tree.root}: {expected}, got {found}. {remedy}. {_CLASS_FOLDERS}")
 
 
-def _first(
-    names: Iterable[str], suffix: str, accepts: Callable[[str], bool] = lambda name: True
-) -> str:
-    found = (name for name in names if name.lower().endswith(suffix))
-    return next(filter(accepts, islice(found, _MAX_OPENED)), "")
+def _ending(names: Iterable[str], suffix: str) -> list[str]:
+    return [name for name in names if name.lower().endswith(suffix)]
+
+
+def _first(names: Iterable[str], suffix: str, accepts: Callable[[str], bool]) -> str:
+    return next(filter(accepts, _ending(names, suffix)[:_MAX_OPENED]), "")
 
 
 def _head(tree: Tree, name: str) -> bytes:
@@ -240,6 +243,11 @@ def _head(tree: Tree, name: str) -> bytes:
 def _is_voc(tree: Tree, name: str) -> bool:
     # UTF-16 has a zero byte beside each letter.
     return bool(_VOC.search(_head(tree, name).replace(b"\0", b"")))
+
+
+def _is_yolo(tree: Tree, name: str) -> bool:
+    lines = _lines(tree, name)
+    return bool(lines) and all(map(_ONE_OBJECT.fullmatch, lines))
 
 
 def _lines(tree: Tree, name: str) -> list[str]:
@@ -276,7 +284,7 @@ def is_metadata(path: str) -> bool:
 
 
 def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
-    """Returns the tables that are metadata of ImageFolder, with the splits of their folders.
+    """Returns the tables that name the images beside them, with the splits of their folders.
 
     Raises UsageError if a file with such a name cannot be read as a table.
     """
@@ -291,7 +299,7 @@ def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
                 key_prefix=f"{folder}/" if folder else "",
                 image_folder=tree.root,
             )
-            if FILE_NAME in FORMATS[file.format].probe(file).columns:
+            if _METADATA[_base(name)][1] in FORMATS[file.format].probe(file).columns:
                 found.append(file)
     return tuple(found)
 
@@ -347,10 +355,13 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     `images` are the names of the images by folder, with and without a suffix.
     """
     row = _first_row(tree, table)
-    # Deeper folders first: a path may exist in the folder of the table, too.
+    # Deeper folders first: a path may exist in the folder of the table, too. Of two with the name,
+    # the one of the table is meant.
+    own = posixpath.dirname(table)
+    folders = [own] * bool(own in images and own) + [*reversed(images)]
     found = (
         (column, folder)
-        for folder in reversed(images)
+        for folder in folders
         for column, value in row.items()
         if _one_form(value) in images[folder]
         or ("/" in value and tree.has(posixpath.join(folder, value)))

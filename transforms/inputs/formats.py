@@ -208,10 +208,8 @@ def _named_images(
             yield from cast("Any", known.reader).named_images(source, file)
         return
     for found in known.ungrouped_rows(file, Projection(columns)):
-        if isinstance(found, Row):
-            yield from addresses_of(found)
-        elif isinstance(found, Reject) and found.uri:
-            yield found.uri
+        if isinstance(found, Row | Reject):
+            yield from addresses_of(found) if isinstance(found, Row) else [found.uri]
 
 
 def _digest(address: str) -> int:

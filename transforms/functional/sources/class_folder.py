@@ -97,9 +97,8 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
     """Returns a warning if the classes may be at another level, with the options for each."""
     first, to_make = _first_classes(tree, options), f"add --class_level {options.depth + 1}"
     label = posixpath.basename(first[0]) if len(first) == 1 else ""
-    what = "all images are in folders of the class folders"
-    if label:
-        what = f"all images are in {label}/, which would be the only class"
+    only = f"all images are in {label}/, which would be the only class"
+    what = only if label else "all images are in folders of the class folders"
     if below := _classes_below(tree, options, is_only=bool(label)):
         text = (
             f"{what}: {some(sorted({*map(posixpath.basename, below)}))}. If these are the classes, "
@@ -177,18 +176,17 @@ def _at_level(tree: Tree, level: int) -> Sources:
 def _no_splits(tree: Tree, folders: Sequence[str]) -> Iterator[Finding]:
     """Yields a warning if folders named like splits are none, because others have images."""
     named = sorted({posixpath.basename(name) for name in filter(_is_split, folders)})
-    if len(named) < 2:
-        return
-    other = _unsplit(tree, folders)
-    yield Finding(
-        kind="splits_as_folders",
-        severity="warning",
-        text=f"{tree.root}: {', '.join(named)}: not splits, because {other!r} has images and is "
-        "not the name of a split",
-        hint="If they are splits, leave out the other folders, as with --exclude "
-        f"{shlex.quote(f'{other}/')}",
-        examples=tuple(named[:EXAMPLES]),
-    )
+    if len(named) > 1:
+        other = _unsplit(tree, folders)
+        yield Finding(
+            kind="splits_as_folders",
+            severity="warning",
+            text=f"{tree.root}: {', '.join(named)}: not splits, because {other!r} has images and "
+            "is not the name of a split",
+            hint="If they are splits, leave out the other folders, as with --exclude "
+            f"{shlex.quote(f'{other}/')}",
+            examples=tuple(named[:EXAMPLES]),
+        )
 
 
 def has_all_images(folder: str) -> bool:
@@ -205,17 +203,12 @@ def _containers(tree: Tree) -> str:
     """
     above = ""
     while True:
-        folders, files = tree.entries(above)
-        named = [
-            name for name in folders if has_all_images(name) and name.lower() not in SPLIT_NAMES
-        ]
-        if len(named) != 1 or any(map(has_image_suffix, files)):
-            return above
-        inner, others = posixpath.join(above, named[0]), [n for n in folders if n not in named]
-        if any(_has_images(tree, posixpath.join(above, n)) for n in others):
-            return above
-        below = tree.entries(inner)
-        if not below.folders or any(map(has_image_suffix, below.files)):
+        folders, inner = _folders_in(tree, [above]), ""
+        named = [n for n in folders if has_all_images(posixpath.basename(n)) and not _is_split(n)]
+        if len(named) == 1 and not any(_has_images(tree, n) for n in folders if n not in named):
+            inner = named[0]
+        found = [*tree.entries(above).files, *tree.entries(inner).files]
+        if not inner or not tree.entries(inner).folders or any(map(has_image_suffix, found)):
             return above
         above = inner
 

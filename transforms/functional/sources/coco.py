@@ -123,7 +123,10 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
             "line, use --input_format jsonl"
         )
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
-    preset = _preset_of(keys, first)
+    # A list without annotations says that the images have no objects; a file without the list does
+    # not, as of COCO's test set.
+    is_empty = not first and "annotations" in outline
+    preset = "object_detection" if is_empty and classes else _preset_of(keys, first)
     if preset == "panoptic" and file.options_of(CocoOptions).masks is None:
         folder = posixpath.splitext(file.path)[0]
         what = f"expected the PNG files of its panoptic annotations in {folder}, got none"
@@ -137,7 +140,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         has_rows=True,
         classes={"labels": classes} if classes and has_objects else {},
         preset=preset,
-        findings=tuple(_boxes_of_outlines(file.path, first)),
+        findings=tuple(_findings(file.path, first, is_empty)),
     )
 
 
@@ -151,9 +154,11 @@ def _preset_of(keys: set[str], annotations: list[Any]) -> str:
     return "captioning" if "caption" in keys else ""
 
 
-def _boxes_of_outlines(path: str, annotations: list[Any]) -> Iterator[Finding]:
-    lacking = sum(_lacks_box(a) for a in annotations if isinstance(a, dict))
-    if lacking:
+def _findings(path: str, annotations: list[Any], is_empty: bool) -> Iterator[Finding]:
+    if is_empty:
+        text = f"{path}: has no annotation; its images are converted as images without objects"
+        yield Finding(kind="no_annotations", severity="warning", text=text)
+    if any(_lacks_box(a) for a in annotations if isinstance(a, dict)):
         text = f"{path}: annotations without bbox; their boxes are those around the segmentation"
         yield Finding(kind="boxes_of_outlines", severity="note", text=text)
 

@@ -10,11 +10,13 @@ are in pixels, counted from 1, and are kept as written.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.records import Row, SkippedInput
@@ -60,7 +62,8 @@ _SETS = "ImageSets"
 _LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
 _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
-_MAX_BYTES = 16 * 2**20
+_MAX_BYTES, _HEAD_BYTES = 16 * 2**20, 2**16
+_POLYGON = re.compile(rb"<(polygon|imagesize)>")
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
@@ -85,9 +88,17 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
 def probe(tree: Tree, file: TableFile) -> Probe:
     """Returns the columns, and the splits, of Pascal VOC annotations.
 
-    Raises UsageError if the folder contains no XML file.
+    Raises UsageError if the folder contains no XML file, or those of LabelMe's web tool.
     """
-    folder = posixpath.dirname(FORMAT.first(tree))
+    first = FORMAT.first(tree)
+    with tree.open(first) as stream:
+        head = stream.read(_HEAD_BYTES)
+    if _POLYGON.search(head) and b"<bndbox>" not in head:
+        raise UsageError(
+            f"{tree.path(first)}: is an annotation of LabelMe's web tool; expected Pascal VOC. "
+            "Import the folder to CVAT as LabelMe 3.0, and export it as CVAT for images 1.1."
+        )
+    folder = posixpath.dirname(first)
     lists = tree.entries(_list_folder(tree, folder)).files
     found = [split for split in _SPLITS if f"{split}.txt" in lists]
     return FORMAT.probe(tree, file, [s for s in found if s != "trainval" or found == [s]])

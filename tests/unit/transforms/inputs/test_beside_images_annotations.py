@@ -111,7 +111,7 @@ def test_text_beside_images_is_yolo_with_its_class_names(tmp_path, files, splits
         ({"a/1.jpg": "", "a/1.txt": BOX}, r"YOLO \(a/1.txt, …\) without .*Add .*/classes"),
         ({"a/1.jpg": "", "a/1.txt": "a cat"}, r"captions.*a/1.txt.*--input samples.tar"),
         ({"a/1.jpg": "", "a/1.txt": ""}, r"captions.*a/1.txt"),
-        ({"a/1.jpg": "", "a/1.json": '{"shapes": []}'}, r"JSON .*\(a/1.json, …\).*Supervisely"),
+        ({"a/1.jpg": "", "a/1.json": '{"shapes": []}'}, r"JSON .*\(a/1.json, …\).*to COCO"),
         ({"a/1.jpg": "", "a/1.json": "{}"}, r"JSON files beside the images .*samples.tar"),
         ({"img/1.jpg": "", "ann/1.jpg.json": "{}"}, r"JSON files with .*\(ann/1.jpg.json"),
         ({"a/b/c/1.jpg": "", "a/b/annotations.xml": ""}, r"of CVAT .*--input /.*/a/b\. "),

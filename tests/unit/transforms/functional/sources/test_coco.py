@@ -382,13 +382,16 @@ def test_damaged_json_gives_no_row_at_all():
 def test_the_probe_returns_the_columns():
     instances = probe(document([image_bytes(5)], [annotation(1, 5)]))
     captions = probe(document([image_bytes(5)], [{"image_id": 5, "caption": "x"}]))
-    nothing = probe(document([image_bytes(5)], []))
+    no_objects = probe(document([image_bytes(5)], []))
+    unlabeled = probe({"images": [{"id": 5, "file_name": "5.jpg"}]})
     shared = ("image", "id", "height", "width")
     assert {"xmin", "labels", "segmentation", "box_units"} <= set(instances.columns)
     assert captions == Probe((*shared, "caption"), True, preset="captioning")
     classes = {"labels": DeclaredClasses(((1, "cat"), (7, "Übermut")))}
     assert (instances.classes, instances.preset) == (classes, "object_detection")
-    assert nothing == Probe(shared, True)
+    assert unlabeled == Probe(shared, True)
+    assert (no_objects.columns, no_objects.preset) == (instances.columns, "object_detection")
+    assert [finding.kind for finding in no_objects.findings] == ["no_annotations"]
 
 
 @pytest.mark.parametrize(
