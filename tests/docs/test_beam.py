@@ -10,16 +10,15 @@ import apache_beam as beam
 import numpy as np
 import pytest
 import tensorflow as tf
-from apache_beam.yaml import main as yaml
 from PIL import Image
 
 import recordmill
+from tests.beam_yaml import run_yaml
 from tests.docs.pages import DOCS, blocks
 from tests.images import jpeg
 
 PAGE = DOCS / "how-to" / "beam.md"
 CHAIN, BUILD_EXAMPLES, WRITE_DATASET, CROPS, MODEL, DECODER, BIG_QUERY = blocks(PAGE, "python")
-(YAML,) = blocks(PAGE, "yaml")
 
 
 @pytest.fixture(autouse=True)
@@ -103,20 +102,14 @@ def test_rows_of_bigquery_become_a_dataset(monkeypatch: pytest.MonkeyPatch) -> N
     assert recordmill.open("datasets/zoo/1.0.0").classes["label"] == ("ibis", "owl")
 
 
-def test_the_pipeline_in_yaml_has_the_records_and_rejects_of_the_chain(tmp_path: Path) -> None:
-    folder = Path(recordmill.__file__).parent
-    Path("pipeline.yaml").write_text(YAML)
-    yaml.run(
-        [
-            "--yaml_pipeline_file=pipeline.yaml",
-            f"--jinja_variables={json.dumps({'recordmill': str(folder)})}",
-            "--runner=FnApiRunner",
-        ]
-    )
+def test_the_pipeline_in_yaml_has_the_records_and_rejects_of_the_chain(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = run_yaml(caplog, "--runner=FnApiRunner")
     assert sorted(found["label"] for found in features("from_yaml-*")) == [3, 7]
-    (rejects,) = (path.read_text() for path in tmp_path.glob("rejects_of_yaml*"))
+    assert written.verified == 2
     missing = f"{tmp_path}/c.jpg: No such file or directory"
-    assert rejects == f"{tmp_path}/labels.csv:4: missing_file: {missing}\n"
+    assert written.rejects == [f"{tmp_path}/labels.csv:4: missing_file: {missing}"]
 
 
 def test_write_dataset_publishes() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.beam_yaml import run_yaml
 from tests.end_to_end import readers
 from tests.end_to_end.command import recordmill_process
 from tests.engines.conftest import Case, Line, Note
@@ -23,7 +24,7 @@ from tests.engines.engine import (
     shuffled_on_flink,
     shuffled_on_spark,
 )
-from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS
+from tests.engines.inputs import KINDS, MISSING, REASONS, ROWS, rows
 from tests.openlineage_schema import validate
 
 Cases = Callable[[str], Case]
@@ -187,6 +188,30 @@ def content_of_removal(dataset: Path) -> dict[str, Any]:
     manifest = json.loads(files["manifest.json"])
     del removal["removed_at"], manifest["sidecars"]["removal.json"], files["_SUCCESS"]
     return {**files, "removal.json": removal, "manifest.json": manifest}
+
+
+@pytest.mark.parametrize(
+    "running", [("prism", THREADS), ("flink-1.20", THREADS)], indirect=True, ids=str
+)
+def test_a_pipeline_in_yaml(
+    running: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "labels.csv").write_text(
+        "image,label\n"
+        + "".join(
+            f"{row['image']},{row['label'].removeprefix('class ')}\n" for row in rows(tmp_path, 120)
+        )
+    )
+    monkeypatch.chdir(tmp_path)
+    direct, found = (
+        run_yaml(caplog, *flags) for flags in (("--runner=FnApiRunner",), running.flags)
+    )
+    assert found == direct
+    assert len(found.records) == found.verified == 115
+    assert {line.split(": ")[1] for line in found.rejects} == REASONS | {MISSING["files"]}
 
 
 def line(ended: Ended, case: Case, engine: str, mode: str, shuffled: float | None) -> Line:
