@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from recordmill.pipelines.dataset.channels import channel_statistics
-from recordmill.pipelines.dataset.verify import raise_problems
 from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.pipelines.report.write_report import ReportInput, write_report
 from recordmill.pipelines.run.lock import committing
@@ -28,7 +27,7 @@ from recordmill.schemas.errors import (
     UsageError,
     VerificationFailed,
 )
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, counted
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked, masked_source
 from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
@@ -129,7 +128,7 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
         )
         lines = "".join(f"\n  {line}" for line in first)
         verb = "was" if counts.rejected == 1 else "were"
-        new = " new" if config.append else ""
+        new = "new " if config.append else ""
         why = f"--max_rejects allows {config.max_rejects.describe(over)}"
         remedy = "Fix them, or raise --max_rejects."
         rejects = layout.join(target.failed_folder, layout.REJECTS)
@@ -139,7 +138,7 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
         if not counts.records:
             why, remedy = "and no record is left", "Fix them."
         raise RejectBudgetExceeded(
-            f"not published: {counts.rejected} of {new_rows}{new} rows {verb} rejected "
+            f"not published: {counts.rejected} of {counted(new_rows, f'{new}row')} {verb} rejected "
             f"({reasons}), {why}:{lines}\nEach is in {rejects} with its reason{report}. {remedy}"
         )
     if target.work != target.final:
@@ -205,8 +204,9 @@ def _commit(
     channels = channel_statistics(DatasetFolder(target.work, document))
     document = document.model_copy(update={"channels": channels})
     manifest = document.to_json()
-    if certificate:  # the workers have searched the shards for the removed records
-        raise_problems(target.work, list(certificate.false_statements(document)))
+    # The workers have searched the shards for the removed records.
+    if certificate and (problems := list(certificate.false_statements(document))):
+        raise _damaged(problems)
     checksum = hashlib.sha256(manifest).hexdigest()
     update = {"manifest_sha256": checksum}
     published = finished_record(context, info, None).model_copy(update=update)

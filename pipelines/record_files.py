@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.findings import counted
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.records.compression import (
@@ -212,7 +213,7 @@ def _damage(file: str, error: FrameError) -> str:
 
 
 def _before(number: int) -> str:
-    return f"the {number:,} {'record' if number == 1 else 'records'} before it can be read"
+    return f"the {counted(number, 'record')} before it can be read"
 
 
 def _parse_features(data: bytes) -> dict[str, list[Any]] | None:
@@ -387,7 +388,7 @@ def _unlike_stated(
     stated = {name: n for split in splits.values() for name, n in split.lengths.items()}
     for name, length in stated.items():
         if length and name not in present and (is_whole or _pattern(name) in required):
-            what = f"is missing; {layout.DATASET_INFO} states {length:,} records in it"
+            what = f"is missing; {layout.DATASET_INFO} states {counted(length, 'record')} in it"
             yield Problem(folder + name, what)
     for name in sorted(present - stated.keys()) if is_whole else ():
         yield Problem(folder + name, f"is not among the files that {layout.DATASET_INFO} states")
@@ -403,7 +404,9 @@ def _missing_shards(folder: str, pattern: str, names: Iterable[str]) -> Iterator
     start = int(0 not in present and count in present)
     required = range(start, start + count)
     if surplus := sorted(number for number in present if number not in required):
-        yield Problem(folder + pattern, f"has shard {surplus[0]}; its name states {count:,} shards")
+        yield Problem(
+            folder + pattern, f"has shard {surplus[0]}; its name states {counted(count, 'shard')}"
+        )
     if missing := count - len(present) + len(surplus):
         first = islice((n for n in required if n not in present), _SHOWN)
         listed = ", ".join(map(str, first)) + (", …" if missing > _SHOWN else "")

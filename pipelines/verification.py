@@ -15,6 +15,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.findings import counted
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.storage.published import (
@@ -39,6 +40,8 @@ _FILES_AHEAD = 4
 
 # Problems in the message of an error; all that are described are in `Verification.problems`.
 _SHOWN = 100
+
+_SALVAGE = "Set --salvage DIR to write the intact records of the damaged files to new ones."
 
 _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
@@ -82,7 +85,9 @@ class Verification:
         if self.num_problems:
             shown = "\n  ".join(map(str, self.problems[:_SHOWN]))
             more = self.num_problems - len(self.problems[:_SHOWN])
-            rest = f"\n  and {more:,} more problems" if more else ""
+            rest = f"\n  and {counted(more, 'more problem')}" if more else ""
+            if self.damaged and self.records and not self.salvaged:
+                rest += f"\n{_SALVAGE}"
             error = VerificationFailed(
                 f"{' '.join(self.paths)}: verification failed:\n  {shown}{rest}"
             )
@@ -122,8 +127,8 @@ def verify(
         The counts, problems and warnings.
 
     Raises:
-        UsageError: if the folder `salvage` has files already.
-        VerificationFailed: if there is nothing to verify; with `check`, if there are problems.
+        UsageError: if a path does not exist, or the folder `salvage` has files already.
+        VerificationFailed: if a folder has no records; with `check`, if there are problems.
     """
     if salvage is not None:
         check_new(os.fspath(salvage))
@@ -147,7 +152,9 @@ def _verified(paths: Sequence[str], level: Verify) -> Verification:
         try:
             sets = record_sets(one)
         except UsageError as error:
-            raise VerificationFailed(str(error)) from error
+            if os.path.isdir(one):
+                raise VerificationFailed(str(error)) from error  # such as a copy that failed
+            raise
         if len(sets) == 1 and sets[0].files == (one,):
             files.append(one)  # a shell expands a pattern to files
         else:
@@ -237,7 +244,7 @@ def _add_set(found: Verification, records: RecordSet, files: Sequence[VerifiedFi
         found.add(list(_kind_problems(name, by_kind)))
         number = sum(seen.records for seen in by_kind.values())
         if number < examples:
-            what = f"feature {name!r} is in {number:,} of {examples:,} records"
+            what = f"feature {name!r} is in {number:,} of {counted(examples, 'record')}"
             found.warnings.append(Problem(records.folder, what))
         found.features[name] = _KINDS.get(max(by_kind, key=lambda k: (k != "", by_kind[k])), "")
     for split, stated in records.splits.items():
@@ -255,8 +262,9 @@ def _kind_problems(name: str, kinds: Mapping[str, Seen]) -> Iterator[Problem]:
     """Yields a problem for each kind of a feature, except for that of most records."""
     ordered = sorted((seen.records, kind, seen) for kind, seen in kinds.items() if kind)
     for records, kind, seen in ordered[:-1]:
-        usual = f"{_KINDS[ordered[-1][1]]} in {ordered[-1][0]:,} records"
-        what = f"feature {name!r} is {_KINDS[kind]} in {records:,} records, first in this one"
+        usual = f"{_KINDS[ordered[-1][1]]} in {counted(ordered[-1][0], 'record')}"
+        number = counted(records, "record")
+        what = f"feature {name!r} is {_KINDS[kind]} in {number}, first in this one"
         yield Problem(seen.file, f"{what}; it is {usual}", seen.record, seen.offset)
 
 
@@ -269,13 +277,15 @@ def _split_problems(
     for file, length in split.lengths.items():
         # Damage can hide records: their number is known only if there is none.
         if (shard := found.get(file)) and shard.records != length and not shard.damaged:
-            what = f"has {shard.records:,} records; {layout.DATASET_INFO} states {length:,}"
+            what = (
+                f"has {counted(shard.records, 'record')}; {layout.DATASET_INFO} states {length:,}"
+            )
             yield Problem(shard.path, what)
             return
     if any(shard.damaged for shard in shards) or len(shards) < len(split.lengths):
         return
-    payload = sum(shard.payload for shard in shards)
-    framed = payload + _FRAMING * sum(shard.records for shard in shards)
+    framed = sum(shard.size for shard in shards)
+    payload = framed - _FRAMING * sum(shard.records for shard in shards)
     stored = sum(file_size(shard.path) or 0 for shard in shards)
     if split.num_bytes and split.num_bytes not in (payload, framed, stored):
         what = f"split {name!r} has {payload:,} bytes of records; it states {split.num_bytes:,}"

@@ -86,10 +86,17 @@ def lines(findings: Iterable[Finding]) -> Iterator[str]:
 def counted(number: int, noun: str) -> str:
     """Returns a number with its noun.
 
-    >>> counted(1, "image"), counted(2_000, "image")
-    ('1 image', '2,000 images')
+    >>> counted(1, "image"), counted(2_000, "image"), counted(0, "class")
+    ('1 image', '2,000 images', '0 classes')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def counted_kind(number: int, kind: str) -> str:
+    """Returns a number with its kind, which begins with a plural: "rows with …"."""
+    plural, _, rest = kind.partition(" ")
+    return f"{counted(number, plural.removesuffix('s'))} {rest}"
 
 
 def has(number: int) -> str:

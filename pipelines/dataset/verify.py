@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
-from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
@@ -48,17 +48,6 @@ _PASS_RECORDS = 2**20
 
 # Errors raised by lines that recordmill did not write.
 _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
-
-
-def raise_problems(where: str, problems: Sequence[Problem]) -> None:
-    """Raises the problems of a verification as one error, if there are any.
-
-    `where` is the verified dataset or files, for the message. Raises VerificationFailed if there
-    are problems.
-    """
-    if problems:
-        shown = "\n  ".join(str(problem) for problem in problems)
-        raise VerificationFailed(f"{where}: verification failed:\n  {shown}")
 
 
 def verify_dataset(directory: str, verify: Verify) -> tuple[DatasetFolder, list[Problem]]:

@@ -26,8 +26,8 @@ from recordmill.transforms.functional.images.sniffing import FOREIGN, foreign, i
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, decompressed
 from recordmill.transforms.functional.records.examples import feature_kinds, read_features
 from recordmill.transforms.functional.records.framing import (
-    Frame,
     FrameError,
+    Run,
     framed,
     is_record_header,
     read_runs,
@@ -92,7 +92,7 @@ class VerifiedFile:
 
     path: str
     records: int = 0  # the intact ones
-    payload: int = 0  # the bytes of their data
+    size: int = 0  # the bytes of their frames
     damaged: int = 0  # damaged records and places; the first of them are `problems`
     problems: list[Problem] = field(default_factory=list)
     others: list[Problem] = field(default_factory=list)  # intact records of another message
@@ -115,23 +115,23 @@ def verify_file(path: str, decode: bool = False) -> VerifiedFile:
     _keep_freed_memory()
     found = VerifiedFile(path)
     firsts, counts = dict[_Kinds, Seen](), Counter[_Kinds]()
-    for frame in _intact_records(path, found, decode):
-        found.records += 1
-        found.payload += len(frame.data)
-        try:
-            kinds = feature_kinds(frame.data)
-        except ValueError as error:
-            found.num_others += 1
-            if len(found.others) < _MAX_PROBLEMS:
-                problem = Problem(path, str(error), frame.record, frame.offset)
-                found.others.append(problem)
-            continue
-        # Few records differ in the names, kinds and order of their features.
-        counts[kinds] += 1
-        if counts[kinds] == 1:
-            firsts[kinds] = Seen(1, path, frame.record, frame.offset)
-            if len(firsts) >= _MAX_PROBLEMS:
-                _flush(firsts, counts, found.features)
+    for run in _intact_records(path, found, decode):
+        for number, data in enumerate(run.data):
+            try:
+                kinds = feature_kinds(data)
+            except ValueError as error:
+                found.num_others += 1
+                if len(found.others) < _MAX_PROBLEMS:
+                    found.others.append(Problem(path, str(error), *run.location(number)))
+                continue
+            # Few records differ in the names, kinds and order of their features.
+            counts[kinds] += 1
+            if kinds not in firsts:
+                firsts[kinds] = Seen(1, path, *run.location(number))
+                if len(firsts) >= _MAX_PROBLEMS:
+                    _flush(firsts, counts, found.features)
+        found.records += len(run.data)
+        found.size += run.size
     _flush(firsts, counts, found.features)
     return found
 
@@ -176,6 +176,7 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
     root = common_folder(paths)
     written, lost = dict[str, int](), list[Problem]()
     for path in paths:
+        found = VerifiedFile(path)
         try:
             open_binary(path).close()
         except OSError as error:
@@ -187,7 +188,10 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
         try:
             if is_local(target):
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-            found = _salvage_file(path, target, decode)
+            with closing(create(target)) as stream:
+                for run in _intact_records(path, found, decode):
+                    stream.writelines(map(framed, run.data))
+                    found.records += len(run.data)
         except OSError as error:
             what = error.strerror or error
             raise RecordmillError(f"{target}: cannot be written: {what}") from error
@@ -198,20 +202,7 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
     return written
 
 
-def _salvage_file(path: str, target: str, decode: bool = False) -> VerifiedFile:
-    """Writes the intact records of a file to a new file, uncompressed, and returns the damage.
-
-    Raises OSError if a file cannot be read or written.
-    """
-    found = VerifiedFile(path)
-    with closing(create(target)) as stream:
-        for frame in _intact_records(path, found, decode):
-            stream.write(framed(frame.data))
-            found.records += 1
-    return found
-
-
-def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Frame]:
+def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Run]:
     """Yields the intact records of a file, and adds what is damaged to `found`."""
     with open_binary(path) as stored:
         head = stored.read(HEAD_BYTES)
@@ -219,23 +210,28 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Fr
         if kind := _other_kind(head):
             found.add(kind)
             return
-        record = offset = 0  # of the next record
+        end = (0, 0)  # the next record
         try:
             buffered = io.BufferedReader(cast("io.RawIOBase", stored), _BUFFER_BYTES)
             content = decompressed(cast("BinaryIO", buffered), strict=True)
             for run in read_runs(content, resync=True):
                 if isinstance(run, FrameError):
                     found.add(_described(run), run.record, run.offset)
-                    record, offset = run.record + 1, run.offset + (run.size or 0)
-                    continue
-                for frame in run.frames():
-                    record, offset = frame.record + 1, frame.stop
-                    if decode and (damage := _decode_error(frame.data)):
-                        found.add(damage, frame.record, frame.offset)
-                    else:
-                        yield frame
+                    end = (run.record + 1, run.offset + (run.size or 0))
+                else:
+                    end = run.location(len(run.data))
+                    yield from _decodable(run, found) if decode else (run,)
         except DAMAGED_STREAM as error:
-            found.add(f"the compressed stream is damaged: {error}", record, offset)
+            found.add(f"the compressed stream is damaged: {error}", *end)
+
+
+def _decodable(run: Run, found: VerifiedFile) -> Iterator[Run]:
+    """Yields the records whose images can be decoded, one by one."""
+    for record, offset, data in run.frames():
+        if damage := _decode_error(data):
+            found.add(damage, record, offset)
+        else:
+            yield Run(record, offset, [data])
 
 
 def _other_kind(head: bytes) -> str | None:

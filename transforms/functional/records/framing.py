@@ -84,11 +84,16 @@ class Run(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes of their frames."""
-        return sum(map(len, self.data)) + FRAME_BYTES * len(self.data)
+        return self.location(len(self.data))[1] - self.offset
 
     def next(self, data: list[bytes]) -> Run:
         """Returns the run of the records that follow."""
-        return Run(self.record + len(self.data), self.offset + self.size, data)
+        return Run(*self.location(len(self.data)), data)
+
+    def location(self, number: int) -> tuple[int, int]:
+        """Returns the number and the offset of one of its records, or of the next one."""
+        size = sum(map(len, self.data[:number])) + FRAME_BYTES * number
+        return self.record + number, self.offset + size
 
     def frames(self) -> Iterator[Frame]:
         """Yields each record."""
@@ -200,8 +205,7 @@ def read_runs(stream: BinaryIO, resync: bool = False) -> Iterator[Run | FrameErr
             fault = FrameError(run.record, run.offset, str(error))
         else:
             if len(rest) < size and size >= _LARGE_BYTES:
-                for data in _large_records(stream, run.offset):
-                    run = run.next([data])
+                for run in _large_records(stream, run):  # noqa: B020 - goes on from there
                     yield run
                 if run.data:
                     stream.seek(run.offset + run.size)
@@ -321,15 +325,13 @@ def _intact_records(buffer: bytes) -> list[bytes]:
     return records
 
 
-def _large_records(stream: BinaryIO, offset: int) -> Iterator[bytes]:
-    """Yields the large intact records from an offset of a file on, without copies; none of others.
-
-    Does not move the stream.
-    """
+def _large_records(stream: BinaryIO, run: Run) -> Iterator[Run]:
+    """Yields the large intact records after a run without copies, and does not move the stream."""
     while type(stream) is BufferedReader:
         stream = cast("BinaryIO", stream.raw)
     if not isinstance(stream, FileIO):
         return
+    record, offset = run.location(len(run.data))
     file = stream.fileno()
     size, header = os.fstat(file).st_size, os.pread(file, HEADER_BYTES, offset)
     with suppress(ValueError, struct.error):  # a damaged length; the end of the file
@@ -338,8 +340,8 @@ def _large_records(stream: BinaryIO, offset: int) -> Iterator[bytes]:
             end = os.pread(file, FRAME_BYTES, offset + HEADER_BYTES + length)
             if len(data) < length or _FOOTER.unpack_from(end) != (_masked_crc32c(data),):
                 return
-            yield data
-            offset, header = offset + length + FRAME_BYTES, end[FOOTER_BYTES:]
+            yield Run(record, offset, [data])
+            record, offset, header = record + 1, offset + length + FRAME_BYTES, end[FOOTER_BYTES:]
 
 
 def _frame_size(start: bytes, most: int) -> int:

@@ -79,7 +79,8 @@ def test_verify_raises_an_error_with_all_problems(tmp_path: Path) -> None:
     path = put(tmp_path)
     with pytest.raises(VerificationFailed) as raised:
         recordmill.verify(path)
-    first, *problems = str(raised.value).splitlines()
+    first, *problems, remedy = str(raised.value).splitlines()
+    assert remedy.startswith("Set --salvage DIR to write the intact records")
     assert first == f"{path}: verification failed:"
     assert len(problems) == len(open_dataset(path).verify())
     assert problems[0].startswith("  birds-test.tfrecord-00000-of-00002: record 0 at byte 0: ")
