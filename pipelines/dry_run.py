@@ -30,7 +30,7 @@ from recordmill.pipelines.findings import (
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
-from recordmill.schemas.findings import Finding, lines
+from recordmill.schemas.findings import Finding, counted, lines
 from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
@@ -311,7 +311,7 @@ def _findings(
     plan = forecast.plan
     yield from source_findings(plan.source)
     names = document["skipped_names"]
-    yield from skipped(document["skipped"], names, forecast.rows, config.sample)
+    yield from skipped(document["skipped"], names, forecast.rows, config.sample, config.rename)
     for feature, classes in plan.resolved.classes.items():
         yield from class_ids(feature, classes, plan.source)
     if forecast.base is None:  # the records of a base version are not in these counts
@@ -326,8 +326,7 @@ def _class_lines(document: dict[str, Any]) -> Iterator[str]:
             for label, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         shown = ", ".join(labels[:_SHOWN_CLASSES]) + " …" * (len(labels) > _SHOWN_CLASSES)
-        count = len(names) or len(labels)
-        yield f"{feature}: {count:,} {'class' if count == 1 else 'classes'}: {shown or 'none'}"
+        yield f"{feature}: {counted(len(names) or len(labels), 'class')}: {shown or 'none'}"
 
 
 def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
@@ -341,7 +340,7 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
     if failed and tried["rows"] < (rows := _assigned_rows(document)):
         part += f": about {round(failed * rows / tried['rows']):,} of all"
     if tried["rows"]:
-        yield f"tried {tried['rows']:,} rows{part}{': ' if images else ''}{images}"
+        yield f"tried {counted(tried['rows'], 'row')}{part}{': ' if images else ''}{images}"
     elif document["rows"] and not _assigned_rows(document):
         yield "no image was tried: every row would be rejected before its image is read"
     elif document["rows"]:

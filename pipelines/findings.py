@@ -24,6 +24,7 @@ from recordmill.schemas.findings import (
     Finding,
     Severity,
     counted,
+    counted_kind,
     finding,
     has,
     images_are,
@@ -120,32 +121,26 @@ def source_findings(source: SourceEntry) -> Iterator[Finding]:
 def _dropped_rows(outcome: Outcome) -> Iterator[Finding]:
     if number := outcome.manifest.input.duplicates:
         is_similar = outcome.manifest.config.get("near_duplicates") == "drop"
-        what = f"{number:,} rows with the image of another row"
+        what = f"{counted(number, 'row')} with the image of another row"
         text = f"dropped: {what}{', or a similar one' if is_similar else ''}"
         yield finding("info", "dropped_rows", text, figures={"rows": number})
 
 
 def _skipped_inputs(outcome: Outcome) -> Iterator[Finding]:
     counts, sample = outcome.manifest.input, outcome.manifest.config.get("sample")
-    return skipped(counts.asides, outcome.skipped_names, counts.rows, sample, _LISTS)
-
-
-def _unused_names(outcome: Outcome) -> Iterator[Finding]:
-    """Yields the class names of `--rename` that no row has."""
-    for old, new in (outcome.manifest.config.get("rename") or {}).items():
-        if RENAMED.format(old, new) not in outcome.manifest.input.asides:
-            text = f"--rename {old}={new}: no row has the label {old!r}"
-            yield finding("warning", "unused_name", text)
+    rename = outcome.manifest.config.get("rename")
+    return skipped(counts.asides, outcome.skipped_names, counts.rows, sample, rename, _LISTS)
 
 
 def skipped(
     numbers: Mapping[str, int],
     names: Mapping[str, Sequence[str]],
     rows: int,
-    sample: str | int | None,
+    sample: str | int | None = None,
+    rename: Mapping[str, str] | None = None,
     lists: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Finding]:
-    """Yields each kind of skipped input, by number and first names, and the size of a sample.
+    """Yields each kind of skipped input, by number and first names, and the effects of options.
 
     `rows` were read, or are in the sample; `lists` has the folders with lists of some kinds.
 
@@ -153,26 +148,31 @@ def skipped(
     >>> [one.text for one in found]
     ['sample 1%: 7 of 1,000 rows', 'skipped: files (2: a, b)']
     """
+    renames = {RENAMED.format(*names): names for names in (rename or {}).items()}
     if sample is not None:
         total = rows + numbers.get(OUTSIDE_SAMPLE, 0)
         text = f"sample {sample}: {rows:,} of {counted(total, 'row')}"
         yield finding("info", "sample", text, figures={"rows": rows, "of": total})
     for what, number in numbers.items():
-        if what == OUTSIDE_SAMPLE:
+        if what == OUTSIDE_SAMPLE or what in renames:
             continue
         named, figures = tuple(names.get(what, ())), {"number": number}
         shown = some(named, number, len(named)) if named else ""
-        if what in SEVERITIES or what.startswith(RENAMED.partition("{")[0]):
-            text = f"{number:,} {what}{f' ({shown})' if shown else ''}"
-            yield finding(
-                SEVERITIES.get(what, "note"), "counted", text, examples=named, figures=figures
-            )
+        if what in SEVERITIES:
+            text = f"{counted_kind(number, what)}{f' ({shown})' if shown else ''}"
+            yield finding(SEVERITIES[what], "counted", text, examples=named, figures=figures)
         else:
             listed = f", listed in {lists[what]}/" if what in lists else ""
             text = f"skipped: {what} ({number:,}{f': {shown}' if shown else listed})"
             hint = _UNREAD.get(what, "")
             severity: Severity = "warning" if hint else "info"
             yield finding(severity, "skipped", text, hint, examples=named, figures=figures)
+    for option, (old, new) in renames.items():
+        if number := numbers.get(option, 0):
+            text = f"{counted(number, 'row')} with the label {old!r}, renamed to {new!r}"
+            yield finding("note", "renamed", text, figures={"rows": number})
+        else:
+            yield finding("warning", "unused_name", f"{option}: no row has the label {old!r}")
 
 
 def _encoded_images(outcome: Outcome) -> Iterator[Finding]:
@@ -215,13 +215,8 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
         f"{base.shards_unchanged:,} of {shards:,} shards are unchanged "
         f"({outcome.linked:,} not even read)"
     )
-    linked = outcome.linked
-    yield finding(
-        "info",
-        "base_version",
-        text,
-        figures={"kept": kept, "new": new, "gone": gone, "linked": linked},
-    )
+    figures = {"kept": kept, "new": new, "gone": gone, "linked": outcome.linked}
+    yield finding("info", "base_version", text, figures=figures)
 
 
 def no_rows(base: str) -> Finding:
@@ -273,9 +268,8 @@ def _similar_images(outcome: Outcome) -> Iterator[Finding]:
     if near.full_buckets:
         what = f"{near.full_buckets:,} sets of images with equal low frequencies are too large"
         text = f"{what} to compare all pairs; some similar images may be missing"
-        yield finding(
-            "note", "similar_not_compared", text, hint, figures={"sets": near.full_buckets}
-        )
+        figures = {"sets": near.full_buckets}
+        yield finding("note", "similar_not_compared", text, hint, figures=figures)
     if near.overflow:
         text = "too many images are similar to be grouped; none of them is listed"
         yield finding("note", "similar_not_grouped", text)
@@ -287,14 +281,10 @@ def _leakage(
     """Yields the first pairs of splits that share images, and the number of the others."""
     for leak in leaks[:_SHOWN_LEAKS]:
         one, two = leak.splits
+        text = f"{one} and {two} share {alike.counted(leak.images)} ({alike.pairs(leak.examples)})"
+        figures, found = {"images": leak.images, "records": leak.records}, leak.examples
         yield finding(
-            "warning",
-            kind,
-            f"{one} and {two} share {alike.counted(leak.images)} ({alike.pairs(leak.examples)})",
-            hint,
-            splits=leak.splits,
-            examples=leak.examples,
-            figures={"images": leak.images, "records": leak.records},
+            "warning", kind, text, hint, splits=leak.splits, examples=found, figures=figures
         )
     if (hidden := len(leaks) - _SHOWN_LEAKS) > 0:
         text = f"{counted(hidden, 'more pair')} of splits share {alike.plural}"
@@ -323,14 +313,8 @@ def _image_quality(outcome: Outcome) -> Iterator[Finding]:
         keys = tuple(example.key for _, example in issue.examples)
         number, splits = sum(issue.images.values()), tuple(issue.images)
         text = f"{images_are(number)} {ISSUES[name].text} ({some(keys, shown=_SHOWN_PAIRS)})"
-        yield finding(
-            "note",
-            f"quality_{name}",
-            text,
-            splits=splits,
-            examples=keys,
-            figures={"images": number},
-        )
+        kind, figures = f"quality_{name}", {"images": number}
+        yield finding("note", kind, text, splits=splits, examples=keys, figures=figures)
 
 
 def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
@@ -406,8 +390,11 @@ def _missed_shares(outcome: Outcome) -> Iterator[Finding]:
         return
     by_hash = manifest.config.get("split_method") == "hash"
     remedy = ". For exact shares, set --split_method exact." if by_hash else ""
+    records = sum(split.records for split in manifest.splits.values())
     for name, share in shares.items():
-        if name not in empty and abs(share.actual - share.asked) > _TOLERANCE * share.asked:
+        difference = abs(share.actual - share.asked)
+        is_rounded = difference * records < 1  # as all shares are of few records
+        if name not in empty and difference > _TOLERANCE * share.asked and not is_rounded:
             what = f"{name} has {share.actual:.1%} of the records; expected {share.asked:.1%}"
             figures = {"actual": share.actual, "asked": share.asked}
             yield finding("warning", "missed_share", what + remedy, splits=(name,), figures=figures)
@@ -458,30 +445,16 @@ def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
         for name, split in splits.items():
             counts = split.classes.get(feature, {})
             missing = [label for label in possible if not counts.get(label)]
+            found = partial(finding, splits=(name,), feature=feature)
             if total and not counts:
                 text = f"no record of {name} has a label in {feature!r}"
-                yield finding(
-                    "note",
-                    "unlabeled_split",
-                    text,
-                    splits=(name,),
-                    feature=feature,
-                    figures={"records": split.records},
-                )
+                yield found("note", "unlabeled_split", text, figures={"records": split.records})
             elif missing:
                 names = [manifest.resolved.class_name(feature, label) for label in missing]
                 what = f"{len(names):,} of the {len(total):,} classes of {feature!r}"
                 text = f"{name} lacks {what} ({some(names)})"
                 figures = {"missing": len(names), "classes": len(total)}
-                yield finding(
-                    "warning",
-                    "missing_classes",
-                    text,
-                    splits=(name,),
-                    feature=feature,
-                    examples=names,
-                    figures=figures,
-                )
+                yield found("warning", "missing_classes", text, examples=names, figures=figures)
 
 
 def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
@@ -492,8 +465,8 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
         first = manifest.dataset_schema.features[feature].label_offset  # 0 is the background
         absent = [n for label, n in enumerate(names) if label >= first and not total[label]]
         if absent and any(split.records for split in manifest.splits.values()):
-            what = "1 class" if len(absent) == 1 else f"{len(absent):,} classes"
-            text = f"{what} of {feature!r} without any record ({some(absent)})"
+            what = f"{counted(len(absent), 'class')} of {feature!r} without any record"
+            text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
             yield finding(
                 "warning", "absent_classes", text, feature=feature, examples=absent, figures=figures
@@ -616,7 +589,6 @@ _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     _source_findings,
     _dropped_rows,
     _skipped_inputs,
-    _unused_names,
     _shards_of_splits,
     _encoded_images,
     _changed_values,

@@ -19,7 +19,7 @@ Thumbnail: TypeAlias = bytes
 # Kinds of skipped inputs that findings and lists of the dataset name.
 UNMATCHED_LABELS = "label rows without an image"
 UNUSED_IMAGES = "images that no row names"
-MORE_BOXES = "rows with another box or mask of an image, which are in its record"
+MORE_BOXES = "rows with another box or mask of an image, added to its record"
 KEYPOINTS = "images with keypoints that the schema leaves out; --schema keypoints has them"
 ORIENTED = (
     "images with four corners per object, as of oriented boxes, read as upright boxes; "
@@ -30,8 +30,7 @@ RECTANGLES = "images with boxes without an outline, whose outline is the box"
 OUTSIDE_SAMPLE = "rows outside of --sample"
 OUTSIDE_CLASSES = "rows beyond --per_class"
 OUTSIDE_WHERE = "rows outside of --where"
-# The number of rows in which `--rename` replaces a class name.
-RENAMED = "rows with the label {!r}, renamed to {!r}"
+RENAMED = "--rename {}={}"  # rows with the first name, which have the second one now
 NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES)  # what was read, if not as it is
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A

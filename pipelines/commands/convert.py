@@ -20,7 +20,7 @@ from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.findings import lines
+from recordmill.schemas.findings import counted, lines
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.plan import Forecast
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -86,9 +86,9 @@ def _show_summary(
     terminal.lines(f"  {line}" for line in record.reject_lines)
     terminal.lines(lines(record.findings))
     if record.shards_reused:
-        what = f"{record.shards_reused:,} of {record.shards:,} shards"
+        what = f"{record.shards_reused:,} of {counted(record.shards, 'shard')}"
         terminal.line(f"resumed: {what} were finished by an earlier run")
-    rate = f"{record.records:,} records in {record.seconds:,.1f} s"
+    rate = f"{counted(record.records, 'record')} in {record.seconds:,.1f} s"
     terminal.line(f"verified and published: {directory} ({rate})")
 
 

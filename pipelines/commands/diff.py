@@ -20,6 +20,7 @@ from recordmill.pipelines.console.terminal import Terminal, say_json
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import FeatureList
+from recordmill.schemas.findings import counted
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.compare import (
@@ -311,8 +312,8 @@ def _show_diff(terminal: Terminal, difference: Difference) -> None:
     """Prints the counts of equal and different records, with examples."""
     found = difference.comparison
     for name, side in (("left", difference.left), ("right", difference.right)):
-        records = side.manifest.input.records
-        terminal.line(f"{name:5}  {side.directory} ({records:,} records)")
+        records = counted(side.manifest.input.records, "record")
+        terminal.line(f"{name:5}  {side.directory} ({records})")
     document = _as_json(difference)
     details = _details(document)
     counts = (

@@ -19,6 +19,7 @@ from recordmill.pipelines.forget import Holder, SimilarRecord
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import counted
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.sources.parquet import read_table
 from recordmill.transforms.storage.files import read_bytes
@@ -56,8 +57,8 @@ def run(flags: argparse.Namespace) -> int:
 def _show(flags: argparse.Namespace, done: forget.Forgotten) -> None:
     """Prints the new version, and the similar records in it."""
     if done.removed:
-        text = f"removed {done.removed:,} records from {done.source}"
-        _say(flags, f"{text}; published {done.directory} ({done.records:,} records)")
+        text = f"removed {counted(done.removed, 'record')} from {done.source}"
+        _say(flags, f"{text}; published {done.directory} ({counted(done.records, 'record')})")
         _say(flags, f"certificate: {done.certificate}")
     else:
         _say(flags, f"nothing to remove: {done.source} has no record with these keys")

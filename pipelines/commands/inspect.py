@@ -75,7 +75,7 @@ def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
         say_json(_document(source, records, schema))
         return
     if flags.sheet and records:
-        terminal.line(f"drew {flags.sheet}: {len(records)} records")
+        terminal.line(f"drew {flags.sheet}: {counted(len(records), 'record')}")
     elif records or not damage:
         _show(terminal, source, records, names, whole=_is_single(flags))
     if schema:
@@ -154,19 +154,20 @@ def _show(
 
 
 def _headline(source: RecordSource, records: Sequence[FoundRecord]) -> str:
-    number = len(source.files)
-    files = counted(number, "file")
+    files = counted(len(source.files), "file")
     if source.dataset is None:
-        return f"{files}, the first {len(records):,} records" if records else f"{files}, no records"
+        first = f"the first {counted(len(records), 'record')}" if records else "no records"
+        return f"{files}, {first}"
     manifest = source.dataset.manifest
-    about = f"{manifest.name} {manifest.version}: {manifest.input.records:,} records in {files}"
+    number = counted(manifest.input.records, "record")
+    about = f"{manifest.name} {manifest.version}: {number} in {files}"
     return f"{about}, schema {manifest.dataset_schema.name}"
 
 
 def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema: Schema) -> None:
     found = Counter(text for record in records for text in _differences(record, schema))
     for text, count in found.items():
-        terminal.line(f"{text}: in {count} of {len(records)} records")
+        terminal.line(f"{text}: in {count} of {counted(len(records), 'record')}")
     if not found:
         terminal.line(f"all {len(records)} records fit schema {schema.name}")
 
@@ -220,7 +221,8 @@ def _print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
         rows.append((feature.name, feature.kind, lengths, feature.holds))
     terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
     if len(found) > _MOST_FEATURES:
-        terminal.line(f"and {len(found) - _MOST_FEATURES:,} more features; see --record N")
+        more = counted(len(found) - _MOST_FEATURES, "more feature")
+        terminal.line(f"and {more}; see --record N")
 
 
 def _print_records(terminal: Terminal, records: Sequence[FoundRecord], names: ClassNames) -> None:

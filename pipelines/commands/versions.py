@@ -8,6 +8,7 @@ from typing import Any
 
 from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json, warn
 from recordmill.pipelines.versions import Version, delete_old, list_versions
+from recordmill.schemas.findings import counted
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -69,7 +70,8 @@ def gc(flags: argparse.Namespace) -> int:
         return code
     what = "would be deleted" if flags.dry_run else "deleted"
     for version in done.deleted:
-        say(f"{what}: {version.directory} ({version.manifest.input.records:,} records)")
+        records = counted(version.manifest.input.records, "record")
+        say(f"{what}: {version.directory} ({records})")
     for directory in done.completed:
         say(f"{what}: {directory} (whose deletion was interrupted)")
     if not (done.deleted or done.completed or done.problems):

@@ -33,7 +33,7 @@ def test_only_images_that_a_split_names_are_converted(tmp_path: Path) -> None:
     assert found == {"train": 1, "val": 1}
     shown = {f.kind: f for f in recordmill.open(dataset).findings if f.severity == "warning"}
     assert shown["empty_split"].splits == ("test",)
-    assert any("images that no split of the source names" in f.text for f in shown.values())
+    assert any("1 image that no split of the source names" in f.text for f in shown.values())
     everything = published(root, tmp_path / "all", "--split_column", "none")
     assert len(readers.keys(everything, "train")) == 3
 
@@ -76,7 +76,7 @@ def test_images_of_several_splits_are_counted(
     (root / "data.yaml").write_text(f"path: ..\\in\ntrain: {train}\nval: {val}\nnames: [cat]\n")
     found = recordmill.open(published(root, tmp_path / "out")).findings
     texts = [f.text for f in found if "several splits" in f.text and f.severity == "warning"]
-    assert [text.startswith("1 images that several") for text in texts] == [True] * shown
+    assert [text.startswith("1 image that several") for text in texts] == [True] * shown
 
 
 def table(tmp_path: Path, *rows: str) -> Path:

@@ -65,7 +65,7 @@ def test_boxes_of_voc_leave_out_images_without_an_annotation(
     assert expected["train"].pop("im5.jpg") == []  # Datumaro writes no XML for it
     assert_equal(objects(dataset), expected)
     assert classes(dataset) == sorted(CLASSES)  # VOC declares no classes
-    assert "1 images without an annotation" in ended.out
+    assert "1 image without an annotation" in ended.out
 
 
 @pytest.mark.parametrize("name", LABELS)

@@ -29,8 +29,8 @@ from recordmill.transforms.functional.sources.tree import (
 )
 
 UNANNOTATED = "images without an annotation"
-OTHER_SHAPES = "shapes that are neither rectangles nor polygons"
-OTHER_NAMES = "annotations that name a missing image, read for the image with their own name"
+OTHER_SHAPES = "shapes other than rectangles and polygons"
+OTHER_NAMES = "annotations of a missing image, read for the image with their own name"
 UNLISTED = "annotations of images that no list in ImageSets/Main names"
 
 # Suffixes of images that are tried: each is a request to a store.

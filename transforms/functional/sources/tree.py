@@ -14,7 +14,7 @@ from recordmill.schemas.tables import SPLIT_NAMES, Part, TableFile
 NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
 UNNAMED = "images in the folder that no annotation names"
-SEVERAL_SPLITS = "images that several splits of the source name, and which are in one of them"
+SEVERAL_SPLITS = "images that several splits of the source name, written to one of them"
 
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
 # cost of a part negligible.

@@ -70,10 +70,25 @@ def test_images_in_formats_that_are_not_read_are_a_warning() -> None:
     ]
 
 
-def test_a_counted_kind_with_a_severity_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(findings.SEVERITIES, "images with swapped sides", "warning")
-    (found,) = skipped(
-        {"images with swapped sides": 3}, {"images with swapped sides": ["a"]}, 9, None
-    )
-    assert found.line == "warning: 3 images with swapped sides (a, …)"
-    assert (found.kind, found.figures, found.examples) == ("counted", {"number": 3}, ("a",))
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [(3, "3 images with swapped sides (a, …)"), (1, "1 image with swapped sides (a)")],
+)
+def test_a_counted_kind_with_a_severity_is_a_warning(
+    number: int, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = "images with swapped sides"
+    monkeypatch.setitem(findings.SEVERITIES, kind, "warning")
+    (found,) = skipped({kind: number}, {kind: ["a"]}, 9)
+    assert found.line == f"warning: {line}"
+    assert (found.kind, found.figures, found.examples) == ("counted", {"number": number}, ("a",))
+
+
+def test_names_that_are_replaced_are_counted_and_others_are_a_warning() -> None:
+    rename = {"a": "b", "dog": "pet", "x=y": "'"}
+    found = skipped({"--rename a=b": 1, "--rename x=y='": 2_000}, {}, 9, None, rename)
+    assert [(one.kind, one.line) for one in found] == [
+        ("renamed", "note: 1 row with the label 'a', renamed to 'b'"),
+        ("unused_name", "warning: --rename dog=pet: no row has the label 'dog'"),
+        ("renamed", "note: 2,000 rows with the label 'x=y', renamed to \"'\""),
+    ]

@@ -40,10 +40,29 @@ def test_a_split_that_misses_its_share_by_a_fifth_of_it_is_a_warning(
     manifest = Manifest.model_construct(
         config={"splits": {"test": "0.1"}, "split_method": method},
         shares={"test": Share(asked=0.1, actual=actual)},
-        splits={"test": entry()},
+        splits={"test": entry(1000)},
     )
     expected = [f"warning: test has {actual:.1%} of the records; expected 10.0%{remedy}"]
     assert list(lines(_missed_shares(Outcome(manifest)))) == (expected if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("folds", "warned"),
+    [((1, 2, 1, 2, 1), []), ((1, 1, 1, 1, 3), ["fold4"]), ((0, 2), ["fold0", "fold1"])],
+)
+def test_a_share_that_whole_records_cannot_have_is_not_missed(
+    folds: tuple[int, ...], warned: list[str]
+) -> None:
+    names = [f"fold{number}" for number in range(len(folds))]
+    shares = [round(records / sum(folds), 6) for records in folds]
+    manifest = Manifest.model_construct(
+        config={"split_method": "exact"},
+        shares={
+            n: Share(asked=1 / len(folds), actual=s) for n, s in zip(names, shares, strict=True)
+        },
+        splits={name: entry(records) for name, records in zip(names, folds, strict=True)},
+    )
+    assert [found.splits[0] for found in _missed_shares(Outcome(manifest))] == warned
 
 
 def test_a_split_without_rows_is_noted_once() -> None:
