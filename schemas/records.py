@@ -212,6 +212,11 @@ class RowOutlines(NamedTuple):
     objects: list[tuple[int, Any]]  # (class id, outline), drawn in this order
     size: tuple[float, float] | None = None
 
+    @property
+    def number(self) -> int:
+        """The number of objects."""
+        return len(self.objects)
+
 
 class FrameLocation(NamedTuple):
     """The sequence of a frame, and the frame's order in it."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from recordmill.schemas.records import RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
@@ -18,8 +20,9 @@ from recordmill.transforms.functional.values.boxes import NORMALIZED, Box
 # Width and height, in pixels.
 Size: TypeAlias = tuple[int, int]
 
-# x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel.
-Point: TypeAlias = tuple[float, float]
+# x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel. Of many
+# points at once, both are arrays.
+Point: TypeAlias = "tuple[Any, Any] | np.ndarray"
 
 
 class Geometry(NamedTuple):
@@ -120,8 +123,6 @@ def _oriented_point(point: Point, size: Size, orientation: int) -> Point:
     >>> _oriented_point((10, 0), (400, 300), 6)  # the top edge becomes the right edge
     (300, 10)
     """
-    if orientation == 1:
-        return point
     x, y = point
     right, bottom = size[0] - x, size[1] - y
     # CIPA DC-008, tag 274 (Orientation): 2 to 4 are mirrored or upside down, 5 to 8 swap the axes.
@@ -231,7 +232,7 @@ class PointMap(NamedTuple):
     def clipped(self, point: Point) -> Point:
         """Returns the nearest point of the upright image that is not cropped off."""
         left, top, right, bottom = self.crop
-        return min(max(point[0], left), right), min(max(point[1], top), bottom)
+        return np.clip(point[0], left, right), np.clip(point[1], top, bottom)
 
 
 def _stated_size(

@@ -8,13 +8,15 @@ it is hidden, and 2 if it is visible.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import chain, compress
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.origins import BOX_SIDES, KEYPOINTS, POINTS, Origin
+from recordmill.schemas.origins import BOX_SIDES, POINTS, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, CoordinateFrame
@@ -43,9 +45,8 @@ CHANGES = {
 # The part of the image below which a box is `TINY`.
 TINY_AREA = 1e-4
 
-
-# x and y as fractions of the image of the record, and visibility.
-Keypoint: TypeAlias = tuple[float, float, int]
+# The origins of the columns of an array of keypoints.
+_AXES = (Origin.KEYPOINT_X, Origin.KEYPOINT_Y, Origin.KEYPOINT_VISIBILITY)
 
 
 class TransformedObjects(NamedTuple):
@@ -53,17 +54,13 @@ class TransformedObjects(NamedTuple):
 
     boxes: list[Box]
     kept: list[int]
-    map: PointMap | None = None  # None without boxes
+    map: PointMap | None = None  # None without objects
     # The changes to objects, such as "boxes clipped", and `TINY` for each tiny box, which the
     # manifest counts.
     remarks: tuple[str, ...] = ()
-    shapes: Mapping[str, list[list[Any]]] = MappingProxyType({})  # of all objects of the row
-    keypoints: Mapping[str, list[list[Keypoint]]] = MappingProxyType({})  # of those that are kept
-
-    def shapes_of(self, column: str) -> list[list[Any]]:
-        """Returns the shapes of the objects that are kept; none if the row has none."""
-        shapes = self.shapes.get(column)
-        return [shapes[i] for i in self.kept] if shapes else []
+    # Of the objects that are kept, by column: the corners of oriented boxes, arrays of keypoints
+    # (n, 3), or their names.
+    shapes: Mapping[str, list[Any]] = MappingProxyType({})
 
     @property
     def area_scale(self) -> float:
@@ -73,6 +70,20 @@ class TransformedObjects(NamedTuple):
         return self.map.unit.x * self.map.unit.y * self.map.scale[0] * self.map.scale[1]
 
 
+def all_objects(
+    row: RowBoxes | RowOutlines, geometry: Geometry, frame: CoordinateFrame
+) -> TransformedObjects:
+    """Returns the objects of a row without boxes; none of them is dropped.
+
+    Raises RecordError (invalid_dimensions) if the row states a size of another aspect ratio.
+    """
+    if not row.number:
+        return TransformedObjects([], [])
+    to_record = PointMap.of(row, geometry, frame)
+    remarks = (RESCALED,) if to_record.unit.is_rescaled else ()
+    return TransformedObjects([], [*range(row.number)], to_record, remarks)
+
+
 def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedObjects:
     """Transforms the boxes of a row from the annotated image to the image of the record.
 
@@ -80,43 +91,25 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
     RecordError (bad_box) if the settings reject invalid boxes and there is one; invalid_dimensions
     if the row states a size of another aspect ratio.
     """
-    if not row.number:
-        return TransformedObjects([], [])
-    to_record = PointMap.of(row, geometry, settings.frame)
-    boxes, kept = list[Box](), list[int]()
-    remarks = {RESCALED} if to_record.unit.is_rescaled else set[str]()
-    if not row.corners:
-        kept = [*range(row.number)]
-        return TransformedObjects([], kept, to_record, tuple(remarks), row.shapes or {})
+    found = all_objects(row, geometry, settings.frame)
+    to_record, boxes, kept, remarks = found.map, list[Box](), list[int](), {*found.remarks}
+    if to_record is None or not row.corners:
+        return found
     for i, box in enumerate(row.boxes):
         scaled = (*to_record.in_pixels(box[:2]), *to_record.in_pixels(box[2:]))
-        checked = _checked(scaled, to_record.annotated, settings, i, remarks)
-        if checked is None:
+        inside = _checked(scaled, to_record.annotated, settings, i, remarks)
+        if inside is None:
             remarks.add(DROPPED)
-            continue
-        placed = _placed(checked, to_record)
-        if placed is None:
-            remarks.add(CROPPED_OFF)
-            continue
-        boxes.append(placed)
-        kept.append(i)
+        else:
+            boxes.append(inside)
+            kept.append(i)
+    boxes, is_kept = _placed(boxes, to_record)
+    if not all(is_kept):
+        remarks.add(CROPPED_OFF)
+    boxes, kept = list(compress(boxes, is_kept)), list(compress(kept, is_kept))
     tiny = sum((box[2] - box[0]) * (box[3] - box[1]) < TINY_AREA for box in boxes)
     published = (*sorted(remarks), *(TINY,) * tiny)
-    return TransformedObjects(boxes, kept, to_record, published, row.shapes or {})
-
-
-def transform_outlines(
-    row: RowOutlines, geometry: Geometry, frame: CoordinateFrame
-) -> TransformedObjects:
-    """Returns the objects of a row that have outlines but no boxes; none of them is dropped.
-
-    Raises RecordError (invalid_dimensions) if the row states a size of another aspect ratio.
-    """
-    if not row.objects:
-        return TransformedObjects([], [])
-    to_record = PointMap.of(row, geometry, frame)
-    remarks = (RESCALED,) if to_record.unit.is_rescaled else ()
-    return TransformedObjects([], [*range(len(row.objects))], to_record, remarks)
+    return TransformedObjects(boxes, kept, to_record, published)
 
 
 def object_values(feature: Feature, value: FeatureValue, found: TransformedObjects) -> FeatureValue:
@@ -127,8 +120,14 @@ def object_values(feature: Feature, value: FeatureValue, found: TransformedObjec
     origin, name = feature.source.origin, feature.source.name
     if origin is Origin.BOX:
         return _sides(found.boxes, name)
+    shapes = found.shapes.get(name, [])
+    if origin is Origin.KEYPOINT_COUNT:
+        return [int(np.count_nonzero(points[:, 2])) for points in shapes]
+    if origin in _AXES:
+        axis, kind = _AXES.index(origin), int if origin is Origin.KEYPOINT_VISIBILITY else float
+        return [kind(n) for points in shapes for n in points[:, axis]]
     if origin in POINTS:
-        return _points(origin, found, name)
+        return list(chain.from_iterable(shapes))
     items = value if isinstance(value, list) else []
     kept: Any = [items[i] for i in found.kept] if items else []
     if origin is Origin.AREA:
@@ -143,62 +142,47 @@ def _sides(boxes: list[Box], name: str) -> list[float]:
     return [number for box in boxes for number in convert_box(box, name)]
 
 
-def _points(origin: Origin, found: TransformedObjects, column: str) -> FeatureValue:
-    if origin is Origin.KEYPOINT_NAME:
-        return list(chain.from_iterable(found.shapes_of(column)))
-    if found.map is None:
-        return []
-    if origin is Origin.CORNERS:
-        return [side for box in found.shapes_of(column) for side in _corners(box, found.map)]
-    objects = found.keypoints.get(column, [])
-    if origin is Origin.KEYPOINT_COUNT:
-        return [sum(visibility > 0 for _, _, visibility in points) for points in objects]
-    axis = (Origin.KEYPOINT_X, Origin.KEYPOINT_Y, Origin.KEYPOINT_VISIBILITY).index(origin)
-    return [point[axis] for points in objects for point in points]
+def with_shapes(
+    schema: Schema, shapes: Mapping[str, list[list[Any]]], found: TransformedObjects
+) -> TransformedObjects:
+    """Adds the shapes of objects, and `POINTS_OUTSIDE` if a labeled keypoint is not in the image.
 
-
-def _pairs(numbers: Sequence[float]) -> Iterator[tuple[float, float]]:
-    return zip(numbers[::2], numbers[1::2], strict=True)
-
-
-def _corners(corners: Sequence[float], to_record: PointMap) -> Iterator[float]:
-    """Yields the corners of an oriented box, which are not clipped: it would not be a rectangle."""
-    for point in _pairs(corners):
-        yield from to_record.placed(to_record.turned(to_record.in_pixels(point)))
-
-
-def _keypoints(points: Sequence[float], to_record: PointMap) -> list[Keypoint]:
-    return [
-        _placed_keypoint((x, y), int(visibility), to_record)
-        for x, y, visibility in zip(points[::3], points[1::3], points[2::3], strict=True)
-    ]
-
-
-def _placed_keypoint(point: tuple[float, float], visibility: int, to_record: PointMap) -> Keypoint:
-    """Returns a keypoint as fractions of the record's image; outside of it, it is not labeled."""
-    if not visibility:
-        return 0.0, 0.0, 0
-    turned = to_record.turned(to_record.in_pixels(point))
-    inside = to_record.clipped(turned)
-    away = max(abs(turned[0] - inside[0]), abs(turned[1] - inside[1]))
-    if away > _ROUNDING * max(to_record.annotated):
-        return 0.0, 0.0, 0
-    x, y = to_record.placed(inside)
-    return min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0), visibility
-
-
-def with_keypoints(schema: Schema, found: TransformedObjects) -> TransformedObjects:
-    """Adds the keypoints of objects, and `POINTS_OUTSIDE` if a labeled one is not in the image."""
-    if found.map is None or not found.shapes:
+    `shapes` are those of all objects of the row, by column.
+    """
+    if found.map is None or not shapes:
         return found
-    placed, lost = dict[str, list[list[Keypoint]]](), False
-    for column in schema.columns_from(KEYPOINTS):
-        shapes = found.shapes_of(column)
-        placed[column] = [_keypoints(points, found.map) for points in shapes]
-        labeled = (visibility > 0 for points in shapes for visibility in points[2::3])
-        lost |= sum(labeled) > sum(v > 0 for points in placed[column] for *_, v in points)
-    remarks = (*found.remarks, *(POINTS_OUTSIDE,) * lost)
-    return found._replace(keypoints=placed, remarks=remarks)
+    placed, outside = dict[str, list[Any]](), 0
+    for column, feature in schema.columns_from(POINTS).items():
+        of_row = shapes.get(column)
+        kept: list[Any] = [of_row[i] for i in found.kept] if of_row else []
+        if feature.source.origin is Origin.CORNERS:
+            kept = [_corners(corners, found.map) for corners in kept]
+        elif feature.source.origin is not Origin.KEYPOINT_NAME:
+            outside += sum(np.count_nonzero(numbers[2::3]) for numbers in kept)
+            kept = [_keypoints(numbers, found.map) for numbers in kept]
+            outside -= sum(np.count_nonzero(points[:, 2]) for points in kept)
+        placed[column] = kept
+    remarks = (POINTS_OUTSIDE,) if outside else ()
+    return found._replace(shapes=placed, remarks=found.remarks + remarks)
+
+
+def _corners(corners: Sequence[float], to_record: PointMap) -> list[float]:
+    """Returns the corners of an oriented box, unclipped, as else it would not be a rectangle."""
+    points = to_record.turned(to_record.in_pixels(np.reshape(corners, (-1, 2)).T))
+    placed: list[float] = np.transpose(to_record.placed(points)).ravel().tolist()
+    return placed
+
+
+def _keypoints(numbers: Sequence[float], to_record: PointMap) -> np.ndarray:
+    """Returns keypoints as fractions of the record's image; outside of it, they are not labeled."""
+    *points, visibility = np.reshape(numbers, (-1, 3)).T
+    turned = to_record.turned(to_record.in_pixels(points))
+    inside = to_record.clipped(turned)
+    away = np.abs(np.subtract(turned, inside)).max(axis=0)
+    labeled = (visibility > 0) & (away <= _ROUNDING * max(to_record.annotated))
+    placed = np.clip(to_record.placed(inside), 0.0, 1.0)
+    found: np.ndarray = np.where(labeled, [*placed, visibility], 0.0).T
+    return found
 
 
 def _checked(
@@ -255,14 +239,13 @@ def _clipped(box: Box, size: Size) -> Box:
     return max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
 
 
-def _placed(box: Box, to_record: PointMap) -> Box | None:
-    """Turns, crops, scales and pads a box; returns None for a box outside the crop."""
-    first, second = to_record.turned(box[:2]), to_record.turned(box[2:])
+def _placed(boxes: list[Box], to_record: PointMap) -> tuple[list[Box], list[bool]]:
+    """Turns, crops, scales and pads boxes; returns whether each is inside of the crop, too."""
+    sides = np.reshape(boxes, (-1, 4)).T
+    first, second = to_record.turned(sides[:2]), to_record.turned(sides[2:])
     # An orientation may swap the corners, so the coordinates are sorted again.
-    corners = (*map(min, first, second),), (*map(max, first, second),)
-    inside = (*to_record.clipped(corners[0]), *to_record.clipped(corners[1]))  # type: ignore[arg-type]
-    if _problem(inside) is not None:
-        return None
-    placed = (*to_record.placed(inside[:2]), *to_record.placed(inside[2:]))
+    low, high = (to_record.clipped(each(first, second)) for each in (np.minimum, np.maximum))
     # Clamped, because rounding errors could put a coordinate outside 0 to 1.
-    return tuple(min(max(side, 0.0), 1.0) for side in placed)  # type: ignore[return-value]
+    placed = np.clip([*to_record.placed(low), *to_record.placed(high)], 0.0, 1.0)
+    are_inside = np.logical_and(*np.less(low, high)).tolist()
+    return list(zip(*placed.tolist(), strict=True)), are_inside

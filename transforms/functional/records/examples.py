@@ -34,16 +34,13 @@ from recordmill.schemas.records import (
     StoredImage,
 )
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.geometry import (
-    geometry_of,
-)
+from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.objects import (
     RESCALED,
-    TransformedObjects,
+    all_objects,
     object_values,
     transform_boxes,
-    transform_outlines,
-    with_keypoints,
+    with_shapes,
 )
 from recordmill.transforms.functional.images.sniffing import (
     FIRST_FRAME,
@@ -103,59 +100,72 @@ def build_example(
     `ref` is the reference, with the values of all features that do not depend on the image. Raises
     RecordError (bad_box) if the schema rejects invalid boxes and there is one.
     """
-    ref, remarks, features = _complete_values(schema, ref, image, masks, others)
-    data = _encode_example(schema.features, features)
-    found = _other_images(schema, others) if others else ()
-    shape = image_shape(image)
-    return SerializedExample(ref, data, image.sha256, image.treatment, remarks, shape, found)
+    frame = build_frame(schema, ref, image, masks, others)
+    values = dict(zip(schema.features, frame.values, strict=True))
+    return SerializedExample(frame.ref, _encode_example(schema.features, values), *frame[2:])
 
 
-def _other_images(schema: Schema, images: Sequence[StoredImage]) -> tuple[OtherImage, ...]:
-    named = zip(schema.image_names, images, strict=True)
-    return tuple(
-        OtherImage(name, i.sha256, i.format, i.width, i.height, i.channels, len(i.data))
-        for name, i in named
-    )
-
-
-def _complete_values(
+def build_frame(
     schema: Schema,
     ref: ImageRef,
     image: StoredImage | None,
-    masks: Masks,
+    masks: Masks = NO_MASKS,
     others: Sequence[StoredImage] = (),
-) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
+) -> BuiltFrame:
     """Completes a reference with the values that depend on its image.
 
-    Returns the reference with its boxes relative to the stored image, remarks on it and on
-    boxes that were changed, and the value of each feature. `ref` is the reference, with the values
-    of all features that do not depend on the image. `image` is the image; None for schemas without
-    images. Raises RecordError (bad_box) if the schema rejects invalid boxes and there is one.
+    `ref` is the reference, with the values of all features that do not depend on the image. `image`
+    is the image; None for schemas without images. Raises RecordError (bad_box) if the schema
+    rejects invalid boxes and there is one.
     """
-    remarks: tuple[str, ...] = ()
-    drawn: dict[str, FeatureValue] = {}
-    if image is not None and (ref.boxes is not None or ref.outlines is not None):
-        geometry = geometry_of(image.source_size, image.orientation, schema.image)
-        outlines = RowOutlines(*(ref.outlines or ("", [])))
-        objects = outlined = transform_outlines(outlines, geometry, schema.masks.frame)
-        if ref.boxes is not None:
-            objects = transform_boxes(RowBoxes(*ref.boxes), geometry, schema.boxes)
-        ref, remarks = _with_objects(schema, ref, objects)
-        if ref.outlines is not None:
-            # Needs pycocotools and ijson, which recordmill-reader does not require.
-            from recordmill.transforms.functional.images.masks import drawn_values
-
-            remarks += () if RESCALED in remarks else outlined.remarks
-            drawn = drawn_values(schema, outlines, objects.kept, geometry, masks.segments)
+    if image is None:
+        return BuiltFrame(ref, ref.values)
+    ref, remarks, drawn = _with_objects(schema, ref, image, masks)
     features = dict(zip(schema.features, ref.values, strict=True)) | drawn
-    if image is not None:
-        for name, found in zip(("", *schema.image_names), (image, *others), strict=bool(others)):
-            remarks += _remarks_on_image(found, schema.image_settings[name])
-            for key, attribute in schema.attributes[name].items():
-                features[key] = _attribute(found, attribute)
+    for name, found in zip(("", *schema.image_names), (image, *others), strict=bool(others)):
+        remarks += _remarks_on_image(found, schema.image_settings[name])
+        for key, attribute in schema.attributes[name].items():
+            features[key] = _attribute(found, attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = masks.classes
-    return ref, remarks, features
+    return BuiltFrame(
+        ref,
+        tuple(features.values()),
+        image.sha256,
+        image.treatment,
+        remarks,
+        image_shape(image),
+        tuple(
+            OtherImage(name, i.sha256, i.format, i.width, i.height, i.channels, len(i.data))
+            for name, i in zip(schema.image_names, others, strict=bool(others))
+        ),
+    )
+
+
+def _with_objects(
+    schema: Schema, ref: ImageRef, image: StoredImage, masks: Masks
+) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
+    """Returns a reference with its values of objects, remarks on them, and their masks."""
+    if ref.boxes is None and ref.outlines is None:
+        return ref, (), {}
+    geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    outlines, boxes = RowOutlines(*(ref.outlines or ("", []))), RowBoxes(*(ref.boxes or ("", [])))
+    objects = outlined = all_objects(outlines, geometry, schema.masks.frame)
+    if ref.boxes is not None:
+        objects = transform_boxes(boxes, geometry, schema.boxes)
+    objects, drawn = with_shapes(schema, boxes.shapes or {}, objects), dict[str, FeatureValue]()
+    remarks = objects.remarks
+    if ref.outlines is not None:
+        # Needs pycocotools and ijson, which recordmill-reader does not require.
+        from recordmill.transforms.functional.images.masks import drawn_values
+
+        remarks += () if RESCALED in remarks else outlined.remarks
+        drawn = drawn_values(schema, outlines, objects.kept, geometry, masks.segments)
+    values: list[FeatureValue] = [
+        object_values(feature, value, objects) if feature.of_objects else value
+        for feature, value in zip(schema.features.values(), ref.values, strict=True)
+    ]
+    return ref._replace(values=tuple(values)), remarks, drawn
 
 
 def _remarks_on_image(image: StoredImage, settings: ImageSettings) -> tuple[str, ...]:
@@ -169,18 +179,6 @@ def image_shape(image: StoredImage) -> ImageShape:
     """Returns the properties of an image that the image statistics count."""
     size = image.width, image.height
     return ImageShape(image.format, *size, image.channels, len(image.data), image.thumbnail)
-
-
-def _with_objects(
-    schema: Schema, ref: ImageRef, found: TransformedObjects
-) -> tuple[ImageRef, tuple[str, ...]]:
-    """Returns a reference with its values of objects, and remarks on them."""
-    found = with_keypoints(schema, found)
-    values: list[FeatureValue] = [
-        object_values(feature, value, found) if feature.of_objects else value
-        for feature, value in zip(schema.features.values(), ref.values, strict=True)
-    ]
-    return ref._replace(values=tuple(values)), found.remarks
 
 
 def _encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
@@ -315,27 +313,6 @@ def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
     """Returns whether a number of values fills a shape, in which None is any size."""
     whole = math.prod(size for size in shape if size is not None)
     return count % whole == 0 if None in shape else count == whole
-
-
-def build_frame(
-    schema: Schema,
-    ref: ImageRef,
-    image: StoredImage | None,
-    masks: Masks = NO_MASKS,
-    others: Sequence[StoredImage] = (),
-) -> BuiltFrame:
-    """Builds one frame of a sequence, with its values.
-
-    `ref` is the reference, with the values of all features that do not depend on the image. `image`
-    is the image; None for schemas without images. Raises RecordError (bad_box) if the schema
-    rejects invalid boxes and there is one.
-    """
-    ref, remarks, features = _complete_values(schema, ref, image, masks, others)
-    values = tuple(features.values())
-    if image is None:
-        return BuiltFrame(ref, values)
-    found, shape = _other_images(schema, others) if others else (), image_shape(image)
-    return BuiltFrame(ref, values, image.sha256, image.treatment, remarks, shape, found)
 
 
 def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedExample:

@@ -22,7 +22,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import mask_from_outlines
 from recordmill.transforms.functional.images.objects import RESCALED, transform_boxes
-from recordmill.transforms.functional.records.examples import NO_MASKS, _complete_values
+from recordmill.transforms.functional.records.examples import build_frame
 from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,
     count_coordinates,
@@ -202,7 +202,7 @@ def test_outlines_are_scaled_as_boxes_are(units, size, polygon):
     image = stored((20, 10))
     assert mask_from_outlines(outlines, image, schema) == mask_from_outlines(plain, image, schema)
     ref = ImageRef("k", "t", 1, "u", None, None, (None,) * len(schema.features), outlines=outlines)
-    assert _complete_values(schema, ref, image, NO_MASKS)[1] == ((RESCALED,) if size else ())
+    assert build_frame(schema, ref, image).remarks == ((RESCALED,) if size else ())
 
 
 def test_outlines_of_an_image_of_another_aspect_ratio_are_rejected():
