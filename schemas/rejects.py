@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, Flag, auto
@@ -248,6 +249,15 @@ class RecordError(Exception):
 
     def __reduce__(self) -> tuple[type[RecordError], tuple[Reason, str]]:
         return type(self), (self.reason, self.detail)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Adds where a value is to a RecordError that the block raises."""
+    try:
+        yield
+    except RecordError as error:
+        raise RecordError(error.reason, f"{where}: {error.detail}") from None
 
 
 @dataclass(frozen=True)

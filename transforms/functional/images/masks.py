@@ -25,7 +25,7 @@ from pycocotools import mask as coco
 from recordmill.schemas.features import Schema
 from recordmill.schemas.origins import INSTANCES, Origin
 from recordmill.schemas.records import FeatureValue, RowOutlines, StoredImage
-from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.rejects import Reason, RecordError, located
 from recordmill.schemas.settings import CoordinateFrame, MaskSettings, RunOrder
 from recordmill.transforms.functional.images import png
 from recordmill.transforms.functional.images.codecs import (
@@ -79,10 +79,8 @@ def checked_outlines(values: Iterable[Any], run_order: RunOrder | None = None) -
     """
     outlines = []
     for i, value in enumerate(values):
-        try:
+        with located(f"outline {i}"):
             outlines.append(_runs(value, run_order) if are_runs(value) else _checked(value))
-        except RecordError as error:
-            raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
     return outlines
 
 
@@ -174,7 +172,7 @@ def _drawn_objects(
     """
     edge_points = pixels = 0
     for i, (class_id, outline) in enumerate(objects):
-        try:
+        with located(f"outline {i}"):
             edge_points += _edge_points(outline, size)
             if edge_points > MAX_EDGE_POINTS:
                 raise _too_much_work(f"{MAX_EDGE_POINTS // _POINTS_PER_PIXEL:,} pixels of edges")
@@ -182,8 +180,6 @@ def _drawn_objects(
             pixels += sum(stop - start for start, stop in spans)
             if pixels > MAX_DRAWN_PIXELS:
                 raise _too_much_work(f"{MAX_DRAWN_PIXELS:,} pixels")
-        except RecordError as error:
-            raise RecordError(error.reason, f"outline {i}: {error.detail}") from None
         yield class_id, spans
 
 

@@ -21,8 +21,8 @@ from recordmill.schemas.findings import Finding, Severity
 from recordmill.schemas.origins import KEYPOINTS, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
-from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import AnnotationSettings, BoxSettings, MaskSettings, Units
+from recordmill.schemas.rejects import Reason, RecordError, located
+from recordmill.schemas.settings import AnnotationSettings, BoxSettings, Units
 from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -61,7 +61,7 @@ def _read_boxes(
     names = settings.columns or (settings.column or "",)
     used = [columns.get(name, name) for name in names]
     # Four columns with one list of numbers each, or one column with a list of four numbers per box.
-    lists = [_box_items(row, column, feature) for column in used]
+    lists = [_items(row, column, feature) for column in used]
     items: list[Any] = _zipped(lists, used) if settings.columns else lists[0]
     corners, drops_invalid = TO_CORNERS[settings.order], settings.invalid == "drop"
     is_text = any(row.untyped(column) for column in used)
@@ -74,17 +74,19 @@ def _read_boxes(
     )
 
 
-def _box_items(row: Row, column: str, feature: Feature) -> list[Any]:
+_ANY_LIST = Feature.model_validate({"kind": "bytes", "from": "column:any", "shape": []})
+
+
+def _items(row: Row, column: str, feature: Feature = _ANY_LIST) -> list[Any]:
+    """Returns the items of a list, as the feature says where one is missing, or is text."""
     value, is_text = row.values.get(column), row.untyped(column)
-    if is_missing(value, feature, is_text):
-        if feature.missing is Missing.EMPTY:
-            return []
-        detail = f"column {column!r}: empty; expected a list, which may be empty: []"
-        raise RecordError(Reason.MISSING_VALUE, detail)
-    try:
-        return items_of(value, feature, is_text)
-    except RecordError as error:
-        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+    with located(f"column {column!r}"):
+        if not is_missing(value, feature, is_text):
+            return items_of(value, feature, is_text)
+        if feature.missing is not Missing.EMPTY:
+            detail = "empty; expected a list, which may be empty: []"
+            raise RecordError(Reason.MISSING_VALUE, detail)
+        return []
 
 
 def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]:
@@ -102,10 +104,8 @@ def _four_numbers(index: int, item: Any, column: str | None, is_text: bool) -> B
     if not isinstance(four, list | tuple) or len(four) != 4:
         detail = f"column {column!r}: box {index}: expected a list of 4 numbers, got {item!r}"
         raise RecordError(Reason.WRONG_TYPE, detail)
-    try:
+    with located(f"box {index}"):
         one, two, three, four_ = (to_number(value, is_text) for value in four)
-    except RecordError as error:
-        raise RecordError(error.reason, f"box {index}: {error.detail}") from None
     return one, two, three, four_
 
 
@@ -158,7 +158,8 @@ def _coordinates_of(
         found = _shapes(row, schema, columns).items()
         return [c for name, shapes in found for c in _coordinates(name, shapes, schema)]
     column = _outlines_column(schema, columns)
-    outlines = _checked_outlines(_items(row, column), column, schema.masks)
+    with located(f"column {column!r}"):
+        outlines = checked_outlines(_items(row, column), schema.masks.run_order)
     return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
 
 
@@ -236,18 +237,11 @@ def _shapes(row: Row, schema: Schema, columns: Mapping[str, str]) -> dict[str, l
     shapes: dict[str, list[list[Any]]] = {}
     for name, feature in schema.columns_from(POINTS).items():
         column = _column(name, columns)
-        items = _box_items(row, column, feature)
-        if not items:  # an optional column may be missing
-            continue
-        try:
-            if feature.source.origin is Origin.CORNERS:
-                shapes[name] = [_corners(item) for item in items]
-            elif feature.source.origin is Origin.KEYPOINT_NAME:
-                shapes[name] = [_names(item) for item in items]
-            else:
-                shapes[name] = _filled([_keypoints(item) for item in items])
-        except RecordError as error:
-            raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
+        items = _items(row, column, feature)
+        if items:  # an optional column may be missing
+            with located(f"column {column!r}"):
+                objects = [_READERS[feature.source.origin](item) for item in items]
+                shapes[name] = _filled(objects) if feature.source.origin in KEYPOINTS else objects
     return shapes
 
 
@@ -330,6 +324,13 @@ def _names(item: Any) -> list[bytes]:
     return [to_bytes(name, is_text=True) for name in names]
 
 
+_READERS: dict[Origin, Callable[[Any], list[Any]]] = {
+    **dict.fromkeys(KEYPOINTS, _keypoints),
+    Origin.CORNERS: _corners,
+    Origin.KEYPOINT_NAME: _names,
+}
+
+
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
     """Checks that lists of box features have one item per box; a missing value may be empty.
 
@@ -352,13 +353,6 @@ def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:
     return _column(next(iter(schema.columns_from(OUTLINES))), columns)
 
 
-def _checked_outlines(outlines: list[Any], column: str, settings: MaskSettings) -> list[Any]:
-    try:
-        return checked_outlines(outlines, settings.run_order)
-    except RecordError as error:
-        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
-
-
 def _outlines(
     row: Row, resolved: ResolvedSchema, columns: Mapping[str, str]
 ) -> tuple[RowOutlines, str]:
@@ -376,7 +370,8 @@ def _outlines(
     if schema.draws_classes:
         classes = _classes_of_outlines(row, resolved, columns, len(outlines))
     # [(class id, outline)], drawn in this order: later objects cover earlier ones.
-    checked = _checked_outlines(outlines, column, settings)
+    with located(f"column {column!r}"):
+        checked = checked_outlines(outlines, settings.run_order)
     objects = list(zip(classes, checked, strict=True))
     units = _units_of(row, settings, columns) or PIXEL
     return RowOutlines(units, objects, _stated_size(row, settings, columns)), "".join(files)
@@ -390,27 +385,12 @@ def _classes_of_outlines(
     labels, ids = _items(row, labels_column), resolved.class_ids.get(name)
     _check_number(labels_column, labels, number, "outline")
     offset, is_text = resolved.schema.features[name].label_offset, row.untyped(labels_column)
-    try:
+    with located(f"column {labels_column!r}"):
         return [class_id(label, is_text, ids, offset) for label in labels]
-    except RecordError as error:
-        raise RecordError(error.reason, f"column {labels_column!r}: {error.detail}") from None
-
-
-def _items(row: Row, column: str) -> list[Any]:
-    value = row.values.get(column)
-    if value is None:
-        raise RecordError(Reason.MISSING_VALUE, f"column {column!r}: empty; expected a list")
-    try:
-        return items_of(value, _ANY_LIST, row.untyped(column))
-    except RecordError as error:
-        raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
 
 
 def _column(name: str, columns: Mapping[str, str]) -> str:
     return columns.get(name, name)
-
-
-_ANY_LIST = Feature.model_validate({"kind": "bytes", "from": "column:any", "shape": []})
 
 
 # Columns with this prefix contain fractions, by the convention of the Object Detection API.
