@@ -42,6 +42,14 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 _MAX_FILE_NAME = 255
 
 
+# The shape that features of a source must have, as in `Feature`.
+_SHAPES: dict[Origin, tuple[int | None, ...] | None] = {
+    **dict.fromkeys((Origin.FLAT, Origin.ROW_LENGTHS, Origin.BOX, Origin.AREA), ()),
+    **dict.fromkeys((*POINTS, *INSTANCES), ()),
+    **dict.fromkeys((Origin.MASK, Origin.SEGMENTATION, Origin.INSTANCE_IDS)),
+    Origin.CORNERS: (None, 8),
+}
+
 # The class label of a row without one, as in TFDS and Hugging Face Datasets.
 NO_LABEL = -1
 
@@ -126,18 +134,9 @@ class Feature(Document):
     def _check_shape(self) -> None:
         if self.shape and (None in self.shape[1:] or self.shape == (None,)):
             raise ValueError("only the first of several sizes can be null, as in [null, 4]")
-        fixed: tuple[int | None, ...] | None = ()
-        origin = self.source.origin
-        if self.is_mask or origin is Origin.INSTANCE_IDS:
-            fixed = None
-        elif origin is Origin.CORNERS:
-            fixed = (None, 8)
-        elif origin is Origin.BOX and self.source.name in BOX_ORDERS:
+        fixed = _SHAPES.get(self.source.origin, () if self.per_box else self.shape)
+        if self.source.origin is Origin.BOX and self.source.name in BOX_ORDERS:
             fixed = (None, 4)
-        elif not (
-            self.of_boxes or origin in (Origin.FLAT, Origin.ROW_LENGTHS, *POINTS, *INSTANCES)
-        ):
-            return
         if self.shape != fixed:
             expected = f"[null, {fixed[1]}]" if fixed else "omitted" if fixed is None else "[]"
             raise ValueError(f"the shape of {self.source} must be {expected}")
@@ -482,15 +481,8 @@ class Schema(Document):
 
     def columns_from(self, origins: tuple[Origin, ...]) -> dict[str, Feature]:
         """Returns the schema columns of sources, each with its feature."""
-        if origins not in self._columns:
-            features = self.features.values()
-            found = {s.name: f for f in features for s in f.sources if s.origin in origins}
-            self._columns[origins] = found
-        return self._columns[origins]
-
-    @cached_property
-    def _columns(self) -> dict[tuple[Origin, ...], dict[str, Feature]]:
-        return {}  # by the origins asked for, as each record asks
+        features = self.features.values()
+        return {s.name: f for f in features for s in f.sources if s.origin in origins}
 
     @cached_property
     def mask_feature(self) -> str | None:

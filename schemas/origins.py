@@ -59,20 +59,12 @@ class ImageAttribute(str, Enum):
     TRANSCODED = "transcoded"
 
 
-_TEXT_ATTRIBUTES = frozenset(
-    {
-        ImageAttribute.BYTES,
-        ImageAttribute.FORMAT,
-        ImageAttribute.SHA256,
-        ImageAttribute.SOURCE_FORMAT,
-        ImageAttribute.MODE,
-    }
-)
 KIND_OF_ATTRIBUTE = {
-    attribute: Kind.BYTES if attribute in _TEXT_ATTRIBUTES else Kind.INT64
-    for attribute in ImageAttribute
+    **dict.fromkeys(ImageAttribute, Kind.INT64),
+    **dict.fromkeys((ImageAttribute.BYTES, ImageAttribute.FORMAT), Kind.BYTES),
+    **dict.fromkeys((ImageAttribute.SHA256, ImageAttribute.SOURCE_FORMAT), Kind.BYTES),
+    ImageAttribute.MODE: Kind.BYTES,
 }
-
 
 BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 BOX_ORDERS = ("xyxy", "yxyx", "xywh", "cxcywh")
@@ -89,18 +81,10 @@ INSTANCES = (Origin.INSTANCE_PNG, Origin.INSTANCE_RLE, Origin.INSTANCE_IDS)
 OUTLINES = (Origin.SEGMENTATION, *INSTANCES)
 
 KIND_OF_ORIGIN = {
-    Origin.BOX: Kind.FLOAT,
-    Origin.AREA: Kind.FLOAT,
-    Origin.MASK: Kind.BYTES,
-    Origin.ROW_LENGTHS: Kind.INT64,
-    Origin.CORNERS: Kind.FLOAT,
-    Origin.KEYPOINT_X: Kind.FLOAT,
-    Origin.KEYPOINT_Y: Kind.FLOAT,
-    Origin.KEYPOINT_VISIBILITY: Kind.INT64,
-    Origin.KEYPOINT_COUNT: Kind.INT64,
-    Origin.KEYPOINT_NAME: Kind.BYTES,
-    Origin.FRAME: Kind.INT64,
-    **dict.fromkeys(OUTLINES, Kind.BYTES),
+    **dict.fromkeys((Origin.BOX, Origin.AREA, Origin.CORNERS, *KEYPOINTS), Kind.FLOAT),
+    **dict.fromkeys((Origin.KEYPOINT_VISIBILITY, Origin.KEYPOINT_COUNT), Kind.INT64),
+    **dict.fromkeys((Origin.ROW_LENGTHS, Origin.FRAME), Kind.INT64),
+    **dict.fromkeys((Origin.KEYPOINT_NAME, Origin.MASK, *OUTLINES), Kind.BYTES),
 }
 
 # The number of a frame, from 0, and whether it is the first and the last one.
@@ -119,13 +103,14 @@ NO_COLUMN = (Origin.IMAGE, Origin.KEY, Origin.BOX, Origin.FRAME)
 # Sources that belong to an image; in sequences, only frames have them.
 IMAGE_ORIGINS = (Origin.IMAGE, Origin.BOX, Origin.AREA, Origin.MASK, *OUTLINES, *POINTS)
 
-_SOURCE_SYNTAX = (
-    "column:NAME, class_name:COLUMN, image:ATTRIBUTE, image:NAME/ATTRIBUTE, key, box:SIDE, "
-    "area:COLUMN, mask:COLUMN, segmentation:COLUMN, instance_png:COLUMN, instance_rle:COLUMN, "
-    "instance_ids:COLUMN, corners:COLUMN, keypoint_x:COLUMN, keypoint_y:COLUMN, "
-    "keypoint_visibility:COLUMN, keypoint_count:COLUMN, keypoint_name:COLUMN, flat:COLUMN, "
-    "row_lengths:COLUMN or frame:POSITION"
-)
+_NAMES = {
+    Origin.COLUMN: "NAME",
+    Origin.IMAGE: "ATTRIBUTE, image:NAME/ATTRIBUTE",
+    Origin.BOX: "SIDE",
+    Origin.FRAME: "POSITION",
+}
+_FORMS = [f"{o.value}:{_NAMES.get(o, 'COLUMN')}" if o != Origin.KEY else "key" for o in Origin]
+_SOURCE_SYNTAX = f"{', '.join(_FORMS[:-1])} or {_FORMS[-1]}"
 
 
 class Source(BaseModel):
