@@ -41,7 +41,7 @@ from recordmill.transforms.functional.rendering.infer_features import (
     is_image,
     raw_shape,
 )
-from recordmill.transforms.functional.values.boxes import TO_CORNERS
+from recordmill.transforms.functional.values.boxes import TO_CORNERS, polygons_around
 from recordmill.transforms.functional.values.boxes import Box as Corners
 
 BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
@@ -84,6 +84,9 @@ _TEXT_SIZE = 14
 _LINE = 19
 _INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241, 243, 244)
 
+# Width and height, in pixels.
+_Size = tuple[int, int]
+
 
 class DrawnBox(NamedTuple):
     """A box as fractions of the image's width and height, and its class.
@@ -91,13 +94,9 @@ class DrawnBox(NamedTuple):
     Its color follows from the number of its class, so that it is the same in all images.
     """
 
-    left: float
-    top: float
-    right: float
-    bottom: float
+    corners: tuple[tuple[float, float], ...]  # x and y of each, clockwise
     name: str
     number: int
-    corners: tuple[float, ...] = ()  # x and y of the four corners of an oriented box, or ()
 
 
 # The keys by which the features of a schema are drawn, by their source.
@@ -178,19 +177,17 @@ def _read_boxes(
         return []
     # The keys of the Object Detection API are for fractions, yet some datasets store pixels there.
     in_pixels = any(value > 2 for values in sides for value in values)
-    width, height = size if in_pixels else (1, 1)
+    scale = (*size, *size) if in_pixels else (1, 1, 1, 1)
     names, corners = _box_names(features, class_names), features.get(CORNERS_KEY, [])
     numbers = _box_ids(features) or [zlib.crc32(name.encode()) for name in names]
-    return [
-        DrawnBox(
-            *(x0 / width, y0 / height, x1 / width, y1 / height),
-            name=names[i] if i < len(names) else "",
-            number=numbers[i] if i < len(numbers) else 0,
-            corners=tuple(corners[8 * i : 8 * i + 8]),
-        )
-        for i, (x0, y0, x1, y1) in enumerate(zip(*sides, strict=False))
-        if all(map(math.isfinite, (x0, y0, x1, y1)))
-    ]
+    found = []
+    for i, box in enumerate(zip(*sides, strict=False)):
+        if all(map(math.isfinite, box)):
+            inside = tuple(np.clip(np.divide(box, scale), 0, 1).tolist())
+            four = corners[8 * i : 8 * i + 8] or polygons_around(inside)[0]
+            name, number = names[i] if i < len(names) else "", numbers[i] if i < len(numbers) else 0
+            found.append(DrawnBox(tuple(zip(four[::2], four[1::2], strict=True)), name, number))
+    return found
 
 
 def _box_names(features: Features, class_names: Sequence[str]) -> list[str]:
@@ -203,55 +200,41 @@ def _box_ids(features: Features) -> list[int]:
     return [i for i in features.get(BOX_LABEL_KEY, []) if isinstance(i, int)]
 
 
-def _draw_boxes(image: Image.Image, boxes: Sequence[DrawnBox]) -> Image.Image:
-    """Returns an image with boxes and their names drawn on it, one color per class."""
-    if not boxes:
-        return image
-    drawn = image.copy()
-    canvas = ImageDraw.Draw(drawn)
-    line = max(1, round(max(image.size) / 160))
+def _draw_boxes(canvas: ImageDraw.ImageDraw, boxes: Sequence[DrawnBox], size: _Size) -> None:
+    """Draws boxes and their names, one color per class."""
+    line = max(1, round(max(size) / 160))
     for box in boxes:
-        x = sorted(_inside(part * image.width, image.width) for part in (box.left, box.right))
-        y = sorted(_inside(part * image.height, image.height) for part in (box.top, box.bottom))
+        points = [(_pixel(x, size[0]), _pixel(y, size[1])) for x, y in box.corners]
         color = _class_color(box.number)
-        if box.corners:
-            points = _pixels(box.corners, image.size)
-            canvas.line([*points, points[0]], fill=color, width=line, joint="curve")
-        else:
-            canvas.rectangle((x[0], y[0], x[1], y[1]), outline=color, width=line)
-        _name_box(canvas, box.name, (x[0], y[0]), color, image.size)
-    return drawn
+        canvas.polygon(points, outline=color, width=line)
+        _name_box(canvas, box.name, tuple(map(min, *points)), color, size)
 
 
-def _pixels(numbers: Sequence[float], size: tuple[int, int]) -> list[tuple[float, float]]:
-    return [(x * size[0], y * size[1]) for x, y in zip(numbers[::2], numbers[1::2], strict=False)]
-
-
-def _draw_keypoints(image: Image.Image, features: Features, objects: int) -> Image.Image:
-    """Returns an image with its labeled keypoints, one color each; hidden ones are rings."""
+def _draw_keypoints(
+    canvas: ImageDraw.ImageDraw, features: Features, objects: int, size: _Size
+) -> None:
+    """Draws labeled keypoints, one color for each of an object; hidden ones are rings."""
     xs, ys, visibility = (features.get(key, []) for key in KEYPOINT_KEYS)
-    if not xs:
-        return image
-    drawn, each = image.copy(), max(1, len(xs) // max(1, objects))
-    canvas, radius = ImageDraw.Draw(drawn), max(2.0, max(image.size) / 90)
+    each, radius = max(1, len(xs) // max(1, objects)), max(2.0, max(size) / 90)
     for i, (x, y) in enumerate(zip(xs, ys, strict=False)):
-        seen = visibility[i] if i < len(visibility) else 2
+        seen, color = visibility[i] if i < len(visibility) else 2, _class_color(i % each)
         if seen and all(map(math.isfinite, (x, y))):
-            at = x * image.width, y * image.height
-            fill = _class_color(i % each) if seen > 1 else None
-            circle = (at[0] - radius, at[1] - radius, at[0] + radius, at[1] + radius)
-            canvas.ellipse(circle, fill, _PAPER if seen > 1 else _class_color(i % each), 1)
-    return drawn
+            fill, ring = (color, _PAPER) if seen > 1 else (None, color)
+            canvas.circle((x * size[0], y * size[1]), radius, fill, ring)
 
 
-def _draw_instances(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
-    """Returns an image blended with the masks of objects, one color each."""
-    if not masks:
-        return image
-    numbers = np.zeros((image.height, image.width), np.int64)
-    for i, data in enumerate(masks, start=1):
-        numbers[_ids_of(data, image.size) > 0] = i
-    return _blend(image, numbers)
+def _layers(features: Features, size: _Size) -> Iterator[np.ndarray]:
+    """Yields the mask of classes of a record, and that of its objects, as ids of (height, width).
+
+    Raises RecordError if a mask cannot be decoded.
+    """
+    if is_image(next(iter(features.get(MASK_KEY, [])), None)):
+        yield _ids_of(features[MASK_KEY][0], size)
+    if masks := features.get(INSTANCE_KEY, []):
+        numbers = np.zeros(size[::-1], np.int64)
+        for i, data in enumerate(masks, start=1):
+            numbers[_ids_of(data, size) > 0] = i
+        yield numbers
 
 
 def _name_box(
@@ -274,14 +257,6 @@ def _name_box(
     text.draw(canvas, (left + 2, top + 1), ink)
 
 
-def _draw_mask(image: Image.Image, data: bytes) -> Image.Image:
-    """Returns an image blended with the classes of a mask; 0 is background, 255 is void.
-
-    Raises RecordError if the mask cannot be decoded.
-    """
-    return _blend(image, _ids_of(data, image.size))
-
-
 def _ids_of(data: bytes, size: tuple[int, int]) -> np.ndarray:
     """Decodes a mask, a PNG or COCO's run lengths in JSON, to ids of (height, width)."""
     if data.startswith(b"{"):
@@ -298,6 +273,7 @@ def _ids_of(data: bytes, size: tuple[int, int]) -> np.ndarray:
 
 
 def _blend(image: Image.Image, ids: np.ndarray) -> Image.Image:
+    """Returns an image blended with the colors of ids; 0 is background, 255 is void."""
     palette = np.array([(0, 0, 0), *map(_class_color, range(1, _VOID)), (128, 128, 128)])
     # Class ids beyond the palette wrap around, except to the background color.
     layer = palette[np.where(ids > _VOID, 1 + ids % (_VOID - 1), ids)]
@@ -317,8 +293,9 @@ def _class_color(index: int) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def _inside(value: float, limit: int) -> float:
-    return min(max(value, 0), limit - 1)
+def _pixel(part: float, side: int) -> float:
+    """Returns a coordinate in pixels; the far edge of an image is in its last one."""
+    return min(part * side, side - 1) if part <= 1 else part * side
 
 
 def _luminance(rgb: tuple[int, int, int]) -> float:
@@ -346,33 +323,24 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
         number = math.ceil(math.sqrt(1 + len(others)))
         first = {name: values for name, values in features.items() if name != OTHERS_KEY}
         side = (side - _GUTTER * (number - 1)) // number
-        images = [_draw_other(data, side) for data in others]
-        return _side_by_side([draw_record(first, side, class_names), *images], number, side)
+        images = [_decode(data, examine(data), side, is_stretched=True) for data in others]
+        return _side_by_side([draw_record(first, side, class_names), *images], number)
     image, size = _record_image(features, side)
-    if MASK_KEY in features and is_image(next(iter(features[MASK_KEY]), None)):
-        image = _draw_mask(image, features[MASK_KEY][0])
-    image = _draw_instances(image, features.get(INSTANCE_KEY, []))
-    boxes = _read_boxes(features, size, class_names)
-    return _draw_keypoints(_draw_boxes(image, boxes), features, len(boxes))
+    for ids in _layers(features, image.size):
+        image = _blend(image, ids)
+    boxes, canvas = _read_boxes(features, size, class_names), ImageDraw.Draw(image)
+    _draw_boxes(canvas, boxes, image.size)
+    _draw_keypoints(canvas, features, len(boxes), image.size)
+    return image
 
 
-def _draw_other(data: bytes, side: int) -> Image.Image:
-    return _decode(data, examine(data), side, is_stretched=True)
-
-
-def _side_by_side(images: Sequence[Image.Image], number: int, side: int) -> Image.Image:
-    """Returns images in rows of a number, each as high as its highest image."""
-    rows = [images[i : i + number] for i in range(0, len(images), number)]
-    heights = [max(image.height for image in row) for row in rows]
-    width = max(sum(image.width + _GUTTER for image in row) - _GUTTER for row in rows)
-    height = sum(heights) + _GUTTER * (len(rows) - 1)
-    drawn, top = Image.new("RGB", (width, height), _PAPER), 0
-    for row, row_height in zip(rows, heights, strict=True):
-        left = 0
-        for image in row:
-            drawn.paste(image, (left, top))
-            left += image.width + _GUTTER
-        top += row_height + _GUTTER
+def _side_by_side(images: Sequence[Image.Image], number: int) -> Image.Image:
+    """Returns images in rows of a number, in cells as large as the largest of them."""
+    width, height = (max(sides) + _GUTTER for sides in zip(*(i.size for i in images), strict=True))
+    rows = math.ceil(len(images) / number)
+    drawn = Image.new("RGB", (number * width - _GUTTER, rows * height - _GUTTER), _PAPER)
+    for i, image in enumerate(images):
+        drawn.paste(image, (i % number * width, i // number * height))
     return drawn
 
 

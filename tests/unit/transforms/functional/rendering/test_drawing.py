@@ -120,8 +120,8 @@ def test_depth_is_drawn_with_the_range_of_its_values():
     depth, stream = np.arange(900, 1100, dtype=np.uint16)[None].repeat(100, axis=0), io.BytesIO()
     Image.fromarray(depth).save(stream, "PNG")
     drawn = draw_record({"image": [flat()], OTHERS_KEY: [stream.getvalue()]}, 404)
-    assert drawn.size == (80 + 4 + 200, 100)
-    grays = np.asarray(drawn)[50, 84:, 0].astype(int)
+    assert drawn.size == (200 + 4 + 200, 100)
+    grays = np.asarray(drawn)[50, 204:, 0].astype(int)
     assert (grays[0], grays[-1]) == (0, 255)
     assert set(np.diff(grays)) <= {0, 1, 2}  # no steps
 
@@ -152,7 +152,7 @@ def test_a_box_is_drawn_at_its_coordinates():
     [([(8, 6, 40, 30)], [0.1]), ([(float("nan"), 0, 1, 1), (0, 0, 1, 1)], [0.0]), ([], [])],
 )
 def test_boxes_in_pixels_become_fractions_and_non_finite_boxes_are_omitted(corners, left):
-    assert [box.left for box in _read_boxes(boxes(*corners), (80, 60))] == left
+    assert [box.corners[0][0] for box in _read_boxes(boxes(*corners), (80, 60))] == left
 
 
 def test_boxes_have_the_names_of_their_classes():
