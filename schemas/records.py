@@ -310,26 +310,17 @@ class StoredImage(NamedTuple):
 
 
 class ImageShape(NamedTuple):
-    """The properties of a stored image that statistics are computed from."""
+    """The properties of a stored image that statistics and the index have."""
 
     format: str
     width: int  # the width in pixels
     height: int  # the height in pixels
     channels: int  # 1 to 4
     bytes: int
-    thumbnail: Thumbnail = b""  # the pixels by which it is measured
-
-
-class OtherImage(NamedTuple):
-    """The properties of an image of a record besides the first, as the index has them."""
-
-    image: str  # its name
-    sha256: str  # hex digest of the stored image
-    format: str
-    width: int
-    height: int
-    channels: int
-    bytes: int
+    thumbnail: Thumbnail = b""  # the pixels by which the first image of a record is measured
+    # Its hex digest and its name; "" for the first image of a record.
+    sha256: str = ""
+    image: str = ""
 
 
 class BuiltFrame(NamedTuple):
@@ -341,7 +332,7 @@ class BuiltFrame(NamedTuple):
     treatment: str = ""  # the changes to the image, or "" if there is none
     remarks: tuple[str, ...] = ()
     shape: ImageShape | None = None  # properties of the stored image; None if there is none
-    others: tuple[OtherImage, ...] = ()
+    others: tuple[ImageShape, ...] = ()
 
     @property
     def size(self) -> int:
@@ -367,7 +358,7 @@ class SerializedExample(NamedTuple):
     treatment: str = ""  # the changes to the image, or "" if there is none
     remarks: tuple[str, ...] = ()
     shape: ImageShape | None = None  # properties of the stored image; None if there is none
-    others: tuple[OtherImage, ...] = ()
+    others: tuple[ImageShape, ...] = ()
     # The frames of a sequence, without their values; () otherwise.
     frames: tuple[BuiltFrame, ...] = ()
 

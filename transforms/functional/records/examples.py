@@ -27,7 +27,6 @@ from recordmill.schemas.records import (
     FeatureValue,
     ImageRef,
     ImageShape,
-    OtherImage,
     RowBoxes,
     RowOutlines,
     SerializedExample,
@@ -136,8 +135,8 @@ def build_frame(
         remarks,
         image_shape(image),
         tuple(
-            OtherImage(name, i.sha256, i.format, i.width, i.height, i.channels, len(i.data))
-            for name, i in zip(schema.image_names, others, strict=bool(others))
+            image_shape(each)._replace(thumbnail=b"", sha256=each.sha256, image=name)
+            for name, each in zip(schema.image_names, others, strict=bool(others))
         ),
     )
 
