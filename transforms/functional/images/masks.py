@@ -235,23 +235,19 @@ def drawn_values(
     if Origin.INSTANCE_IDS in origins.values() and len(objects) > schema.masks.max_id:
         detail = f"{len(objects)} objects in a mask of {schema.masks.bit_depth} bits"
         raise RecordError(Reason.WRONG_TYPE, f"{detail}. Set masks: {{bit_depth: 16}}.")
-    pngs, runs = list[bytes](), list[bytes]()
+    found: dict[str, Any] = {name: [] for name in origins}
     depth = np.uint8 if schema.masks.bit_depth == 8 else np.uint16
     numbers = np.zeros(geometry.size[::-1], depth)
     outlines = outlines._replace(objects=objects)
     # One mask at a time is in memory.
     for i, mask in enumerate(_instance_masks(outlines, geometry, schema.masks, segments), start=1):
-        if Origin.INSTANCE_PNG in origins.values():
-            pngs.append(_png_of_ids(mask))
-        if Origin.INSTANCE_RLE in origins.values():
-            runs.append(_compressed_runs(mask))
-        if Origin.INSTANCE_IDS in origins.values():
-            numbers[mask > 0] = i
-    found = {Origin.INSTANCE_PNG: pngs, Origin.INSTANCE_RLE: runs}
-    return {
-        name: _png_of_ids(numbers) if origin is Origin.INSTANCE_IDS else found[origin]
-        for name, origin in origins.items()
-    }
+        for name, origin in origins.items():
+            if origin is Origin.INSTANCE_IDS:
+                numbers[mask > 0] = i
+            else:
+                found[name].append(_ENCODERS[origin](mask))
+    ids = [name for name, origin in origins.items() if origin is Origin.INSTANCE_IDS]
+    return found | {name: _png_of_ids(numbers) for name in ids}
 
 
 def _compressed_runs(mask: np.ndarray) -> bytes:
@@ -260,6 +256,17 @@ def _compressed_runs(mask: np.ndarray) -> bytes:
     return json.dumps(
         {"size": [*map(int, encoded["size"])], "counts": encoded["counts"].decode("ascii")}
     ).encode("ascii")
+
+
+def _png_of_ids(ids: np.ndarray) -> bytes:
+    """Encodes ids of 8 or 16 bits as a gray PNG."""
+    stream = io.BytesIO()
+    Image.fromarray(ids).save(stream, "PNG")
+    return stream.getvalue()
+
+
+# How the mask of each object is stored.
+_ENCODERS = {Origin.INSTANCE_PNG: _png_of_ids, Origin.INSTANCE_RLE: _compressed_runs}
 
 
 def _edge_points(outline: Outline, size: Size) -> int:
@@ -513,13 +520,6 @@ def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) ->
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
     ids = ids.astype(dtype, copy=False)
     return _png_of_ids(_transform_ids(ids, geometry, settings.frame, settings.padding))
-
-
-def _png_of_ids(ids: np.ndarray) -> bytes:
-    """Encodes ids of 8 or 16 bits as a gray PNG."""
-    stream = io.BytesIO()
-    Image.fromarray(ids).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def _check_id(class_id: int, settings: MaskSettings) -> None:

@@ -218,7 +218,7 @@ class ExampleReader:
 
         Raises ValueError if the example does not match the schema.
         """
-        if not self._decoded and not self._decodes_mask:
+        if not self._decoded:
             return self._features(data, self.names)
         # Raw pixels are shaped by the features with their size, even if those are not returned.
         example = self._features(data, None)
@@ -242,15 +242,11 @@ class ExampleReader:
         ]
         for frame in frames:
             self._decode(frame)
-        for name in (*self.schema.stored_images, self.schema.mask_feature):
-            if name is not None:
-                example[name] = [frame[name] for frame in frames]
+        for name in self._decoded:
+            example[name] = [frame[name] for frame in frames]
 
     def _decode(self, example: dict[str, Any]) -> None:
         """Decodes the images and mask of an example or a frame, in place."""
-        if self._decodes_mask:
-            mask = self.schema.mask_feature or ""
-            example[mask] = _decode_mask(example[mask])
         for name in self._decoded:
             example[name] = self._image(example, name)
 
@@ -261,17 +257,14 @@ class ExampleReader:
 
     @property
     def _decoded(self) -> list[str]:
-        """The features whose images are decoded."""
-        stored = self.schema.stored_images if self.decode else ()
-        return [name for name in stored if self.names is None or name in self.names]
-
-    @property
-    def _decodes_mask(self) -> bool:
-        mask = self.schema.mask_feature
-        return self.decode and mask is not None and (self.names is None or mask in self.names)
+        """The features whose images, or mask, are decoded."""
+        stored = (*self.schema.stored_images, self.schema.mask_feature) if self.decode else ()
+        return [name for name in stored if name and (self.names is None or name in self.names)]
 
     def _image(self, example: dict[str, Any], name: str) -> Any:
         data = example[name]
+        if name == self.schema.mask_feature:
+            return _decode_mask(data)
         if self.schema.is_deep(name):
             return _decode_stored(data, 1, "uint16")
         if name in self.schema.encoded_images:
