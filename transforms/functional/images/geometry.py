@@ -20,8 +20,8 @@ from recordmill.transforms.functional.values.boxes import NORMALIZED, Box
 # Width and height, in pixels.
 Size: TypeAlias = tuple[int, int]
 
-# x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel. Of many
-# points at once, both are arrays.
+# x and y, in pixels from the left and the top; 0 is the outer edge of the first pixel. Of several
+# points, both are arrays.
 Point: TypeAlias = "tuple[Any, Any] | np.ndarray"
 
 
