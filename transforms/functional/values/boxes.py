@@ -67,8 +67,7 @@ def box_around(points: Sequence[float]) -> Box:
     >>> box_around([3, 0, 1, 5, 2, 2])
     (1, 0, 3, 5)
     """
-    xs, ys = points[::2], points[1::2]
-    return min(xs), min(ys), max(xs), max(ys)
+    return min(points[::2]), min(points[1::2]), max(points[::2]), max(points[1::2])
 
 
 def polygons_around(box: Box) -> list[list[float]]:

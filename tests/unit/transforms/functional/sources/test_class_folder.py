@@ -141,6 +141,10 @@ def found_in(tmp_path, *names, level=None):
             (*(f"site{n}/{name}/1.jpg" for n in range(12) for name in "ab"), "site99/a/1.jpg"),
             "in folders of the class folders: a, b.*_level 2; .*_level 1",
         ),
+        (
+            ("a/a/train/cat/1.jpg", "a/a/val/dog/1.jpg"),
+            "only class: cat, dog.*_level 4; .*_level 1",
+        ),
         (("cat/a/1.jpg", "dog/b/2.jpg"), "in folders of the class folders: a, b.*_level 2; .* 1"),
         (("c/siam/1.jpg", "c/manx/1.jpg", "d/pug/1.jpg"), "manx, pug, siam.*_level 2; .*_level 1"),
         (("cat/x/a/1.jpg", "dog/x/b/2.jpg"), "class folders: a, b.*_level 3; .*_level 1"),
