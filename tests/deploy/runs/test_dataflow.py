@@ -23,7 +23,7 @@ from recordmill.pipelines import graph
 from tests.deploy.runs.cloud import BUCKET, Cloud, google_cloud
 from tests.deploy.runs.environments import run
 
-IMAGE = "region-docker.pkg.dev/local-project/images/recordmill:0.1.0"
+IMAGE = "region-docker.pkg.dev/local-project/images/recordmill:1.0.0"
 DATASET = f"gs://{BUCKET}/out/shapes/1.0.0"
 FLAGS = (
     f"--input=gs://{BUCKET}/sample/labels.csv",
