@@ -39,7 +39,7 @@ from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
-from recordmill.transforms.shards.build_examples import Pools, build_all
+from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.write_shards import ForecastShards, ShardForecast
@@ -179,8 +179,9 @@ def _size_from_tables(refs: Sequence[ImageRef]) -> SampleEstimate:
 def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
     """Builds the records of a sample of rows, and returns their size, time and rejects."""
     size, rejects, images = 0, list[Reject](), Counter[str]()
-    began = time.monotonic()
-    for built in build_all(refs, plan, config.decode, Pools(), guard=ImageRootGuard(config.guard)):
+    began, check = time.monotonic(), ImageCheck(config)
+    guard = ImageRootGuard(config.guard)
+    for built in build_all(refs, plan, config.decode, Pools(), guard=guard, check=check):
         if isinstance(built, Reject):
             rejects.append(built)
             continue

@@ -31,6 +31,7 @@ class ShardFormat:
     signature: bytes  # the first bytes of a compressed file
     # Returns the uncompressed content of a file; None if files are not compressed.
     unpack: Callable[[BinaryIO], BinaryIO] | None
+    packages: tuple[str, ...] = ()  # whose version can change the bytes of a file
 
     def open_stream(self, stored: BinaryIO) -> BinaryIO:
         """Returns the uncompressed stream of framed records in a file."""

@@ -132,7 +132,9 @@ def test_records_have_the_measures(converted: tuple[Path, str]) -> None:
 
 def test_images_of_low_quality_are_rejected(tmp_path: Path) -> None:
     command = (*write_images(tmp_path / "images"), "--split_column", "split")
-    run = recordmill("convert", *command, "--reject_quality", "blank,tiny", "--max_rejects", "2")
+    command += ("--reject_quality", "blank,tiny", "--max_rejects", "2")
+    planned = recordmill("convert", *command, "--dry_run", "--json")
+    run = recordmill("convert", *command)
     assert run.code == 0, run.err
     dataset = tmp_path / "images" / "out" / "similar" / "1.0.0"
     (file,) = (dataset / "rejects").iterdir()
@@ -143,4 +145,8 @@ def test_images_of_low_quality_are_rejected(tmp_path: Path) -> None:
         "black.png": "blank: expected luma_std of at least 4, got 0",
         "tiny.jpg": "tiny: expected side of at least 32, got 24",
     }
+    tried = {
+        reject["key"]: reject["detail"] for reject in json.loads(planned.out)["tried"]["rejected"]
+    }
+    assert tried == {key: reject["detail"] for key, reject in rejects.items()}
     assert manifest_of(dataset)["quality"]["issues"] == {}

@@ -31,6 +31,7 @@ from recordmill.schemas.dataset_info import Checkpoint, ImageFault
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import Place
+from recordmill.schemas.shard_format import SHARD_FORMATS
 from recordmill.transforms.elements import encode_columns
 from recordmill.transforms.functional.records.index import row_classes
 from recordmill.transforms.functional.rows.batches import RefBatch
@@ -135,14 +136,15 @@ def _is_intact(path: str, size: int, crc32c: int, expected: Version) -> bool:
     return stream_checksum(path)[1] == crc32c
 
 
-# Packages whose version can change the bytes of a shard.
+# Packages whose version can change the bytes of a shard of any format.
 _PACKAGES = ("recordmill", "Pillow", "pyarrow", "protobuf", "numpy", "pycocotools")
 
 
 @cache  # each version parses all metadata of a package
 def versions() -> Mapping[str, str]:
     """Returns the versions of the libraries that decide the bytes of shards."""
-    packages = {package: metadata.version(package) for package in _PACKAGES}
+    names = chain(_PACKAGES, *(found.packages for found in SHARD_FORMATS.values()))
+    packages = {package: metadata.version(package) for package in names}
     codec = features.version("libjpeg_turbo") or "none"  # encodes resized JPEGs
     return {**packages, "zlib": zlib.ZLIB_RUNTIME_VERSION, "libjpeg-turbo": codec}
 
