@@ -227,6 +227,9 @@ def _add_set(found: Verification, records: RecordSet, files: Sequence[VerifiedFi
         add_features(features, file.features)
         if not file.records and not file.damaged and not _expected(records, file.path):
             found.warnings.append(Problem(file.path, "has no records"))
+    if len({file.is_compressed for file in files if file.records}) > 1:
+        what = "some files are compressed and others are not; TensorFlow expects one of both"
+        found.warnings.append(Problem(records.folder, what))
     others = sum(file.num_others for file in files)
     if others and features:
         found.add([problem for file in files for problem in file.others], others)

@@ -54,5 +54,4 @@ def run(flags: argparse.Namespace) -> int:
     else:
         files = "" if found.dataset else f", {counted(found.files, 'file')}"
         say(f"verified: {counted(found.records, 'record')} in {' '.join(found.paths)}{files}")
-    code: int = head["exit_code"]
-    return code
+    return int(head["exit_code"])

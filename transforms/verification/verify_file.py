@@ -98,6 +98,7 @@ class VerifiedFile:
     others: list[Problem] = field(default_factory=list)  # intact records of another message
     num_others: int = 0
     features: FeaturesSeen = field(default_factory=dict)
+    is_compressed: bool = False
 
     def add(self, message: str, record: int | None = None, offset: int | None = None) -> None:
         """Counts a problem."""
@@ -197,8 +198,8 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
             raise RecordmillError(f"{target}: cannot be written: {what}") from error
         written[target] = found.records
         lost += found.problems
-    lines = "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in lost)
-    write_bytes(layout.join(directory, _LOST), lines.encode("utf-8", "surrogateescape"))
+    lines = "".join(f"{json.dumps(asdict(problem))}\n" for problem in lost)
+    write_bytes(layout.join(directory, _LOST), lines.encode())
     return written
 
 
@@ -214,6 +215,7 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Ru
         try:
             buffered = io.BufferedReader(cast("io.RawIOBase", stored), _BUFFER_BYTES)
             content = decompressed(cast("BinaryIO", buffered), strict=True)
+            found.is_compressed = content is not buffered
             for run in read_runs(content, resync=True):
                 if isinstance(run, FrameError):
                     found.add(_described(run), run.record, run.offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
 import re
 import zlib
@@ -481,6 +482,24 @@ def test_an_empty_file_is_a_warning(tmp_path: Path) -> None:
     assert [(Path(w.file).name, w.message) for w in found.warnings] == [
         ("a.tfrecord", "has no records")
     ]
+
+
+def test_files_of_a_set_that_are_compressed_differently_are_a_warning(tmp_path: Path) -> None:
+    files = {"a.tfrecord": joined(records(1)), "b.tfrecord": zipped(records(2)), "c.tfrecord": b""}
+    found = verified(write(tmp_path, files))
+    assert (found.records, found.problems) == (3, [])
+    (mixed,) = (warning for warning in found.warnings if "compressed" in warning.message)
+    assert mixed.message.startswith("some files are compressed and others are not")
+    (tmp_path / "b.tfrecord").write_bytes(b"")
+    assert not any("compressed" in warning.message for warning in verified(tmp_path).warnings)
+
+
+def test_the_list_of_what_was_lost_is_json_whatever_the_names_are(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bl\xffue.tfrecord")
+    folder = write(tmp_path / "in", {name: joined(records(2))[:-1]})
+    recordmill.verify(folder, check=False, salvage=tmp_path / "out")
+    (line,) = (tmp_path / "out/lost.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["file"] == str(tmp_path / "in" / name)
 
 
 @pytest.mark.parametrize(
