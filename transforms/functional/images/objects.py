@@ -20,7 +20,12 @@ from recordmill.schemas.origins import BOX_SIDES, POINTS, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, CoordinateFrame
-from recordmill.transforms.functional.images.geometry import Geometry, PointMap, Size
+from recordmill.transforms.functional.images.geometry import (
+    Geometry,
+    PointMap,
+    Size,
+    limited,
+)
 from recordmill.transforms.functional.values.boxes import Box, convert_box
 
 # Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.
@@ -180,7 +185,7 @@ def _keypoints(numbers: Sequence[float], to_record: PointMap) -> np.ndarray:
     inside = to_record.clipped(turned)
     away = np.abs(np.subtract(turned, inside)).max(axis=0)
     labeled = (visibility > 0) & (away <= _ROUNDING * max(to_record.annotated))
-    placed = np.clip(to_record.placed(inside), 0.0, 1.0)
+    placed = limited(to_record.placed(inside), 0.0, 1.0)
     found: np.ndarray = np.where(labeled, [*placed, visibility], 0.0).T
     return found
 
@@ -246,6 +251,6 @@ def _placed(boxes: list[Box], to_record: PointMap) -> tuple[list[Box], list[bool
     # An orientation may swap the corners, so the coordinates are sorted again.
     low, high = (to_record.clipped(each(first, second)) for each in (np.minimum, np.maximum))
     # Clamped, because rounding errors could put a coordinate outside 0 to 1.
-    placed = np.clip([*to_record.placed(low), *to_record.placed(high)], 0.0, 1.0)
+    placed = limited([*to_record.placed(low), *to_record.placed(high)], 0.0, 1.0)
     are_inside = np.logical_and(*np.less(low, high)).tolist()
     return list(zip(*placed.tolist(), strict=True)), are_inside
