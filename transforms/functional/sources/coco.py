@@ -39,7 +39,6 @@ from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
-    duplicate_name,
     entries_of,
     fault_of,
     message_of,
@@ -412,7 +411,7 @@ def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         id_ = json.dumps(entry.get("id"))
         # With a duplicate field, the name or the id is ambiguous.
-        found = name if duplicate_name(entry) is None else None
+        found = None if fault_of(entry) else name
         categories.names.setdefault(id_, set()).add(found)
         points = entry.get("keypoints")
         if isinstance(points, list) and points and all(isinstance(p, str) for p in points):

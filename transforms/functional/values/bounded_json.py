@@ -13,7 +13,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import ijson
@@ -68,29 +68,29 @@ def parse_json(text: str) -> Any:
     if (
         text.count("[") + text.count("{") > MAX_DEPTH
     ):  # most texts have fewer brackets, and need no check
-        _check_depth(value)
+        for _ in _levels(value):
+            pass
     return value
 
 
-def _check_depth(value: Any) -> None:
-    """Checks that a value is not nested deeper than `MAX_DEPTH`.
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """Yields the lists and objects of each level of a value; raises ValueError if there are many.
 
-    Raises ValueError if it is.
+    The values of one level are looked at together, as a call for each takes longer than its look.
     """
-    level = [value] if isinstance(value, list | dict) else []
+    level = [value] if isinstance(value, _NESTED) else []
     for _ in range(MAX_DEPTH):
-        level = [item for outer in level for item in _nested_in(outer)]
         if not level:
             return
-    raise ValueError(_TOO_DEEP)
-
-
-def duplicate_name(value: Any) -> str | None:
-    """Returns a name that occurs twice in a `JsonObject` of a value; None if there is none."""
-    if isinstance(value, JsonObject) and value.duplicate_name is not None:
-        return value.duplicate_name
-    found = (duplicate_name(item) for item in _nested_in(value))
-    return next((name for name in found if name is not None), None)
+        yield level
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, _NESTED)
+        ]
+    if level:
+        raise ValueError(_TOO_DEEP)
 
 
 class NestedChunk(NamedTuple):
@@ -252,12 +252,6 @@ def _nested_values(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, data[start:]
 
 
-def _nested_in(value: Any) -> list[Any]:
-    """Returns the lists and objects directly within a value."""
-    items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-    return [item for item in items if isinstance(item, _NESTED)]
-
-
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
@@ -274,14 +268,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def fault_of(entry: dict[str, Any]) -> str:
+def fault_of(entry: Any) -> str:
     """Returns the reason to reject an entry, or ""."""
     try:
-        _check_depth(entry)
+        for level in _levels(entry):
+            for found in level:
+                if isinstance(found, JsonObject) and found.duplicate_name is not None:
+                    return f"the name {shortened(found.duplicate_name)} occurs twice in one object"
     except ValueError as error:
         return str(error)
-    name = duplicate_name(entry)
-    return "" if name is None else f"the name {shortened(name)} occurs twice in one object"
+    return ""
 
 
 def message_of(error: Exception) -> str:
