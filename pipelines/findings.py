@@ -36,22 +36,24 @@ from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import (
     NOTED,
+    OTHER_NAMES,
+    OTHER_SHAPES,
     OUTSIDE_SAMPLE,
     RENAMED,
+    UNANNOTATED,
     UNMATCHED_LABELS,
     UNUSED_IMAGES,
 )
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
-from recordmill.transforms.functional.sources import annotated
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
 SEVERITIES: dict[str, Severity] = {
-    **dict.fromkeys((NO_SPLIT, annotated.UNANNOTATED, SEVERAL_SPLITS), "warning"),
-    **{annotated.OTHER_SHAPES: "warning", annotated.OTHER_NAMES: "note"},
+    **dict.fromkeys((NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS), "warning"),
+    **{OTHER_SHAPES: "warning", OTHER_NAMES: "note"},
     **dict.fromkeys(NOTED, "note"),
 }
 

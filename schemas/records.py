@@ -27,6 +27,9 @@ ORIENTED = (
 )
 ROTATED = "images with rotated boxes, read as the upright boxes around them"
 RECTANGLES = "images with boxes without an outline, whose outline is the box"
+UNANNOTATED = "images without an annotation"
+OTHER_SHAPES = "shapes other than rectangles and polygons"
+OTHER_NAMES = "annotations of a missing image, read for the image with their own name"
 OUTSIDE_SAMPLE = "rows outside of --sample"
 OUTSIDE_CLASSES = "rows beyond --per_class"
 OUTSIDE_WHERE = "rows outside of --where"

@@ -20,7 +20,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.rejects import RecordError
-from recordmill.schemas.shard_format import DAMAGED_STREAM
+from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
 from recordmill.transforms.functional.images.codecs import check_pixels
 from recordmill.transforms.functional.images.sniffing import FOREIGN, foreign, is_image, sniff
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, decompressed
@@ -184,7 +184,8 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
             lost.append(Problem(path, f"cannot be read: {error.strerror or error}"))
             continue
         # Records of a compressed file are written as they are read: without compression.
-        name = path.removeprefix(root).removesuffix(".gz").removesuffix(".zlib")
+        name = path.removeprefix(root).removesuffix(".zlib")
+        name = name.removesuffix(format_of_file(name).suffix)
         target = layout.join(directory, name)
         try:
             if is_local(target):

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.records import (
+    OTHER_NAMES,
+    OTHER_SHAPES,
+    UNANNOTATED,
+    Location,
+    Row,
+    SkippedInput,
+)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
@@ -28,9 +35,6 @@ from recordmill.transforms.functional.sources.tree import (
     stem_of,
 )
 
-UNANNOTATED = "images without an annotation"
-OTHER_SHAPES = "shapes other than rectangles and polygons"
-OTHER_NAMES = "annotations of a missing image, read for the image with their own name"
 UNLISTED = "annotations of images that no list in ImageSets/Main names"
 
 # Suffixes of images that are tried: each is a request to a store.

@@ -24,7 +24,7 @@ from pycocotools import mask as coco
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import split_rank
-from recordmill.schemas.records import ROTATED, Location, Row, SkippedInput
+from recordmill.schemas.records import OTHER_SHAPES, ROTATED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
@@ -37,10 +37,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.annotated import (
-    OTHER_SHAPES,
-    image_named,
-)
+from recordmill.transforms.functional.sources.annotated import image_named
 from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
@@ -16,6 +15,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import (
     IMAGES,
     SPLIT,
@@ -190,7 +190,7 @@ def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
             yield found
             if isinstance(found, Frame):
                 record, offset = found.record + 1, found.stop
-    except (EOFError, OSError, zlib.error) as error:
+    except (OSError, *DAMAGED_STREAM) as error:
         yield FrameError(record, offset, f"the rest of the file cannot be read: {error}")
 
 

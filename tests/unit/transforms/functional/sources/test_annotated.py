@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import OTHER_NAMES, UNANNOTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.sources import annotated
-from recordmill.transforms.functional.sources.annotated import OTHER_NAMES, UNANNOTATED, Annotated
+from recordmill.transforms.functional.sources.annotated import Annotated
 from recordmill.transforms.functional.values import bounded_xml
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS

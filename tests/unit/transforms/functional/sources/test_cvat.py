@@ -9,10 +9,9 @@ import pytest
 from pycocotools import mask as coco
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import ROTATED, Row, SkippedInput
+from recordmill.schemas.records import OTHER_SHAPES, ROTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection
-from recordmill.transforms.functional.sources.annotated import OTHER_SHAPES
 from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, UNNAMED
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS, unnamed_images

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import UNANNOTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Projection
 from recordmill.transforms.functional.sources import dota
-from recordmill.transforms.functional.sources.annotated import UNANNOTATED
 from recordmill.transforms.functional.sources.tree import NO_IMAGE
 from recordmill.transforms.inputs.file_tree import FileTree
 

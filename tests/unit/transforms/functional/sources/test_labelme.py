@@ -8,11 +8,10 @@ import math
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row, SkippedInput
+from recordmill.schemas.records import OTHER_SHAPES, UNANNOTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Projection
 from recordmill.transforms.functional.sources import labelme
-from recordmill.transforms.functional.sources.annotated import OTHER_SHAPES, UNANNOTATED
 from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT
 from recordmill.transforms.inputs.file_tree import FileTree
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import KEYPOINTS, ORIENTED, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNANNOTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
-from recordmill.transforms.functional.sources.annotated import UNANNOTATED, UNLISTED
+from recordmill.transforms.functional.sources.annotated import UNLISTED
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.yolo import Classes
 from recordmill.transforms.functional.values.bounded_xml import parse_xml
