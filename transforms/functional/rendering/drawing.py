@@ -87,6 +87,9 @@ _INK, _PALE, _PAPER, _EMPTY = (32, 33, 36), (95, 99, 104), (255, 255, 255), (241
 # Width and height, in pixels.
 _Size = tuple[int, int]
 
+# The fraction of an image up to which oriented boxes are drawn; Pillow fails on large numbers.
+_FAR = 100
+
 
 class DrawnBox(NamedTuple):
     """A box as fractions of the image's width and height, and its class.
@@ -172,19 +175,22 @@ def _read_boxes(
     `size`: width and height of its image, for boxes in pixels. `class_names`: names of the class
     ids, for boxes without class texts.
     """
-    sides = [[v for v in features.get(key, []) if not isinstance(v, bytes)] for key in BOX_KEYS]
+    lists = (features.get(key, []) for key in (*BOX_KEYS, CORNERS_KEY))
+    *sides, corners = ([v for v in values if not isinstance(v, bytes)] for values in lists)
     if not any(sides):
         return []
     # The keys of the Object Detection API are for fractions, yet some datasets store pixels there.
     in_pixels = any(value > 2 for values in sides for value in values)
     scale = (*size, *size) if in_pixels else (1, 1, 1, 1)
-    names, corners = _box_names(features, class_names), features.get(CORNERS_KEY, [])
+    names = _box_names(features, class_names)
     numbers = _box_ids(features) or [zlib.crc32(name.encode()) for name in names]
     found = []
     for i, box in enumerate(zip(*sides, strict=False)):
         if all(map(math.isfinite, box)):
             inside = tuple(np.clip(np.divide(box, scale), 0, 1).tolist())
-            four = corners[8 * i : 8 * i + 8] or polygons_around(inside)[0]
+            four = corners[8 * i : 8 * i + 8]
+            if len(four) < 8 or not all(abs(number) < _FAR for number in four):  # or NaN
+                four = polygons_around(inside)[0]
             name, number = names[i] if i < len(names) else "", numbers[i] if i < len(numbers) else 0
             found.append(DrawnBox(tuple(zip(four[::2], four[1::2], strict=True)), name, number))
     return found
@@ -250,7 +256,7 @@ def _name_box(
         return
     text = _fit_caption(name, size[0] / 2, height)
     left = max(0, min(corner[0], size[0] - text.width - 4))
-    top = max(0, corner[1] - height - 4) if corner[1] > height + 4 else corner[1]
+    top = corner[1] - height - 4 if corner[1] > height + 4 else max(0, corner[1])
     canvas.rectangle((left, top, left + text.width + 4, top + height + 4), fill=ground)
     # Black or white text, whichever has more contrast with the color of the box.
     ink = (0, 0, 0) if _luminance(ground) > 0.4 else (255, 255, 255)

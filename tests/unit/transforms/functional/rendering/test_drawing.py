@@ -17,6 +17,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.rendering import drawing as module
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_KEYS,
+    CORNERS_KEY,
     OTHERS_KEY,
     TILE_SIDE,
     Tile,
@@ -174,6 +175,19 @@ def test_a_class_has_one_color_in_all_images():
             {**boxes((0, 0, 1, 1), (0, 0, 1, 1)), "image/object/class/text": texts}, (1, 1)
         )
         assert {box.name: box.number for box in found} == {"cat": 2656977832, "dog": 2167159165}
+
+
+@pytest.mark.parametrize("corners", [[0.5] * 7, [0.5] * 7 + [float("nan")], [1e20, -1e20] * 4])
+def test_oriented_boxes_that_cannot_be_drawn_are_upright(corners):
+    upright = {"image": [flat()], **boxes((0.25, 0.5, 0.75, 0.9))}
+    assert draw_record({**upright, CORNERS_KEY: corners}, 100) == draw_record(upright, 100)
+
+
+def test_the_name_of_an_oriented_box_beyond_the_edge_is_in_the_image():
+    names = {"image/object/class/text": [b"cat"], **boxes((0, 0, 0.5, 0.5))}
+    corners = [0.1, -0.9, 0.5, -0.5, 0.1, 0.5, -0.5, 0.1]
+    drawn = draw_record({"image": [flat(240, 240)], **names, CORNERS_KEY: corners}, 240)
+    assert drawn.getpixel((1, 1)) == _class_color(2656977832)
 
 
 def test_boxes_outside_the_image_or_inverted_are_clipped():
