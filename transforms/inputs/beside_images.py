@@ -105,7 +105,8 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
             _check_has_classes(tree, tables)
         doubts = [one for one in found.findings if one.severity == "warning"]
         if doubts:
-            raise UsageError(" ".join(f"{d.text}{'. ' * bool(d.hint)}{d.hint}" for d in doubts))
+            texts = (text for doubt in doubts for text in (doubt.text, doubt.hint) if text)
+            raise UsageError(f"{'. '.join(text.rstrip('.') for text in texts)}.")
     _check_no_class_list(tree, found.files[0])
     if not tables:
         return found

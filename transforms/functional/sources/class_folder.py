@@ -268,11 +268,13 @@ def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[st
     """
     found = filter(partial(_has_images, tree), _class_folders(tree, options))
     for _ in range(_MAX_LEVELS):
-        below = list[str]()
+        folders = list[str]()
         for folder in islice(found, _MAX_NESTED):
             if not is_only and any(map(has_image_suffix, tree.entries(folder).files)):
                 return []
-            below += filter(partial(_has_images, tree), _folders_in(tree, [folder]))
+            folders.append(folder)
+        inner = filter(partial(_has_images, tree), _folders_in(tree, folders))
+        below = [*islice(inner, _MAX_NESTED)]
         names = {*map(posixpath.basename, below)}
         repeats = (posixpath.basename(n) == posixpath.basename(posixpath.dirname(n)) for n in below)
         if len(names) > 1 and not all(repeats):

@@ -164,7 +164,7 @@ def found_in(tmp_path, *names, level=None):
         (
             ("WIDER_train/a/1.jpg", "WIDER_val/a/2.jpg", "more/b/1.jpg"),
             "WIDER_train, WIDER_val: would be classes, and are named like splits. .* Name them .*"
-            "To make them the classes, add --class_level 1",
+            "To make them the classes, add --class_level 1. /.*: all images are in folders",
         ),
         (("train/1.jpg", "test1/2.jpg"), "test1, train: would be classes, and are named like"),
         (
@@ -177,6 +177,16 @@ def found_in(tmp_path, *names, level=None):
 def test_folders_of_several_levels_that_may_be_the_classes_stop(tmp_path, names, message):
     with pytest.raises(UsageError, match=message):
         found_in(tmp_path, *names)
+
+
+def test_few_of_many_folders_in_the_class_folders_are_searched(tmp_path, monkeypatch):
+    searched, has_file = list[str](), class_folder.has_file
+    monkeypatch.setattr(
+        class_folder, "has_file", lambda *of: searched.append(of[1]) or has_file(*of)
+    )
+    with pytest.raises(UsageError, match=r"0, 1, 10, …\. If these are the classes, "):
+        found_in(tmp_path, *(f"{label}/{i}/1.jpg" for label in "ab" for i in range(120)))
+    assert len(searched) < 120
 
 
 @pytest.mark.parametrize(
