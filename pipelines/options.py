@@ -108,8 +108,9 @@ def with_implied_options(
         notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
     elif not any(map(options.get, ("schema", "labels", "columns"))) and is_coco:
         raise UsageError(
-            f"--input {tables.files[0].path}: has no annotation with bbox, segmentation, keypoints "
-            "or caption. Add some, or labels of a table with --labels TABLE --join_on image=COLUMN."
+            f"--input {tables.narrowest}: expected annotations with bbox, segmentation, keypoints "
+            "or caption, of one kind in all files. Add some, leave out the file, or add labels of "
+            "a table with --labels TABLE --join_on image=COLUMN."
         )
     if tables.splits and options.get("split_column") is None:
         implied |= _implied_splits(options, tables, notes)

@@ -118,6 +118,17 @@ def test_a_published_dataset_is_kept(prepared: Callable[..., Conversion | None])
     assert prepared(if_exists="skip") is None
 
 
+def test_the_coco_file_without_annotations_is_named(tmp_path: Path) -> None:
+    document = {"images": [{"id": 1, "file_name": "1.jpg"}], "categories": [{"id": 1, "name": "a"}]}
+    found = {"annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2]}]}
+    paths = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    for path, content in zip(paths, (document | found, document), strict=True):
+        Path(path).write_text(json.dumps(content))
+    given = {"input": paths, "output": str(tmp_path), "name": "birds"}
+    with pytest.raises(UsageError, match=f"^--input {re.escape(paths[1])}: expected annotations"):
+        with_implied_options(given, probe_tables(config_of(given)))
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 @pytest.mark.parametrize("column", ["image", "mask"])
 def test_embedded_images_are_not_compared(column: str, suffix: str, tmp_path: Path) -> None:
