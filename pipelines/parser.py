@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.transforms.storage.stores.options import add_store_flags
 
@@ -20,6 +19,9 @@ SHELLS = ("bash", "zsh", "fish")
 
 # Number of records that `inspect` shows by default: in tables, and on a contact sheet.
 RECORDS, TILES = 5, 24
+
+# The options of a conversion that `schema --infer` has, too.
+INFER_OPTIONS = ("input_format", "delimiter", "header", "image_root", "columns")
 
 # The heading of the flags that Beam declares for object stores, and of those for the web.
 STORE_FLAGS = "object stores and the web"
@@ -241,17 +243,10 @@ def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
         "schema", nargs="?", metavar="NAME|FILE|DIR", help="preset, schema file or dataset"
     )
     which.add_argument("--infer", metavar="TABLE", help="print a schema for a table, as YAML")
-    parser.add_argument("--image_root", metavar="DIR", help="for --infer: base of relative paths")
-    parser.add_argument(
-        "--input_format",
-        metavar="FORMAT",
-        default="auto",
-        choices=("auto", *INPUT_FORMATS),
-        help="for --infer: as for recordmill convert",
-    )
-    parser.add_argument(
-        "--columns", metavar="S=T,…", help="for --infer: image=COLUMN, label=COLUMN"
-    )
+    group = parser.add_argument_group("for --infer, as for recordmill convert")
+    for declared in options_of(ConvertConfig):
+        if declared.name in INFER_OPTIONS:
+            _add_option(group, declared)
 
 
 def _add_versions_flags(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json
 from recordmill.pipelines.options import config_of, load_schema
+from recordmill.pipelines.parser import INFER_OPTIONS
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
@@ -29,7 +30,11 @@ from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
 from recordmill.transforms.functional.rows.binding import resolve_path
-from recordmill.transforms.functional.rows.columns import missing_column, resolve_sources
+from recordmill.transforms.functional.rows.columns import (
+    hint_at_header,
+    missing_column,
+    resolve_sources,
+)
 from recordmill.transforms.functional.rows.infer_schema import (
     InferredSchema,
     SampledImages,
@@ -177,7 +182,8 @@ _SHOWN_CLASSES = 24
 def run(flags: argparse.Namespace) -> int:
     """Prints a schema or that of a dataset, or infers one; returns the exit code."""
     if flags.infer is not None:
-        text = _infer_schema(flags.infer, flags.image_root, flags.input_format, flags.columns)
+        given = vars(flags)
+        text = _infer_schema(flags.infer, {n: given[n] for n in INFER_OPTIONS if n in given})
         say(text, end="") if not flags.json else say_json({**outcome(), "yaml": text})
         return 0
     dataset = _dataset(flags.schema)
@@ -278,7 +284,8 @@ def _describe(feature: Feature) -> tuple[str, str, str, str]:
 
 def _columns_of(schema: Schema) -> list[str]:
     """Returns the columns that a table must have, with alternatives joined by "or"."""
-    columns = [schema.image.column] if schema.has_image else []
+    images = schema.image_settings.values() if schema.has_image else ()
+    columns = list(dict.fromkeys(image.column for image in images))
     if schema.sequence is not None:
         columns += [schema.sequence.group, schema.sequence.order]
     if schema.has_boxes:
@@ -310,28 +317,16 @@ _SAMPLED_BYTES = 64 * 2**20
 _SAMPLED_IMAGES = 20
 
 
-def _infer_schema(
-    table: str,
-    image_root: str | None = None,
-    input_format: str = "auto",
-    columns: str | None = None,
-) -> str:
+def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     """Returns a schema file for a table, with comments that explain it.
 
-    `table` is a table, or a file pattern. `image_root`: base of relative image paths; None for the
-    table's folder. `input_format` and `columns`: as in `recordmill convert`. Raises UsageError if
-    it is not a table, has no rows, no such columns, or no column with a supported type.
+    `table` is a table, or a file pattern. `options`: the values of `INFER_OPTIONS` that are given.
+    Raises UsageError if it is not a table, has no rows, no such columns, or no column with a
+    supported type.
     """
-    config = config_of(
-        {
-            "input": [table],
-            "input_format": input_format,
-            "image_root": image_root,
-            "columns": columns or {},
-            # Placeholders: only what probes the table is used.
-            **{"output": ".", "name": "unnamed", "schema": "tabular"},
-        }
-    )
+    # Placeholders: only what probes the table is used.
+    unused = {"output": ".", "name": "unnamed", "schema": "tabular"}
+    config = config_of({**options, "input": [table], **unused})
     tables = probe_tables(config)
     for name in config.columns.values():
         if name not in tables.columns:
@@ -354,19 +349,27 @@ def _infer_schema(
             else "has no columns"
         )
         raise UsageError(f"--infer {table}: {why}")
-    images = _images(guess, rows, image_root)
-    return schema_yaml(guess, schema_name(table), _heading(table, guess, config, tables), images)
+    images = _images(guess, rows, config.image_root)
+    heading = _heading(table, guess, config, tables, options)
+    return schema_yaml(guess, schema_name(table), heading, images)
 
 
 def _rows(tables: InputTables) -> Iterator[Row]:
-    projection = Projection(tables.columns)
+    """Yields the rows of a table; raises UsageError if rows are lost, or all are rejected."""
+    projection, rejected, is_empty = Projection(tables.columns), "", True
     for file in tables.files:
         for found in FORMATS[file.format].rows(file, projection):
             if isinstance(found, Row):
+                is_empty = False
                 yield _with_images(found, tables.embedded)
             elif isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
                 lost = lost_rows_message([(masked_source(found.source), found.detail)])
                 raise UsageError(f"--infer: {lost}")
+            elif isinstance(found, Reject) and not rejected:
+                rejected = f"{masked_source(found.source)}: {found.detail}"
+    if rejected and is_empty:
+        hint = hint_at_header(tables.columns)
+        raise UsageError(f"--infer: none of the rows can be read{hint}; the first is {rejected}")
 
 
 def _with_images(row: Row, columns: Iterable[str]) -> Row:
@@ -412,17 +415,25 @@ def _image(row: Row, column: str, image_root: str | None) -> bytes:
 
 
 def _heading(
-    table: str, guess: InferredSchema, config: ConvertConfig, tables: InputTables
+    table: str,
+    guess: InferredSchema,
+    config: ConvertConfig,
+    tables: InputTables,
+    options: Mapping[str, str],
 ) -> list[str]:
-    lines = [f"Guessed from the first {guess.rows:,} rows of {table}: check it before you use it."]
+    hint = hint_at_header(tables.columns) if len(tables.columns) == 1 else ""
+    what = f"the first {guess.rows:,} rows of {table}{hint}"
+    lines = [f"Guessed from {what}: check it before you use it."]
     known = [tables.preset, *(schema.name for schema in tables.schemas)]
     if fitting := [name for name in preset_names() if name in known]:
         lines += ["", "The records have the features of this preset, and need no schema file:"]
-        lines += [f"  {_command(name, table, {})}" for name in fitting]
+        lines += [f"  {_command(name, table, options)}" for name in fitting]
     elif fitting := [name for name in preset_names() if _fits(preset(name), guess, config)]:
         mappings = {name: _mapping(preset(name), guess) for name in fitting}
         lines += ["", "The table fits these presets without a schema file:"]
-        lines += [f"  {_command(name, table, mapping)}" for name, mapping in mappings.items()]
+        for name, columns in mappings.items():
+            mapping = ",".join(map("=".join, columns.items()))
+            lines += [f"  {_command(name, table, {**options, 'columns': mapping})}"]
     used = tables.embedded | tables.structs  # as images, and by their fields
     others = {name: type_ for name, type_ in tables.unsupported.items() if name not in used}
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in others.items()]
@@ -451,8 +462,7 @@ def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
     return {role: column for role, column in roles if role in known and role != column}
 
 
-def _command(name: str, table: str, columns_of: Mapping[str, str]) -> str:
-    mapping = ",".join(f"{role}={column}" for role, column in columns_of.items())
-    columns = f" --columns {shlex.quote(mapping)}" if mapping else ""
+def _command(name: str, table: str, options: Mapping[str, str]) -> str:
+    given = "".join(f" --{flag} {shlex.quote(text)}" for flag, text in options.items() if text)
     where = f"--input {shlex.quote(table)} --output DIR --name {schema_name(table)}"
-    return f"recordmill convert --schema {name} {where}{columns}"
+    return f"recordmill convert --schema {name} {where}{given}"

@@ -69,6 +69,11 @@ def test_the_page_reads_it(folder: Path, dataset: Path, monkeypatch: pytest.Monk
     assert printed[-2:] == ["uint16", "Image(shape=(None, None, 1), dtype=uint16)"]
 
 
+def test_the_columns_of_all_images_are_listed(folder: Path) -> None:
+    printed = recordmill("schema", folder / "stereo.yaml").out
+    assert "\nColumns: left, right, depth, label\n" in printed
+
+
 def test_each_image_has_its_settings(folder: Path, dataset: Path) -> None:
     found = [e for split in ("train", "test") for e in readers.examples(dataset, split)]
     assert len(found) == len(PAIRS)

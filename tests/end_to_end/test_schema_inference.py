@@ -126,6 +126,34 @@ def test_a_stated_column_that_does_not_exist_is_an_error(folder: Path) -> None:
     assert ended.err.endswith("has no column 'kin' (did you mean 'kind'?); it has: image, kind\n")
 
 
+HINT = "(if ';' separates its fields, add --delimiter ';')"
+
+
+def excel(folder: Path, weight: str) -> Path:
+    """Writes a table as Excel does in countries with decimal commas."""
+    path = folder / "excel.csv"
+    path.write_text(f"Bild;Art;Gewicht\na b.jpg;Hund;{weight}\n", encoding="utf-8-sig")
+    return path
+
+
+def test_a_table_of_excel_needs_its_delimiter(folder: Path) -> None:
+    table = excel(folder, "1,5")
+    assert recordmill("schema", "--infer", table).err == (
+        f"recordmill: --infer: none of the rows can be read {HINT}; the first is {table}:2: "
+        "2 fields, expected 1 as in the header. Quote fields that contain the delimiter.\n"
+    )
+    guessed = recordmill("schema", "--infer", excel(folder, "2")).out
+    assert f"# Guessed from the first 1 rows of {table} {HINT}: check" in guessed
+
+
+def test_the_command_has_the_options_that_the_schema_was_inferred_with(folder: Path) -> None:
+    table = excel(folder, "1,5")
+    options = ("--delimiter", ";", "--header", "photo,kind,kg", "--image_root", str(folder))
+    guessed = recordmill("schema", "--infer", table, *options).out.splitlines()
+    command = next(line for line in guessed if "--schema tabular" in line)
+    assert shlex.split(command.lstrip("# "))[-6:] == [*options]
+
+
 @pytest.mark.parametrize("value", ["x" * 40, b"x" * 40, ["x" * 20, "y" * 20], [1] * 5])
 def test_as_many_rows_are_read_as_their_values_allow(value: object) -> None:
     rows = [Row({"a": value}, "t", i) for i in range(9)]

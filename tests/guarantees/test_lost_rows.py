@@ -183,7 +183,7 @@ def test_no_schema_is_inferred_from_a_truncated_table(tmp_path: Path) -> None:
     path = tmp_path / "t.tfrecord"
     path.write_bytes(FILES["t.tfrecord"][1][:-1])
     with pytest.raises(UsageError, match=rf"^--infer: rows of the input are lost:\n  {path}:12: "):
-        _infer_schema(str(path))
+        _infer_schema(str(path), {})
 
 
 def test_data_after_the_end_of_an_arrow_stream_is_reported(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def show_forecast(terminal: Terminal, text: str) -> None:
     trial = SampleEstimate(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
     config = SimpleNamespace(
-        directory=text, index=False, sample=None, near_duplicates="keep_together"
+        directory=text, index=False, sample=None, near_duplicates="keep_together", rename={}
     )
     dry_run.show_forecast(terminal, forecast, config)
 

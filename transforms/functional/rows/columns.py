@@ -190,7 +190,7 @@ def _check_several(
             lacking[sources[0].name] = config.column(sources[0].name)
     if len(lacking) > 1:
         names = ", ".join(f"{column!r}" for column in lacking.values())
-        listed = f"it has: {', '.join(present) or 'none'}{_hint_at_header(present)}"
+        listed = f"it has: {', '.join(present) or 'none'}{hint_at_header(present)}"
         remedy = ",".join(f"{name}=COLUMN" for name in lacking)
         raise UsageError(
             f"{where} has no columns {names}; {listed}. Name them with --columns {remedy}."
@@ -355,11 +355,11 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
 def missing_column(column: str, present: Collection[str], where: str) -> str:
     """Returns the message for a column that a table lacks, with those that it has."""
     guess = did_you_mean(column, present)
-    listed = f"it has: {', '.join(present) or 'none'}{_hint_at_header(present)}"
+    listed = f"it has: {', '.join(present) or 'none'}{hint_at_header(present)}"
     return f"{where} has no column {column!r}{guess}; {listed}"
 
 
-def _hint_at_header(present: Collection[str]) -> str:
+def hint_at_header(present: Collection[str]) -> str:
     """Returns a hint if columns look like a row of data, or like several columns."""
     first = next(iter(present), "")
     if first.lower().startswith("sep="):
