@@ -94,8 +94,11 @@ def convert(
         )
     with _exclusively(), _opened(input, options, beam) as named:
         config, record = run(named, beam, show=progress)
-    if record is not None:
-        log = logging.getLogger("recordmill")
+    log = logging.getLogger("recordmill")
+    if record is None:
+        for warning in conversion.warnings_of_kept(config):
+            log.warning("%s", warning)
+    else:
         for finding in record.findings:
             level = logging.WARNING if finding.severity == "warning" else logging.INFO
             log.log(level, "%s", finding.text)

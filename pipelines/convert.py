@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from pydantic import ValidationError
 
 from recordmill.pipelines.base_version import check_base, open_base
 from recordmill.pipelines.engines.runners import (
@@ -22,24 +24,27 @@ from recordmill.pipelines.engines.runners import (
     without_step,
 )
 from recordmill.pipelines.graph import Conversion, build, projection_of
+from recordmill.pipelines.options import schema_differences
 from recordmill.pipelines.run.lock import abandoning, lock_target
 from recordmill.pipelines.run.run_record import (
     PUBLISHED,
     RunContext,
     RunRecord,
     finished_record,
+    read_record,
     submitted_record,
 )
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas import layout
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
+from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, some
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.masking import masked, masked_url
+from recordmill.schemas.masking import masked, masked_url, masked_values
+from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.tables import SPLIT, DeclaredClasses
 from recordmill.transforms.functional.rows.analysis import Analyzer
@@ -62,6 +67,7 @@ from recordmill.transforms.inputs.input_tables import (
     with_labels,
 )
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
+from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
@@ -124,6 +130,54 @@ def prepare(
     target, lock = locked
     scratch = target.work if runs_directly(options) and is_local(target.work) else ""
     return Conversion(config, tables, labels, analyzer, context, target, lock, scratch)
+
+
+def warnings_of_kept(config: ConvertConfig) -> list[str]:
+    """Returns a warning if the published dataset, which `skip` keeps, is not that of the config."""
+    what = f"{config.directory}: was published"
+    try:
+        dataset = DatasetFolder.open(config.directory)
+        if layout.REMOVAL in dataset.manifest.sidecars:
+            return [
+                f"{what} by recordmill forget: its rows are not those of this command. Choose a "
+                f"later --version, and --base {config.directory}, without the removed records."
+            ]
+        record = read_record(config.directory)
+        folder = record.folder if record else ""
+        others = list(_other_options(config, dataset.manifest.config, folder))
+    except (VerificationFailed, ValidationError) as error:
+        problem = error if isinstance(error, VerificationFailed) else f"{what} by another release"
+        return [f"{problem}; its options were not compared with those of this command."]
+    remedy = "Choose another --version, or --if_exists replace."
+    changed = (
+        f"{what} with other options ({', '.join(others)}), not those of this command. {remedy}"
+    )
+    return [changed] if others else []
+
+
+def _other_options(config: ConvertConfig, written: dict[str, Any], folder: str) -> Iterator[str]:
+    """Yields the options by which the content of a dataset differs from that of a config.
+
+    `written` is the config in its manifest, whose paths are relative to `folder`.
+    """
+    masks = masked_values(config.model_dump(mode="json"))
+    new, old = map(ConvertConfig.model_validate, (masks, {**written, "output": config.output}))
+    outside = fields_that_affect(ConvertConfig, Affects.METADATA | Affects.CHECKS | Affects.RUN)
+    for name, info in ConvertConfig.model_fields.items():
+        one, other = getattr(new, name), getattr(old, name)
+        if name in ("inputs", "labels", "image_root", "base"):
+            one, other = _real_paths(one, ""), _real_paths(other, folder)
+        if name == "dataset_schema":
+            if parts := sorted(schema_differences(one, other)):
+                yield f"--schema: {some(parts)}"
+        elif name not in outside and one != other:
+            yield f"--{info.validation_alias or name}"
+
+
+def _real_paths(paths: str | tuple[str, ...] | None, folder: str) -> list[str]:
+    """Returns paths without links, those on this machine relative to a folder."""
+    many = (paths,) if isinstance(paths, str) else paths or ()
+    return [os.path.realpath(os.path.join(folder, p)) if is_local(p) else p for p in many]
 
 
 def _check_compared(

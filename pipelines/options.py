@@ -206,7 +206,9 @@ def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
     """
     if len(schemas) > 1:
         names = ", ".join(dict.fromkeys(schema.name for schema in schemas))
-        parts = sorted({part for one in schemas[1:] for part in _differences(schemas[0], one)})
+        parts = sorted(
+            {part for one in schemas[1:] for part in schema_differences(schemas[0], one)}
+        )
         raise UsageError(
             f"--input: the datasets have different schemas ({names}), which differ in "
             f"{some(parts)}. Set --schema to the one that their records shall have."
@@ -214,12 +216,12 @@ def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
     return schemas[0]
 
 
-def _differences(one: Schema, other: Schema) -> Iterator[str]:
+def schema_differences(one: Schema, other: Schema) -> Iterator[str]:
     """Yields the features, and other blocks, that differ between two schemas."""
     for name in {**one.features, **other.features}:
         if one.features.get(name) != other.features.get(name):
             yield name
-    for block in ("image", "boxes", "masks", "sequence"):
+    for block in ("every_column", "image", "images", "boxes", "masks", "sequence"):
         if getattr(one, block) != getattr(other, block):
             yield block
 

@@ -221,12 +221,15 @@ def test_too_many_rejects_fail_the_pipeline_and_the_next_run_resumes(
 
 
 def test_a_published_dataset_is_not_replaced_by_default(
-    rows: list[dict[str, Any]], tmp_path: Path
+    rows: list[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = write(rows, tmp_path)
     with pytest.raises(DatasetExists, match="is already published"):
         write(rows, tmp_path)
     assert write(rows[:2], tmp_path, if_exists="skip") == first
+    assert "was published" not in caplog.text
+    assert write(rows[:2], tmp_path, if_exists="skip", seed=1) == first
+    assert "was published with other options (--seed), not those of this" in caplog.text
     assert write(rows[:2], tmp_path, if_exists="replace").records == 2
 
 

@@ -451,6 +451,19 @@ def test_a_frame_that_remains_in_another_sequence_is_listed(made: Path, tmp_path
     assert recordmill("verify", birds).code == 0
 
 
+def test_a_version_of_forget_is_not_taken_for_that_of_a_conversion(
+    made: Path, forgotten: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = {"output": forgotten.parent, "name": "birds", "version": "1.0.1"}
+    api.convert(made / "photos.csv", **there, if_exists="skip")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{forgotten}/1.0.1: was published by recordmill forget: its rows are not those of this "
+        f"command. Choose a later --version, and --base {forgotten}/1.0.1, without the removed "
+        "records."
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
 def test_unknown_keys_are_a_usage_error_unless_they_may_be_missing(
     birds: Path, tmp_path: Path
 ) -> None:

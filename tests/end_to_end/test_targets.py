@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -95,7 +96,7 @@ def output(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_published_dataset_is_kept_by_fail_and_skip_and_beside_another_version(
-    old: Path, changed: Path, tmp_path: Path
+    table: Path, old: Path, changed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     shutil.copytree(old.parents[1], output)
@@ -105,7 +106,15 @@ def test_a_published_dataset_is_kept_by_fail_and_skip_and_beside_another_version
     assert "--if_exists" in ended.err
     assert "--version" in ended.err
     assert "Traceback" not in ended.err
-    ended = convert(changed, output, *TABULAR, "--if_exists", "skip")
+    ended = convert(changed, output, *TABULAR, "--if_exists", "skip", "--json")
+    warning = (
+        f"{output}/birds/1.0.0: was published with other options (--input, --num_shards), not "
+        "those of this command. Choose another --version, or --if_exists replace."
+    )
+    assert (ended.code, ended.err) == (0, f"recordmill: warning: {warning}\n")
+    assert json.loads(ended.out)["warnings"] == [warning]
+    same = (*TABULAR, *SHARDS, "--no_report", "--direct_num_workers=2", "--if_exists", "skip")
+    ended = convert(os.path.relpath(table), output, *same)
     assert (ended.code, ended.err) == (0, "")
     assert everything(output) == before
     ended = convert(changed, output, *TABULAR, "--version", "1.1.0")
