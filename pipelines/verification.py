@@ -127,8 +127,8 @@ def verify(
         The counts, problems and warnings.
 
     Raises:
-        UsageError: if a path does not exist, or the folder `salvage` has files already.
-        VerificationFailed: if a folder has no records; with `check`, if there are problems.
+        UsageError: if the folder `salvage` has files already.
+        VerificationFailed: if there is nothing to verify; with `check`, if there are problems.
     """
     if salvage is not None:
         check_new(os.fspath(salvage))
@@ -152,9 +152,7 @@ def _verified(paths: Sequence[str], level: Verify) -> Verification:
         try:
             sets = record_sets(one)
         except UsageError as error:
-            if os.path.isdir(one):
-                raise VerificationFailed(str(error)) from error  # such as a copy that failed
-            raise
+            raise VerificationFailed(str(error)) from error  # such as a copy that failed
         if len(sets) == 1 and sets[0].files == (one,):
             files.append(one)  # a shell expands a pattern to files
         else:

@@ -55,7 +55,7 @@ def test_the_verifier_starts_where_workers_are_threads_and_files_are_local(
         (["covert", "--json"], 2),
         (["convert", "--json"], 2),
         ([*CONVERT, "out", "--json", "--splits", "train=x"], 2),
-        (["verify", "nowhere", "--json"], 2),
+        (["verify", "nowhere", "--json"], 3),
         (["diff", "nowhere", "nowhere", "--json"], 2),
         (["inspect", "nowhere", "--json"], 2),
         (["schema", "nothing", "--json"], 2),

@@ -502,18 +502,9 @@ def test_the_list_of_what_was_lost_is_json_whatever_the_names_are(tmp_path: Path
     assert json.loads(line)["file"] == str(tmp_path / "in" / name)
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("nowhere", UsageError, "no such file"),
-        ("no*match", UsageError, "no such file"),
-        ("", VerificationFailed, "contains no file"),
-    ],
-)
-def test_nothing_to_verify_is_an_error(
-    name: str, error: type[Exception], said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(error, match=said):
+@pytest.mark.parametrize("name", ["nowhere", "", "no*match"])
+def test_nothing_to_verify_is_a_failure(name: str, tmp_path: Path) -> None:
+    with pytest.raises(VerificationFailed, match=r"no such file|contains no file"):
         verified(f"{tmp_path}/{name}")
 
 
