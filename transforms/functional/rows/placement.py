@@ -160,12 +160,13 @@ def _salt(seed: int, purpose: str) -> bytes:
 
 def sort_references(
     assigned: Iterable[tuple[bytes, ImageRef]],
+    difference: Callable[[ImageRef, ImageRef], str] = lambda kept, other: "",
 ) -> tuple[RefBatch, list[Reject]]:
     """Sorts the references of a shard, and rejects rows with duplicate keys.
 
     Of the rows with one key, the first by file and line is kept. Returns the references in the
     order of their records, and the rejects. `assigned`: (order hash, reference) of each row of the
-    shard.
+    shard. `difference` describes how a row differs from the one with its key that is kept.
     """
     ordered = OrderedRefs.of(assigned)
     orders = ordered.column("order")
@@ -176,7 +177,8 @@ def sort_references(
     # Rows with one key have the same order hash, so they are adjacent in [(order, ref)].
     for _, ref in sorted(ordered):
         if kept and kept[-1].key == ref.key:
-            duplicates.append(_duplicate_key_reject(ref, kept[-1].file, kept[-1].line))
+            what = difference(kept[-1], ref) if ref.line < 0 else ""
+            duplicates.append(_duplicate_key_reject(ref, kept[-1].file, kept[-1].line, what))
         else:
             kept.append(ref)
     return RefBatch.of(kept), duplicates
@@ -194,10 +196,12 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
         yield ref if (ref.file, ref.line) == first else _duplicate_key_reject(ref, *first)
 
 
-def _duplicate_key_reject(ref: ImageRef, file: str, line: int) -> Reject:
-    """Returns the reject of a row whose key occurs in an earlier row."""
+def _duplicate_key_reject(ref: ImageRef, file: str, line: int, what: str = "") -> Reject:
+    """Returns the reject of a row whose key occurs in another row, which is kept."""
     first = masked_source(source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"
+    if min(ref.line, line) < 0:  # a dict of a PCollection, which has no order
+        detail = f"another row has the same key; one of them is kept{what}"
     return Reject.of(ref, Reason.DUPLICATE_KEY, detail)
 
 

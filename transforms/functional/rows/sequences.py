@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ from recordmill.transforms.functional.records.examples import build_sequence
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.batches import RefBatch
+from recordmill.transforms.functional.values.typed import short_repr
 
 # Size limit for the frames of a sequence: a protobuf message, with its context and keys, is limited
 # to 2 GiB.
@@ -49,7 +51,7 @@ def arrange_shard(
     (order hash, reference) of each row of the shard.
     """
     if resolved.schema.sequence is None:
-        return placement.sort_references(assigned)
+        return placement.sort_references(assigned, partial(_replacement, resolved))
     kept: list[ImageRef] = []
     rejected: list[Reject] = []
     # All frames of a sequence have the order hash of its key; the key separates hash collisions.
@@ -179,29 +181,36 @@ def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
 
 
 def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
-    """Describes the first context feature that differs between rows; "" if all are equal."""
-    rows = sorted(frames, key=lambda ref: (ref.file, ref.line))
-    for number, (name, feature) in enumerate(resolved.schema.features.items()):
-        if feature.per == "frame":
-            continue
-        first = rows[0]
-        for row in rows:
-            # Compared as text, because NaN is not equal to itself.
-            if repr(row.values[number]) != repr(first.values[number]):
-                values = [
-                    f"{_shown(ref.values[number], name, feature, resolved)} in {ref.source}"
-                    for ref in (first, row)
-                ]
-                return f"{name!r} is {values[0]}, and {values[1]}; expected one value per sequence"
+    """Describes a context feature that differs between rows; "" if all are equal."""
+    first, *others = sorted(frames, key=lambda ref: (ref.file, ref.line))
+    for row in others:
+        for name, one, two in _differing(first, row, resolved):
+            values = f"{one} in {first.source}, and {two} in {row.source}"
+            return f"{name!r} is {values}; expected one value per sequence"
     return ""
+
+
+def _replacement(resolved: ResolvedSchema, kept: ImageRef, other: ImageRef) -> str:
+    """Describes a feature by which a row differs from the one that is kept; "" if all are equal."""
+    for name, one, two in _differing(kept, other, resolved):
+        return f", whose {name!r} is {one} in place of {two}"
+    return ""
+
+
+def _differing(one: ImageRef, two: ImageRef, resolved: ResolvedSchema) -> Iterator[list[str]]:
+    """Yields the name and both values of each feature that differs, except those of frames."""
+    for number, (name, feature) in enumerate(resolved.schema.features.items()):
+        pair = [ref.values[number] for ref in (one, two)]
+        # Compared as text, because NaN is not equal to itself.
+        if feature.per != "frame" and repr(pair[0]) != repr(pair[1]):
+            yield [name, *(_shown(value, name, feature, resolved) for value in pair)]
 
 
 def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedSchema) -> str:
     if feature.classes:
         return repr([resolved.class_name(name, label) for label in label_ids(value, feature)])[1:-1]
-    if isinstance(value, bytes):
-        return repr(value.decode("utf-8", "backslashreplace"))
-    return repr(value)
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    return short_repr(text)
 
 
 def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:

@@ -236,6 +236,16 @@ def test_duplicate_of():
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_rows_of_a_pipeline_have_no_first_row(order):
+    rows = [ref("a", "row a", line) for line in (-7, -5, -5)]
+    detail = "another row has the same key; one of them is kept"
+    reject = Reject("a", "/a", "row a", Reason.DUPLICATE_KEY, detail)
+    assert sort_references((b"\x01", rows[i]) for i in order) == ([rows[0]], [reject, reject])
+    found = first_of_key([rows[i] for i in order])
+    assert list(found) == [reject if i else rows[0] for i in order]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_the_first_row_of_a_key_by_file_and_line_is_kept(order):
     rows = [ref("a", "t.csv", 9), ref("a", "t.csv", 10), ref("a", "u.csv", 1)]
     later = [repeat("a", source, "t.csv:9") for source in ("t.csv:10", "u.csv:1")]

@@ -34,7 +34,7 @@ RESOLVED = ResolvedSchema(SCHEMA, {"label": ("cat", "dog")})
 
 
 def frame(
-    line: int, order: str, clip: str = "a", label: int = 0, fps: float = 25.0, fault: str = ""
+    line: int, order: str = "", clip: str = "a", label: int = 0, fps: float = 25.0, fault: str = ""
 ) -> ImageRef:
     """Returns the frame of a row, with a unique key."""
     return ImageRef(
@@ -92,6 +92,26 @@ def test_the_order_of_frames_does_not_depend_on_the_order_of_rows(values):
     frames = [frame(line, order) for line, order in enumerate(values)]
     assert _sort_frames(frames) == _sort_frames(reversed(frames))
     assert len(_sort_keys(values)) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("label", "fps", "difference"),
+    [
+        (1, 25.0, ", whose 'label' is 'cat' in place of 'dog'"),
+        (1, 2.0, ", whose 'label' is 'cat' in place of 'dog'"),
+        (0, 2.0, ", whose 'fps' is 25.0 in place of 2.0"),
+        (0, 25.0, ""),
+    ],
+)
+def test_rows_of_one_key_without_an_order_show_how_they_differ(label, fps, difference):
+    rows = [frame(-9)._replace(frame=None), frame(-8, label=label, fps=fps)._replace(frame=None)]
+    rows = [row._replace(key="a", file="row a", values=row.values[:2]) for row in rows]
+    features = dict([*SCHEMA.features.items()][:2])
+    resolved = ResolvedSchema(Schema(features=features), RESOLVED.classes)
+    for given_ in (rows, rows[::-1]):
+        kept, (reject,) = arrange_shard([(b"", row) for row in given_], resolved)
+        assert list(kept) == rows[:1]
+        assert reject.detail == f"another row has the same key; one of them is kept{difference}"
 
 
 def test_complete_sequences_follow_each_other():
