@@ -476,7 +476,7 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:
             what = f"{len(rare):,} of the {len(total):,} classes of {feature!r}"
-            verb, shown = "occurs" if len(rare) == 1 else "occur", some([*map(" ".join, rare)])
+            verb, shown = "occurs" if len(rare) == 1 else "occur", some([*map(": ".join, rare)])
             text = f"{what} {verb} fewer than {_FEW} times ({shown})"
             figures = {"rare": len(rare), "classes": len(total)}
             yield finding(

@@ -355,6 +355,7 @@ class ConvertConfig(Document):
                 "--records_per_shard: cannot be combined with --num_shards. Remove one of them."
             )
         self._check_per_class()
+        self._check_rename()
         if self.folds is not None and self.weights != {f"fold{n}": 1 for n in range(self.folds)}:
             raise ValueError("--folds: cannot be combined with --splits. Remove one of them.")
         if self.append and self.base is None:
@@ -384,6 +385,13 @@ class ConvertConfig(Document):
                 "not seekable. Omit it, or choose --compression none."
             )
         return self
+
+    def _check_rename(self) -> None:
+        if unchanged := [old for old, new in self.rename.items() if old == new]:
+            raise ValueError(
+                f"--rename {unchanged[0]}={unchanged[0]}: has the same name twice, without the "
+                "whitespace around it. Fix the labels themselves, or remove it."
+            )
 
     def _check_per_class(self) -> None:
         if self.per_class is None:

@@ -88,7 +88,7 @@ def _show_summary(
     terminal.lines(lines(record.findings))
     if record.shards_reused:
         what = f"{record.shards_reused:,} of {counted(record.shards, 'shard')}"
-        terminal.line(f"resumed: {what} were finished by an earlier run")
+        terminal.line(f"resumed: kept {what} of an earlier run")
     rate = f"{counted(record.records, 'record')} in {record.seconds:,.1f} s"
     terminal.line(f"verified and published: {directory} ({rate})")
 

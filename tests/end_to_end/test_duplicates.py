@@ -93,7 +93,7 @@ def test_duplicates_and_leakage_are_reported(
         f"note: 16 images are tiny (0 first.jpg, {first}, …)",
         "warning: test lacks 3 of the 4 classes of 'label' (cat, goat, Übermut)",
         "note: 4 of the 4 classes of 'label' occur fewer than 10 times "
-        "(goat 2, cat 4, Übermut 4, …)",
+        "(goat: 2, cat: 4, Übermut: 4, …)",
     ]
     assert len(readers.keys(dataset, "train")) == 15
     assert first in readers.keys(dataset, "train")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 36_150,
+    "lines of code": 36_160,
     "lines of docstrings": 7_952,
     "lines of the longest function": 50,
     "lines of the longest file": 643,

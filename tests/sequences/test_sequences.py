@@ -366,7 +366,7 @@ def test_nothing_of_a_broken_clip_is_written_and_each_row_has_its_reason(
     assert ended.code == 4
     ended = convert(table, tmp_path, *FLAGS, "--max_rejects", len(REJECTS))
     assert ended.code == 0, ended.err
-    assert "resumed: " in ended.out + ended.err
+    assert "resumed: kept " in ended.out + ended.err
     made = tmp_path / "birds" / "1.0.0"
     lines = {row["image"]: number for number, row in enumerate(bad_rows, start=2)}
     assert sorted(readers.reject_reasons(made)) == sorted(

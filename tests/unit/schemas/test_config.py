@@ -221,6 +221,12 @@ def test_the_options_of_a_join_require_each_other(option):
         config(**{option: "x"})
 
 
+def test_a_class_is_not_renamed_to_itself():
+    with pytest.raises(ValidationError, match=r"--rename dog=dog: has the same name twice, with"):
+        config(rename="cat=pet,dog =dog")
+    assert config(rename={"dog ": "dog"}).rename == {"dog ": "dog"}  # only in Python
+
+
 def test_records_per_shard_and_a_number_of_shards_exclude_each_other():
     with pytest.raises(ValidationError, match="Remove one of them"):
         config(records_per_shard=3, num_shards=2)

@@ -203,7 +203,7 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     if isinstance(value, str) and not is_class_name(value):
         detail = (
             "expected a class name without outer whitespace or line breaks, "
-            f"got {short_repr(value)}"
+            f"got {short_repr(value)}. Fix the label; --classes cannot have it either."
         )
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
     detail = f"{short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"

@@ -454,7 +454,9 @@ def _rows(
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the rows of a group of entries, or their rejects."""
     if not image.entries:
-        yield SkippedInput(UNMATCHED, len(image.annotations))
+        known = [(a.values.get("id", a.number), a.id) for a in image.annotations]
+        names = [f"annotation {short_repr(one)} of image_id {short_repr(of)}" for one, of in known]
+        yield SkippedInput.named(UNMATCHED, names)
         return
     first: dict[int | str, _Entry] = {}
     for entry in image.entries:

@@ -41,6 +41,9 @@ from recordmill.transforms.functional.sources.record_columns import (
 )
 from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 
+# What to do about damage.
+_REMEDY = "Write the intact records to new files with recordmill verify --salvage DIR"
+
 _HEAD_RECORDS = 100
 _SPLIT = re.compile(r"-([A-Za-z]\w*)\.tfrecords?-\d+-of-\d+")
 
@@ -167,12 +170,15 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row |
             else:
                 raise ValueError("the index of the dataset has no such record")
         except ValueError as error:
-            detail = f"the record at byte {found.offset}: {error}"
+            # The number is from 0, as in `recordmill verify`, and the line of the reject from 1.
+            detail = f"record {found.record} at byte {found.offset}: {error}"
             # If the checksum of a record's length is wrong, the next record cannot be located.
             if isinstance(found, FrameError) and found.ends:
-                detail = f"{detail}; the records after it are lost"
+                detail = f"{detail}; the records after it are lost. {_REMEDY}."
                 yield Reject.of_lost_rows(path, found.record + 1, detail)
             else:
+                remedy = _REMEDY if isinstance(found, FrameError) else "Fix the record"
+                detail = f"{detail}. {remedy}, or allow it with --max_rejects malformed_row=N."
                 yield Reject.of_malformed_row(path, found.record + 1, detail)
 
 

@@ -31,5 +31,5 @@ def test_missing_classes_are_those_that_each_split_could_have(tmp_path: Path) ->
     # The only cow can be in one split only.
     assert [finding.text for finding in found if "classes" in finding.text] == [
         "test lacks 1 of the 3 classes of 'label' (cat)",
-        "3 of the 3 classes of 'label' occur fewer than 10 times (cow 1, cat 2, dog 2)",
+        "3 of the 3 classes of 'label' occur fewer than 10 times (cow: 1, cat: 2, dog: 2)",
     ]

@@ -82,6 +82,15 @@ def test_class_id(value, is_text, ids, expected):
     assert outcome(class_id, value, is_text, ids and ClassIds(ids)) == expected
 
 
+def test_a_label_that_cannot_be_a_class_name_has_no_remedy_in_classes():
+    with pytest.raises(RecordError) as raised:
+        class_id("dog ", TEXT, ClassIds(PETS))
+    assert raised.value.detail == (
+        "expected a class name without outer whitespace or line breaks, got 'dog '. "
+        "Fix the label; --classes cannot have it either."
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "is_text", "expected"),
     [

@@ -318,6 +318,15 @@ def test_images_are_rejected_if_no_annotation_matches(images, annotations, messa
     assert message in found[0].detail
 
 
+def test_annotations_without_an_image_are_named():
+    strays = [annotation(7, 9), {"image_id": 9}, {"image_id": "x", "id": 8}]
+    found = read(document([image_bytes(5)], [annotation(1, 5), *strays]))
+    assert [f.names for f in found if isinstance(f, SkippedInput)] == [
+        ("annotation 3 of image_id 9", "annotation 7 of image_id 9"),
+        ("annotation 8 of image_id 'x'",),
+    ]
+
+
 def test_image_ids_of_different_types_are_rejected():
     notes = [annotation(1, 1), annotation(2, "2"), annotation(3, 3), annotation(4, "3")]
     row, *rejects = read(document([image_bytes(i) for i in (1, 2, 3)], notes))

@@ -134,8 +134,11 @@ def test_damaged_data_is_one_reject_and_the_rest_is_read():
     first, second, third = read(bytes(data))
     assert (first.line, third.line) == (1, 3)
     assert (second.source, second.reason) == (f"{PATH}:2", Reason.MALFORMED_ROW)
-    expected = f"the record at byte {size}: the checksum of the record's data does not match"
-    assert second.detail == expected
+    assert second.detail == (
+        f"record 1 at byte {size}: the checksum of the record's data does not match. Write the "
+        "intact records to new files with recordmill verify --salvage DIR, or allow it with "
+        "--max_rejects malformed_row=N."
+    )
 
 
 @pytest.mark.parametrize("at", [0, 9])
@@ -145,7 +148,8 @@ def test_a_damaged_length_ends_the_file(at):
     data[size + at] ^= 1
     first, second = read(bytes(data))
     assert (first.line, second.source, second.reason) == (1, f"{PATH}:2", Reason.LOST_ROWS)
-    assert f"the record at byte {size}: the checksum of the record's length" in second.detail
+    assert f"record 1 at byte {size}: the checksum of the record's length" in second.detail
+    assert second.detail.endswith(" new files with recordmill verify --salvage DIR.")
 
 
 def test_every_cut_is_a_reject_or_between_two_records():
@@ -182,7 +186,10 @@ def test_a_damaged_record_at_the_top_decides_nothing_for_the_others():
 )
 def test_records_that_are_not_examples_are_rejected(record, message):
     (reject,) = read(framed(record))
-    assert re.match(rf"the record at byte 0: {message}", reject.detail)
+    assert re.match(rf"record 0 at byte 0: {message}", reject.detail)
+    assert reject.detail.endswith(
+        ". Fix the record, or allow it with --max_rejects malformed_row=N."
+    )
     with pytest.raises(UsageError, match=rf"is not a TFRecord file of Examples: {message}"):
         probe(framed(record))
 
@@ -228,4 +235,6 @@ def test_a_record_of_too_many_values_is_rejected(monkeypatch):
     part = Part(TableFile("x", "tfrecord"))
     row, reject = tfrecord.read(stream, part, Projection(("a",)))
     assert row.values == {"a": [1, 2]}
-    assert reject.detail.endswith("expected at most 5 values in a record, got more")
+    assert reject.detail.startswith(
+        "record 1 at byte 54: expected at most 5 values in a record, got more. "
+    )
