@@ -143,16 +143,12 @@ def warnings_of_kept(config: ConvertConfig) -> list[str]:
                 f"later --version, and --base {config.directory}, without the removed records."
             ]
         record = read_record(config.directory)
-        folder = record.folder if record else ""
-        others = list(_other_options(config, dataset.manifest.config, folder))
-    except (VerificationFailed, ValidationError) as error:
-        problem = error if isinstance(error, VerificationFailed) else f"{what} by another release"
-        return [f"{problem}; its options were not compared with those of this command."]
-    remedy = "Choose another --version, or --if_exists replace."
-    changed = (
-        f"{what} with other options ({', '.join(others)}), not those of this command. {remedy}"
-    )
-    return [changed] if others else []
+        written = dataset.manifest.config
+        others = list(_other_options(config, written, record.folder if record else ""))
+    except (VerificationFailed, ValidationError):
+        return [f"{what} with options that cannot be read, and compared with those of this command"]
+    what = f"{what} with other options ({', '.join(others)}), not those of this command"
+    return [f"{what}. Choose another --version, or --if_exists replace."] if others else []
 
 
 def _other_options(config: ConvertConfig, written: dict[str, Any], folder: str) -> Iterator[str]:

@@ -381,6 +381,9 @@ class _BuildBatch(beam.DoFn):
         self._projection = projection_of(binding.resolved.schema, config)
         self._guard = ImageRootGuard(config.guard)
         self._shared = Shared()
+        labels = self._projection.labels if config.class_names is None else ()
+        # How the details begin of labels that are texts, where integers are expected.
+        self._unnamed = tuple(f"column {name!r}: expected an int64, got '" for name in labels)
 
     def setup(self) -> None:
         self._pools = self._shared.acquire(Pools)
@@ -397,6 +400,8 @@ class _BuildBatch(beam.DoFn):
             try:
                 (ref,) = bind_rows([row], self._binding)
             except RecordError as error:
+                if error.detail.startswith(self._unnamed):
+                    error.detail += ". Class names need classes=[…]"
                 yield rejected(reject_row(row, self._binding, error))
                 continue
             files = iter(held)

@@ -323,6 +323,18 @@ def test_read_tables_names_the_source_of_each_row(table: Path) -> None:
         assert_that(first, equal_to([{"image": "0.img", "label": "0", "_source": source}]))
 
 
+def test_labels_with_class_names_need_classes(rows: list[dict[str, Any]]) -> None:
+    labels = ("cat", 1.5)
+    broken = [{**row, "label": label} for row, label in zip(rows, labels, strict=False)]
+    with direct_pipeline() as p:
+        built = p | beam.Create(broken) | BuildExamples()
+        details = [
+            "column 'label': expected an int64, got 'cat'. Class names need classes=[…]",
+            "column 'label': expected an int64, got 1.5",
+        ]
+        assert_that(built.rejects | beam.Map(lambda reject: reject["detail"]), equal_to(details))
+
+
 def test_rows_of_tables_become_the_records_of_convert(table: Path, tmp_path: Path) -> None:
     with table.open("a") as stream:
         stream.write("gone.img,1\n0.img,1,2\n")
