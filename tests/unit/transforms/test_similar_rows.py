@@ -130,9 +130,9 @@ def test_no_image_has_a_hash() -> None:
 
 def test_too_many_similar_images_are_an_error() -> None:
     complete = groups(("a", "b"))
-    assert _check_groups("drop", complete) is complete
+    assert _check_groups(b"", "drop", complete) is complete
     with pytest.raises(UsageError, match=r"^--near_duplicates drop: .* at most 16,777,216 rows"):
-        _check_groups("drop", Groups(overflow=True))
+        _check_groups(b"", "drop", Groups(overflow=True))
 
 
 def test_rows_in_no_fixed_split_have_none() -> None:
