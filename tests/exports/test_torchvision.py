@@ -21,7 +21,7 @@ from tests.deploy.runs.environments import ROOT, environment, run
 from tests.end_to_end import readers
 from tests.end_to_end.command import published
 
-PACKAGES = ["torchvision==0.23.0", "supervision==0.31.2", "ultralytics==8.4.190"]
+PACKAGES = ["torchvision==0.23.0", "supervision==0.31.2"]
 IMAGES = 200
 SIZE = WIDE, HIGH = 48, 36
 MODES = ("exact", "crop", "pad")
