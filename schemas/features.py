@@ -464,12 +464,12 @@ class Schema(Document):
         """Whether objects have masks of their own."""
         return bool(self.columns_from(INSTANCES))
 
-    @property
+    @cached_property
     def has_outlines(self) -> bool:
         """Whether a mask can be drawn from outlines."""
         return bool(self.columns_from(OUTLINES))
 
-    @property
+    @cached_property
     def draws_classes(self) -> bool:
         """Whether the mask of classes is drawn from outlines."""
         return bool(self.columns_from((Origin.SEGMENTATION,)))
