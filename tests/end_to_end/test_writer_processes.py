@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from recordmill.transforms.elements import ShardId
-from recordmill.transforms.shards import encoded_refs, writer_processes
+from recordmill.transforms.shards import build_examples, encoded_refs, writer_processes
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import WriterProcesses
 from tests.end_to_end.command import convert, published
@@ -113,6 +113,20 @@ def test_they_write_the_same_bytes_and_rejects(
     assert len(asked) == len(set(asked)) == len(list(shared.glob("*.tfrecord*")))
     rejects = (shared / "rejects/rejects-00000-of-00001.jsonl").read_text().splitlines()
     assert len(rejects) == (1 if case == "numbers" else 4)
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_they_write_large_images_if_there_are_many_cores(
+    tmp_path: Path, asked: list[ShardId], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_examples, "_SMALL_BYTES", 0)
+    table, flags = table_of_images(tmp_path), ("--num_shards", "3", "--max_rejects", "9")
+    threads = published(table, tmp_path / "threads", *flags)
+    assert asked == []
+    monkeypatch.setattr(writer_processes, "CORES_OF_THREADS", 1)
+    processes = published(table, tmp_path / "processes", *flags)
+    assert len(asked) == 3
+    assert files(processes) == files(threads)
 
 
 @pytest.mark.usefixtures("low_limits")

@@ -147,10 +147,10 @@ def build_all(
         build_rows = build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = _ImageBuilder(plan, decode, seen, guard, check)
-    are_local = all(map(_is_near, refs))
-    many_small = are_local and len(refs) >= _MANY_REFS and num_cores() > 1 and are_small(refs)
+    near = are_near(refs)
+    many_small = near and len(refs) >= _MANY_REFS and num_cores() > 1 and are_small(refs)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
-    first, waits = first_results(images.read, refs) if are_local else ([], True)
+    first, waits = first_results(images.read, refs) if near else ([], True)
     files: Iterable[ToRead] = chain(first, refs[len(first) :])
     if waits:  # waiting needs many threads and no core, so they have a pool of their own
         budget = Budget(_FETCH_BYTES)
@@ -213,19 +213,21 @@ def _in_tasks(
     return chain.from_iterable(map_ahead(build, batched(items, size), pools.working, window))
 
 
+def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
+    """Returns whether all images have been read, or are in local files."""
+    return all(map(_is_near, refs))
+
+
 def are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
     """Returns whether images are local and small, of which it looks at a sample."""
     sample = refs[:: max(1, len(refs) // 16)]
-    if not all(map(_is_near, sample)):
-        return False
-    return sum(map(_size_of, sample)) <= _SMALL_BYTES * len(sample)
+    return are_near(sample) and sum(map(_size_of, sample)) <= _SMALL_BYTES * len(sample)
 
 
 def _is_near(ref: ImageRef | Fetched) -> bool:
     """Returns whether an image has been read, or is in a local file."""
-    if isinstance(ref, Fetched):
-        return ref.image is not None or is_local(ref.ref.uri)
-    return is_local(ref.uri)
+    known = ref if isinstance(ref, Fetched) else Fetched(ref)
+    return known.image is not None or is_local(known.ref.uri)
 
 
 def _size_of(ref: ImageRef | Fetched) -> int:

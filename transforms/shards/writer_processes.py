@@ -1,9 +1,9 @@
-"""Writer processes: they write the shards of many small records, if one machine runs all steps.
+"""Writer processes: they write the shards of many records, if one machine runs all steps.
 
-A small record is mostly Python, for which the threads of one process wait for each other. So
-processes of their own write the shards, if there are enough rows to repay their start; until they
-have started, the process of the run writes shards itself. All are forked from one process, which
-has imported what they need.
+A small record is mostly Python, for which the threads of one process wait for each other. They also
+do for large images if there are many cores. So processes of their own write the shards, if there
+are enough rows to repay their start; until they have started, the process of the run writes shards
+itself. All are forked from one process, which has imported what they need.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.read_ahead import Inline
-from recordmill.transforms.shards.build_examples import Pools, are_small
+from recordmill.transforms.shards.build_examples import Pools, are_near, are_small
 from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.shards.shard_task import ShardTask
-from recordmill.transforms.storage.stores.options import StoreOptions, current_options, use_options
+from recordmill.transforms.storage.stores.options import current_options, use_options
 from recordmill.transforms.workers.process import collect_garbage, limit_cores, num_cores
 from recordmill.transforms.workers.progress import COUNTERS, advance, observe, take_observed
 from recordmill.transforms.workers.service_process import (
@@ -37,6 +37,10 @@ from recordmill.transforms.workers.service_process import (
 
 # Rows, or small images, that take about two seconds of one core, as starting the processes does.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
+
+# Cores that the threads of one process can use for large images: of the 3.1 ms that a photograph
+# takes of a core, 1.1 ms are Python's, of which one thread runs at a time.
+CORES_OF_THREADS = 3
 
 
 class Answer(NamedTuple):
@@ -127,8 +131,9 @@ def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> No
     cores, few = num_cores(), MANY_IMAGES if refs else MANY_ROWS
     if scratch not in _of_runs or plan.rows < few or not 1 < cores <= sum(plan.shards.values()):
         return
+    pays_off = are_small(refs) or (cores > CORES_OF_THREADS and are_near(refs))
     with _starting:  # threads of the in-process runner may come here together
-        if _of_runs[scratch] is None and are_small(refs):
+        if pays_off and _of_runs[scratch] is None:
             _of_runs[scratch] = WriterProcesses(cores)
 
 
@@ -143,8 +148,7 @@ def serve(descriptors: Sequence[int]) -> None:
     limit_cores(1)  # before pools of threads and processes are made
 
     connections = [Connection(descriptor) for descriptor in descriptors]
-    options: StoreOptions = connections[0].recv()
-    use_options(options)
+    use_options(connections[0].recv())
     collect_garbage()  # from new objects: collecting others would copy memory that all share
     for connection in connections:
         if os.fork() == 0:
