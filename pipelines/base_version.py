@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,12 +14,14 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, OnConflict
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
+from recordmill.schemas.findings import Finding, counted
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.transforms.functional.rows.feature_values import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local
+from recordmill.transforms.storage.published import newest_version
 
 
 def open_base(config: ConvertConfig) -> Base | None:
@@ -39,6 +42,26 @@ def open_base(config: ConvertConfig) -> Base | None:
         )
     _check_manifest(dataset.directory, dataset.manifest)
     return base_of(dataset, keeps_records=config.append, on_conflict=config.on_conflict)
+
+
+def forgotten_keys(config: ConvertConfig, base: Base | None) -> Iterator[Finding]:
+    """Yields a finding if records that `recordmill forget` has removed may come back.
+
+    The newest version of the dataset states all removed keys.
+    """
+    with suppress(VerificationFailed):  # a version that cannot be read says nothing of this one
+        folder = layout.join(config.output, config.name)
+        if (newest := newest_version(folder)) == folder:
+            return
+        removed = DatasetFolder.open(newest).manifest.removed_keys
+        if back := removed - (base.manifest.removed_keys if base else frozenset()):
+            yield Finding(
+                kind="forgotten_keys",
+                severity="warning",
+                text=f"{newest} was made without {counted(len(back), 'key')} that recordmill "
+                "forget had removed; this version has them again if the input does",
+                hint=f"To leave them out, convert to a later version with --base {newest}.",
+            )
 
 
 def check_base(base: Base, config: ConvertConfig) -> None:

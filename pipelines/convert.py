@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import ValidationError
 
-from recordmill.pipelines.base_version import check_base, open_base
+from recordmill.pipelines.base_version import check_base, forgotten_keys, open_base
 from recordmill.pipelines.engines.runners import (
     is_in_process,
     job_page,
@@ -121,7 +121,10 @@ def prepare(
     analyzer = analyzer.with_source(classes, tables.recognized, both.snapshots)
     stated = tables.splits if config.split_column == SPLIT else ()
     sizes = uncompared_sizes(schema, both.columns, config)
-    analyzer = replace(analyzer, findings=(*both.findings, *sizes), stated_splits=stated)
+    forgotten = forgotten_keys(config, base)
+    analyzer = replace(
+        analyzer, findings=(*both.findings, *sizes, *forgotten), stated_splits=stated
+    )
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
@@ -253,7 +256,7 @@ def make_analyzer(
     splits = SplitRanges.from_weights(config.weights)
     if base:
         check_base(base, config)
-        binding = replace(binding, removed_keys=base.removed_keys)
+        binding = replace(binding, removed_keys=base.manifest.removed_keys)
     return Analyzer(config, schema, binding, splits, base)
 
 

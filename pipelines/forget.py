@@ -154,8 +154,7 @@ def _check_keys(selection: Selection) -> None:
     """
     dataset = selection.dataset
     # A purge that was killed after it had published is repeated with the same keys.
-    base = dataset.manifest.base
-    forgotten = frozenset(base.removed_keys_sha256 if base else ())
+    forgotten = dataset.manifest.removed_keys
     missing = [key for key in selection.missing if digest_of_key(key) not in forgotten]
     if not missing:
         return

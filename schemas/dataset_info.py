@@ -242,7 +242,7 @@ def base_entry(
         gone=gone,
         shards_unchanged=unchanged,
         classes=_class_drifts(base, info, config),
-        removed_keys_sha256=tuple(sorted(base.removed_keys.union(removed_keys))),
+        removed_keys_sha256=tuple(sorted(base.manifest.removed_keys.union(removed_keys))),
     )
 
 

@@ -169,6 +169,11 @@ class Manifest(Document):
         return {name: self.splits[name] for name in sorted(self.splits, key=layout.split_rank)}
 
     @property
+    def removed_keys(self) -> frozenset[str]:
+        """The sha256 of each key that was removed from this version or an earlier one."""
+        return frozenset(self.base.removed_keys_sha256 if self.base else ())
+
+    @property
     def files(self) -> frozenset[str]:
         """The paths of all files of the dataset, relative to its folder."""
         shards = [shard for split in self.splits.values() for shard in split.shards]
@@ -227,12 +232,6 @@ class Base:
     def seed(self) -> int:
         """The seed that determines the order of its records."""
         return int(self.manifest.config["seed"])
-
-    @property
-    def removed_keys(self) -> frozenset[str]:
-        """The sha256 of each key that was removed from the base version or an earlier one."""
-        of_base = self.manifest.base
-        return frozenset(of_base.removed_keys_sha256 if of_base else ())
 
     @property
     def kept_snapshots(self) -> tuple[TableSnapshot, ...]:

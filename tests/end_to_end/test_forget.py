@@ -387,6 +387,25 @@ def test_rows_with_removed_keys_are_rejected_from_then_on(made: Path, birds: Pat
     assert json.loads((birds / "2.0.0/manifest.json").read_bytes())["input"]["rejected"] == 4
 
 
+@pytest.mark.parametrize("base", [(), ("--base", "birds/1.0.0")], ids=["without", "older"])
+def test_a_run_without_the_version_that_lacks_the_keys_warns(
+    base: tuple[str, ...], made: Path, forgotten: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(forgotten.parent)
+    ended = convert(
+        made / "photos.csv", ".", "--version", "1.1.0", "--split_column", "split", *base, "--json"
+    )
+    assert ended.code == 0, ended.err
+    [finding] = [f for f in json.loads(ended.out)["findings"] if f["kind"] == "forgotten_keys"]
+    text = "./birds/1.0.1 was made without 4 keys that recordmill forget had removed; "
+    assert finding["text"] == f"{text}this version has them again if the input does"
+    hint = "To leave them out, convert to a later version with --base ./birds/1.0.1."
+    assert (finding["severity"], finding["hint"]) == ("warning", hint)
+    # From then on, the newest version states them no more, and nothing else is compared.
+    again = convert(made / "photos.csv", ".", "--version", "1.2.0", "--split_column", "split")
+    assert (again.code, "forgotten" in again.err) == (0, False)
+
+
 def test_copies_that_remain_are_listed(made: Path, tmp_path: Path) -> None:
     for name, source in (("a.jpg", 0), ("b.jpg", 0), ("c.jpg", 1)):
         shutil.copy(made / f"photo-{source:02d}.jpg", tmp_path / name)
