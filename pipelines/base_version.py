@@ -45,10 +45,7 @@ def open_base(config: ConvertConfig) -> Base | None:
 
 
 def forgotten_keys(config: ConvertConfig, base: Base | None) -> Iterator[Finding]:
-    """Yields a finding if records that `recordmill forget` has removed may come back.
-
-    The newest version of the dataset states all removed keys.
-    """
+    """Yields a finding if the newest version lacks keys that `recordmill forget` has removed."""
     with suppress(VerificationFailed):  # a version that cannot be read says nothing of this one
         folder = layout.join(config.output, config.name)
         if (newest := newest_version(folder)) == folder:

@@ -75,6 +75,8 @@ _UNEVEN_RATIO = 10  # of the largest to the smallest class
 _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
 _MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
+_JOINED = 'class names that look like lists: write ["cat", "dog"], and add --schema multi_label'
+_LIST = re.compile(r"\[.*\]|.*[|;].*|\d+(?:[, ]+\d+)+", re.ASCII | re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 _DEDUPLICATE = "--deduplicate content keeps one row of each image"
@@ -565,6 +567,13 @@ def _numeric_names(
         )
 
 
+def _lists(names: Sequence[str]) -> list[str]:
+    """Returns the class names that look like lists: by their form, or because they join others."""
+    parts = {name: re.split("[, ]+", name) for name in names}
+    joins = {name for name, found in parts.items() if len(found) > 1 and parts.keys() >= {*found}}
+    return [name for name in names if name in joins or _LIST.fullmatch(name)]
+
+
 def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
     manifest = outcome.manifest
     for feature in outcome.class_features:
@@ -578,6 +587,7 @@ def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
         kinds: tuple[tuple[Severity, str, str, list[str]], ...] = (
             ("note", "alike_classes", "class names that differ only in case", alike),
             ("note", "missing_value_classes", _MISSING, missing),
+            ("warning", "list_classes", _JOINED, _lists(names)),
             ("warning", "negative_classes", _NEGATIVE, negative),
         )
         for severity, kind, what, examples in kinds:
