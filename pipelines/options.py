@@ -98,7 +98,7 @@ def with_implied_options(
     UsageError: for a value that is not valid.
     """
     implied, notes = dict[str, Any](), list[str]()
-    is_coco = {file.format for file in tables.files} == {"coco"}
+    kinds = [INPUT_FORMATS[file.format].annotations for file in tables.files]
     if tables.schemas and options.get("schema") is None:
         implied["schema"] = _schema_of_datasets(tables.schemas)
         name = implied["schema"].name
@@ -106,11 +106,11 @@ def with_implied_options(
     elif tables.preset and options.get("schema") is None:
         implied["schema"] = tables.preset
         notes.append(f"schema: {tables.preset}, because of the input; --schema sets another")
-    elif not any(map(options.get, ("schema", "labels", "columns"))) and is_coco:
+    elif not any(map(options.get, ("schema", "labels", "columns"))) and kinds and all(kinds):
         raise UsageError(
-            f"--input {tables.narrowest}: expected annotations with bbox, segmentation, keypoints "
-            "or caption, of one kind in all files. Add some, leave out the file, or add labels of "
-            "a table with --labels TABLE --join_on image=COLUMN."
+            f"--input {tables.narrowest}: expected annotations with {kinds[0]}, of one kind in "
+            "all files. Add some, leave out the file, or add labels of a table with "
+            "--labels TABLE --join_on image=COLUMN."
         )
     if tables.splits and options.get("split_column") is None:
         implied |= _implied_splits(options, tables, notes)

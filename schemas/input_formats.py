@@ -18,6 +18,8 @@ class InputFormat:
     suffixes: tuple[str, ...] = ()  # of its files, in lower case, without a dot; () for folders
     described_by: tuple[str, ...] = ()  # the suffixes of files that stand for a folder
     is_table: bool = False  # whether rows have paths or bytes of images in a column of any name
+    # What a file has to have for a preset, if it may have none; in a message.
+    annotations: str = ""
 
     @property
     def is_folder(self) -> bool:
@@ -38,7 +40,7 @@ INPUT_FORMATS = {
     "cvat": InputFormat("cvat", described_by=("xml",)),
     "voc": InputFormat("voc"),
     "yolo": InputFormat("yolo", described_by=("yaml", "yml")),
-    "coco": InputFormat("coco", ("json",)),
+    "coco": InputFormat("coco", ("json",), annotations="bbox, segmentation, keypoints or caption"),
     "labelme": InputFormat("labelme"),
     "dota": InputFormat("dota"),
 }

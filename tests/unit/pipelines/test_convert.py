@@ -151,3 +151,13 @@ def test_embedded_images_are_not_compared(column: str, suffix: str, tmp_path: Pa
         fails = pytest.raises(UsageError, match=f"^{re.escape(message)}$")
         with fails if column in where else nullcontext():
             prepare(config, PipelineOptions([]), dry_run=True, inputs=Inputs(tables, None))
+
+
+def test_a_format_states_the_annotations_without_which_it_has_no_preset(tmp_path: Path) -> None:
+    images = [{"id": 1, "file_name": "a.jpg", "height": 4, "width": 4}]
+    (tmp_path / "test.json").write_text(json.dumps({"images": images}))
+    given = {"input": [str(tmp_path / "test.json")], "output": str(tmp_path), "name": "x"}
+    with pytest.raises(UsageError, match="expected annotations with bbox, segmentation, keypoints"):
+        with_implied_options(given, probe_tables(config_of(given)))
+    stated = {**given, "columns": {"label": "id"}}
+    with_implied_options(stated, probe_tables(config_of(stated)))
