@@ -96,8 +96,7 @@ def convert(
         config, record = run(named, beam, show=progress)
     log = logging.getLogger("recordmill")
     if record is None:
-        for warning in conversion.warnings_of_kept(config):
-            log.warning("%s", warning)
+        conversion.report_kept(config)
     else:
         for finding in record.findings:
             level = logging.WARNING if finding.severity == "warning" else logging.INFO

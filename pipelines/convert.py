@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -72,6 +73,8 @@ from recordmill.transforms.storage.files import is_local, write_bytes
 from recordmill.transforms.verification.verifier_process import verifier_process_started
 from recordmill.transforms.workers.sandbox import allow_children, stop_children
 
+_LOG = logging.getLogger("recordmill")
+
 
 class Inputs(NamedTuple):
     """What a conversion reads."""
@@ -135,23 +138,33 @@ def prepare(
     return Conversion(config, tables, labels, analyzer, context, target, lock, scratch)
 
 
-def warnings_of_kept(config: ConvertConfig) -> list[str]:
-    """Returns a warning if the published dataset, which `skip` keeps, is not that of the config."""
+def report_kept(config: ConvertConfig, report: Callable[[str], object] = _LOG.warning) -> list[str]:
+    """Reports a warning if the published dataset, which `skip` keeps, is not that of the config.
+
+    Returns what is reported, which is logged by default.
+    """
+    warning = _warning_of_kept(config)
+    if warning:
+        report(warning)
+    return [warning] if warning else []
+
+
+def _warning_of_kept(config: ConvertConfig) -> str:
     what = f"{config.directory}: was published"
     try:
         dataset = DatasetFolder.open(config.directory)
         if layout.REMOVAL in dataset.manifest.sidecars:
-            return [
+            return (
                 f"{what} by recordmill forget: its rows are not those of this command. Choose a "
                 f"later --version, and --base {config.directory}, without the removed records."
-            ]
+            )
         record = read_record(config.directory)
         written = dataset.manifest.config
         others = list(_other_options(config, written, record.folder if record else ""))
     except (VerificationFailed, ValidationError):
-        return [f"{what} with options that cannot be read, and compared with those of this command"]
+        return f"{what} with options that cannot be read, and compared with those of this command"
     what = f"{what} with other options ({', '.join(others)}), not those of this command"
-    return [f"{what}. Choose another --version, or --if_exists replace."] if others else []
+    return f"{what}. Choose another --version, or --if_exists replace." if others else ""
 
 
 def _other_options(config: ConvertConfig, written: dict[str, Any], folder: str) -> Iterator[str]:

@@ -6,7 +6,6 @@ produce it.
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from recordmill.pipelines.base_version import open_base
-from recordmill.pipelines.convert import make_analyzer, warnings_of_kept
+from recordmill.pipelines.convert import make_analyzer, report_kept
 from recordmill.pipelines.graph import Conversion, Reading, projection_of, write_dataset
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.lock import Lock, lock_target
@@ -494,8 +493,7 @@ class WriteDataset(beam.PTransform):
         context = RunContext.begin(type(pipeline.runner).__name__)
         locked = lock_target(config, context)
         if locked is None:  # --if_exists skip
-            for warning in warnings_of_kept(config):
-                logging.getLogger("recordmill").warning("%s", warning)
+            report_kept(config)
             return pipeline | "Skipped" >> beam.Create([_published(config.directory)])
         job = Conversion(
             config,

@@ -14,7 +14,7 @@ from recordmill.pipelines.console.terminal import (
     say_json,
     warn,
 )
-from recordmill.pipelines.convert import warnings_of_kept
+from recordmill.pipelines.convert import report_kept
 from recordmill.pipelines.engines.beam_patches import apply
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.run_record import PUBLISHED, RunRecord
@@ -95,9 +95,7 @@ def _show_summary(
 
 def _skipped(config: ConvertConfig, as_json: bool) -> int:
     text = f"{config.directory}: is already published; left unchanged (--if_exists skip)"
-    warnings = warnings_of_kept(config)
-    for warning in warnings:
-        warn(f"warning: {warning}")
+    warnings = report_kept(config, lambda warning: warn(f"warning: {warning}"))
     if as_json:
         head = {**outcome(state="skipped"), "message": text}
         say_json({**head, "directory": config.directory, "warnings": warnings})
