@@ -7,7 +7,6 @@ return rows and rejects for any source that `probe` accepted.
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, BinaryIO, cast
@@ -36,9 +35,10 @@ from recordmill.transforms.functional.sources.data_files import (
 from recordmill.transforms.functional.sources.text_ranges import align, cut, is_large, scan
 from recordmill.transforms.functional.sources.tree import Entries, parts_of
 from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import UNREADABLE_SOURCE
 
-REJECTED = (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException)
-"""Errors that `probe` may raise: see `recordmill.transforms.inputs.input_tables._reading`."""
+REJECTED = (UsageError, *UNREADABLE_SOURCE)
+"""Errors that `probe` may raise."""
 
 MAX_ROWS = 20_000
 _PROJECTIONS = (Projection(), Projection(columns=("image", "label"), image="image", pixels=True))

@@ -7,7 +7,6 @@ import io
 import json
 import struct
 import tarfile
-import zlib
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -27,6 +26,7 @@ from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.inputs.formats import FORMATS
+from recordmill.transforms.inputs.input_tables import UNREADABLE_SOURCE
 
 ROWS = 12
 PROJECTION = Projection(("image", "label"), "image", pixels=True)
@@ -115,8 +115,8 @@ def outcome(path: Path, data: bytes) -> str | int:
         parts = [part for part in FORMATS[name].parts(file) if isinstance(part, Part)]
         read = (FORMATS[name].read(part, PROJECTION) for part in parts)
         found = list(one_by_one(chain.from_iterable(read)))
-    except (UsageError, OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException):
-        return REJECTED  # as `recordmill.transforms.inputs.input_tables` does
+    except (UsageError, *UNREADABLE_SOURCE):
+        return REJECTED
     if any(isinstance(row, Reject) and row.reason is Reason.LOST_ROWS for row in found):
         return LOST
     rows = sum(not isinstance(row, SkippedInput) for row in found)

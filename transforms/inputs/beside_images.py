@@ -24,14 +24,13 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
-from recordmill.transforms.functional.sources.tree import Tree, stem_of
+from recordmill.transforms.functional.sources.tree import HEAD_BYTES, Tree, head_of, stem_of
 from recordmill.transforms.inputs.formats import FORMATS, format_of
 from recordmill.transforms.inputs.paths import is_table, partition_of
 
 # Files that are searched: a folder of a million images is not listed twice.
 _MAX_FILES = 5_000
 _MAX_OPENED = 20
-_HEAD_BYTES = 2**16
 
 # Files of annotations, with the tool that writes them, and what to do.
 _COCO = ("COCO annotations", "Name their folder: --input {folder}")
@@ -127,7 +126,7 @@ def _annotated_source(tree: Tree) -> Sources | None:
         if xml in beside:
             return voc.sources_in(tree)._replace(text=f"Pascal VOC ({xml}, …)")
         raise _error(tree, f"annotations of Pascal VOC ({xml}, …)", "Add --input_format voc")
-    text = _first(beside, ".txt", lambda name: bool(_head(tree, name).strip()))
+    text = _first(beside, ".txt", lambda name: bool(head_of(tree, name).strip()))
     if text and _is_yolo(tree, text):
         return _yolo(tree, files, text)
     if path := next((name for name in files if _base(name) in _NAMED), ""):
@@ -137,7 +136,7 @@ def _annotated_source(tree: Tree) -> Sources | None:
         raise _error(tree, f"{what} ({path})", remedy.format(**quoted))
     json_files, tables = (_ending(files, suffix) for suffix in (".json", ".csv"))
     for name in (*json_files[:_MAX_OPENED], *tables[:_MAX_OPENED]):
-        head, remedy = _head(tree, name), "Export them as COCO, Pascal VOC or YOLO"
+        head, remedy = head_of(tree, name), "Export them as COCO, Pascal VOC or YOLO"
         if tool := next((tool for tool, has in _TOOLS.items() if has.search(head)), ""):
             raise _error(tree, f"annotations of {tool} ({name})", remedy)
     if beside:
@@ -213,7 +212,7 @@ def _annotations(files: Iterable[str]) -> list[str]:
 def _unread(tree: Tree, name: str, where: str) -> UsageError:
     """Returns the error for an annotation of an image that no format reads where it is."""
     kind = _KINDS[posixpath.splitext(name)[1].lower()]
-    if kind == "JSON files" and (where != _BESIDE or b'"shapes"' in _head(tree, name)):
+    if kind == "JSON files" and (where != _BESIDE or b'"shapes"' in head_of(tree, name)):
         remedy = "If they are annotations, convert them to COCO"
     elif kind == "XML files":
         remedy = "If they are annotations, export them as Pascal VOC or COCO"
@@ -236,14 +235,9 @@ def _first(names: Iterable[str], suffix: str, accepts: Callable[[str], bool]) ->
     return next(filter(accepts, _ending(names, suffix)[:_MAX_OPENED]), "")
 
 
-def _head(tree: Tree, name: str) -> bytes:
-    with tree.open(name) as stream:
-        return stream.read(_HEAD_BYTES)
-
-
 def _is_voc(tree: Tree, name: str) -> bool:
     # UTF-16 has a zero byte beside each letter.
-    return bool(_VOC.search(_head(tree, name).replace(b"\0", b"")))
+    return bool(_VOC.search(head_of(tree, name).replace(b"\0", b"")))
 
 
 def _is_yolo(tree: Tree, name: str) -> bool:
@@ -253,8 +247,8 @@ def _is_yolo(tree: Tree, name: str) -> bool:
 
 def _lines(tree: Tree, name: str) -> list[str]:
     """Returns the complete lines at the beginning of a text file, without outer whitespace."""
-    data = _head(tree, name)
-    whole = data.rpartition(b"\n")[0] if len(data) == _HEAD_BYTES else data
+    data = head_of(tree, name)
+    whole = data.rpartition(b"\n")[0] if len(data) == HEAD_BYTES else data
     return [
         line.strip() for line in whole.decode("utf-8-sig", "replace").splitlines() if line.strip()
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import (
     SPLIT,
     DeclaredClasses,
@@ -50,6 +50,9 @@ from recordmill.transforms.storage.files import (
     open_table,
 )
 from recordmill.transforms.storage.local_files import NotRegularError
+
+# What a source may raise that cannot be read.
+UNREADABLE_SOURCE = (OSError, *DAMAGED_STREAM, ValueError, MemoryError, pa.ArrowException)
 
 _WITH_IMAGES = ("tar",)
 _THREADS = 16
@@ -341,7 +344,7 @@ def _reading(path: str) -> Iterator[None]:
     except NotRegularError as error:  # as <(...) is in a shell
         why = "because tables are read more than once"
         raise UsageError(f"{path}: {error}, {why}. Write it to a file first.") from error
-    except (OSError, EOFError, ValueError, MemoryError, zlib.error, pa.ArrowException) as error:
+    except UNREADABLE_SOURCE as error:
         # A damaged length field can request any amount of memory; MemoryError has no text.
         why = str(error) or "it requests more memory than is available"
         raise UsageError(f"{path}: cannot be read as a table: {why}") from error

@@ -36,7 +36,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.functional.sources.tree import Tree, head_of
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     entries_of,
@@ -74,7 +74,6 @@ _KINDS = ("instances", "", "person_keypoints", "panoptic", "captions")
 _KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_info)_(?=.)")
 _COCO_LISTS = re.compile(rb'\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL)
 _WORD = re.compile("[A-Za-z]+")
-_HEAD_BYTES = 2**16
 
 
 @dataclass
@@ -307,9 +306,7 @@ def _json_files(tree: Tree) -> Iterator[str]:
 
 
 def _is_coco(tree: Tree, name: str) -> bool:
-    with tree.open(name) as stream:
-        head = stream.read(_HEAD_BYTES).removeprefix(_BYTE_ORDER_MARK)
-        return _COCO_LISTS.match(head) is not None
+    return bool(_COCO_LISTS.match(head_of(tree, name).removeprefix(_BYTE_ORDER_MARK)))
 
 
 def read(

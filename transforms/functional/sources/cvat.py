@@ -42,6 +42,7 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     Tree,
+    head_of,
     parts_of,
     split_named,
     stem_of,
@@ -61,7 +62,6 @@ from recordmill.transforms.functional.values.typed import short_repr
 COLUMNS = ("image", "id", "height", "width", *BOX_COLUMNS, "labels", "segmentation", "label", SPLIT)
 
 _NAME = "annotations.xml"
-_HEAD_BYTES = 2**16
 # The root of CVAT's files, and what follows it. UTF-16 is not written by CVAT.
 _ROOT = re.compile(rb"<annotations>\s*<(version|meta|image|track)\b")
 _IMAGES = "images"
@@ -100,8 +100,7 @@ def _files_in(tree: Tree, folder: str) -> list[str]:
 
 
 def _is_cvat(tree: Tree, name: str) -> bool:
-    with tree.open(name) as stream:
-        return bool(_ROOT.search(stream.read(_HEAD_BYTES)))
+    return bool(_ROOT.search(head_of(tree, name)))
 
 
 def _sources(tree: Tree, names: list[str]) -> Sources:

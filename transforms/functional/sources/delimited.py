@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from typing import BinaryIO, TextIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import (
     BATCH_BYTES,
@@ -214,8 +214,8 @@ def _skip_blank(stream: BinaryIO) -> int:
     return number
 
 
-# Errors raised by truncated or damaged gzip streams and by invalid UTF-16.
-UNREADABLE = (EOFError, OSError, zlib.error, UnicodeError)
+# Errors of damaged files, and of invalid UTF-16.
+UNREADABLE = (OSError, *DAMAGED_STREAM, UnicodeError)
 
 # Size limit of a field; the default of the csv module is 128 KiB, too little for base64 images.
 MAX_FIELD_CHARACTERS = 16 * 2**20

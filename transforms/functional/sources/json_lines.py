@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile, column_names
 from recordmill.transforms.functional.sources.delimited import (
     LongLine,
@@ -71,7 +71,7 @@ def _read_rows(
                 yield Reject.of_malformed_row(file, line, str(text))
             elif text.strip():
                 yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, projection)
-    except (EOFError, OSError, zlib.error) as error:  # a truncated or damaged gzip stream
+    except (OSError, *DAMAGED_STREAM) as error:
         detail = f"the rest of the table cannot be read: {error}"
         yield Reject.of_lost_rows(file, line + 1, detail)
 

@@ -18,7 +18,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotated import Annotated
-from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.functional.sources.tree import Tree, head_of
 from recordmill.transforms.functional.values.bounded_json import parse_json
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
@@ -37,7 +37,6 @@ _MIN_POINTS = {"rectangle": 2, "polygon": 3}
 # Files that are searched for an annotation, as of class folders with a million images.
 _MAX_FILES = 5_000
 _MAX_OPENED = 20
-_HEAD_BYTES = 2**16
 # `imagePath` may follow more shapes than the head has; `flags` and `version` precede them.
 _SHAPES = re.compile(rb'"shapes"\s*:\s*\[')
 _OTHERS = re.compile(rb'"(version|flags|imagePath|imageData|imageHeight|imageWidth)"\s*:')
@@ -49,8 +48,7 @@ def recognize_folder(tree: Tree) -> Sources | None:
     images = {_stem(name) for name in files if has_image_suffix(name)}
     beside = (name for name in files if FORMAT.is_annotation(name) and _stem(name) in images)
     for name in islice(beside, _MAX_OPENED):
-        with tree.open(name) as stream:
-            head = stream.read(_HEAD_BYTES)
+        head = head_of(tree, name)
         if _SHAPES.search(head) and _OTHERS.search(head):
             return sources_in(tree)._replace(text=f"LabelMe ({name}, …)")
     return None

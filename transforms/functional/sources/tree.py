@@ -29,6 +29,10 @@ _SPLIT_LEVELS, _MAX_FOLDERS = 4, 8
 _MAX_SEARCHED = 10_000
 
 
+# Bytes of a file that are read to recognize its format: an annotation may begin with comments.
+HEAD_BYTES = 2**16
+
+
 class Unlisted(NamedTuple):
     """A file or folder that cannot be listed."""
 
@@ -86,6 +90,12 @@ _SYSTEM = frozenset(
         *("@recently-snapshot", "@__thumb", "@transcode", "__pycache__", "node_modules"),
     )
 )
+
+
+def head_of(tree: Tree, name: str) -> bytes:
+    """Returns the first bytes of a file, by which its format is recognized."""
+    with tree.open(name) as stream:
+        return stream.read(HEAD_BYTES)
 
 
 def is_hidden(name: str) -> bool:

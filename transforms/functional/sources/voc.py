@@ -31,7 +31,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.sources.annotated import Annotated
-from recordmill.transforms.functional.sources.tree import Tree, has_file, stem_of
+from recordmill.transforms.functional.sources.tree import Tree, has_file, head_of, stem_of
 from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, parse_xml
 from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
@@ -62,7 +62,7 @@ _SETS = "ImageSets"
 _LISTS = f"{_SETS}/Main"
 # Of an image in several lists, the first one counts; trainval.txt also has the images of others.
 _SPLITS = (*sorted(SPLIT_NAMES, key=split_rank), "trainval")
-_MAX_BYTES, _HEAD_BYTES = 16 * 2**20, 2**16
+_MAX_BYTES = 16 * 2**20
 _POLYGON = re.compile(rb"<(polygon|imagesize)>")
 
 
@@ -91,8 +91,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     Raises UsageError if the folder contains no XML file, or those of LabelMe's web tool.
     """
     first = FORMAT.first(tree)
-    with tree.open(first) as stream:
-        head = stream.read(_HEAD_BYTES)
+    head = head_of(tree, first)
     if _POLYGON.search(head) and b"<bndbox>" not in head:
         raise UsageError(
             f"{tree.path(first)}: is an annotation of LabelMe's web tool; expected Pascal VOC. "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import re
 import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import IMAGE_SUFFIXES
 from recordmill.transforms.functional.sources.json_lines import parse_object
@@ -196,7 +196,7 @@ MAX_TEXT_BYTES = 16 * 2**20
 _HEAD_SAMPLES = 50
 _NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 _LABEL, _TEXT, _JSON = ("cls", "class"), ("txt", "text", "caption"), ("json", "jsn")
-_DAMAGE = (TarError, EOFError, OSError, zlib.error)
+_DAMAGE = (TarError, OSError, *DAMAGED_STREAM)
 
 
 @dataclass

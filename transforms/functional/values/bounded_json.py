@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -19,13 +18,14 @@ from typing import Any, BinaryIO, NamedTuple
 import ijson
 import numpy as np
 
+from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.yaml_files import shortened
 
 # The maximum nesting of lists and objects.
 MAX_DEPTH = 64
 
 # What reading a damaged JSON document raises, also a gzipped one.
-DAMAGED_JSON = (ijson.JSONError, EOFError, OSError, zlib.error, ValueError)
+DAMAGED_JSON = (ijson.JSONError, OSError, *DAMAGED_STREAM, ValueError)
 
 _TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels of lists and objects"
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
