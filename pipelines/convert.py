@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -37,7 +38,7 @@ from recordmill.pipelines.run.run_record import (
 )
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas import layout
-from recordmill.schemas.condition import Condition
+from recordmill.schemas.condition import Condition, condition_of
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
@@ -117,7 +118,7 @@ def prepare(
     else:
         schema = _schema_of(tables, labels, config)
     if config.where is not None:
-        _check_compared(Condition(config.where).columns, tables, schema, config)
+        _check_compared(Condition(config.where), tables, schema, config)
     binding = Binding.of(config, schema, tables.files)
     analyzer = make_analyzer(config, schema, binding, base)
     classes = _renamed_classes(both.classes, projection_of(schema, config).renamed, config)
@@ -193,14 +194,24 @@ def _real_paths(paths: str | tuple[str, ...] | None, folder: str) -> list[str]:
 
 
 def _check_compared(
-    columns: frozenset[str], tables: InputTables, schema: Schema, config: ConvertConfig
+    where: Condition, tables: InputTables, schema: Schema, config: ConvertConfig
 ) -> None:
     """Checks that the input has the columns of `--where`; raises UsageError if not."""
-    for name in sorted(columns.difference(tables.columns)) if tables.columns else ():
+    for name, value in sorted(where.columns.items()) if tables.columns else ():
+        if name in tables.columns:
+            continue
         what = missing_column(name, tables.columns, masked_url(config.inputs[0]))
+        for key, feature in schema.label_features.items():
+            column = config.column(feature.source.name)
+            names = (key, posixpath.basename(key), feature.source.name)
+            if name in names and column in tables.columns:
+                one = value[0] if isinstance(value, list) else value
+                compared = condition_of(column, one if feature.shape is None else [one])
+                what += f'. Its classes are in column {column!r}: --where "{compared}"'
+                break
         raise UsageError(f"--where: {what}")
     # The analyze pass does not read them, so it would select other rows.
-    for name in sorted(tables.embedded.intersection(columns, image_columns(schema, config))):
+    for name in sorted(tables.embedded.intersection(where.columns, image_columns(schema, config))):
         raise UsageError(
             f"--where: column {name!r} has embedded images; expected texts or numbers. "
             "Compare another column."

@@ -97,7 +97,7 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
     RejectBudgetExceeded if too many rows would be rejected, or rows are lost.
     """
     if not forecast.rows and forecast.base is None:
-        raise UsageError(config.no_rows)
+        raise UsageError(config.no_rows(forecast.skipped))
     if over := config.max_rejects.exceeded(forecast.reasons, forecast.rows):
         if Reason.LOST_ROWS.value in over:
             found = forecast.rejects[Reason.LOST_ROWS.value].examples

@@ -114,7 +114,7 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
         raise _damaged(info.problems)
     counts = info.counts
     if not counts.rows:
-        raise UsageError(f"not published: {config.no_rows}")
+        raise UsageError(f"not published: {config.no_rows(info.skipped)}")
     # The budget is about the rows of this run: those copied from the base version are not new.
     new_rows = counts.rows - sum(copied.rows for copied in info.copied.values())
     over = config.max_rejects.exceeded(counts.reasons, new_rows)

@@ -9,8 +9,9 @@ texts. A name is a column, also `patient.age`; `column('a name')` is one with ot
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -36,6 +37,7 @@ _MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.GtE: ast.LtE,
 }
 _MAX_CHARACTERS = 10_000
+_SHOWN = 60  # characters of a value in messages
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Condition:
     text: str
 
     @cached_property
-    def _parsed(self) -> tuple[_Test, frozenset[str]]:
+    def _parsed(self) -> tuple[_Test, dict[str, Any]]:
         if len(self.text) > _MAX_CHARACTERS:
             raise ValueError(f"expected at most {_MAX_CHARACTERS:,} characters")
-        columns = set[str]()
+        columns = dict[str, Any]()
         try:
             test = _test(ast.parse(self.text.strip(), mode="eval").body, columns)
         except (SyntaxError, RecursionError, MemoryError) as error:
@@ -56,11 +58,14 @@ class Condition:
             raise ValueError(
                 f"expected a condition, as in label in ('a', 'b') or age == 7: {what}"
             ) from error
-        return test, frozenset(columns)
+        return test, columns
 
     @property
-    def columns(self) -> frozenset[str]:
-        """The columns that it compares; raises ValueError if it is not valid."""
+    def columns(self) -> Mapping[str, Any]:
+        """A value that each column is compared with, in a list if it is one of its values.
+
+        Raises ValueError if the condition is not valid.
+        """
         return self._parsed[1]
 
     def holds(self, cells: _Cells) -> bool:
@@ -74,12 +79,37 @@ class Condition:
         """
         return self._parsed[0](cells)
 
+    def of_values(self, cells: _Cells) -> Iterator[str]:
+        """Yields the condition that holds for the value of each column.
+
+        >>> list(Condition("age >= 18").of_values({"age": ("7", True)}))
+        ["age == '7'"]
+        """
+        for name, compared in self.columns.items():
+            value = cells[name][0] if isinstance(compared, list) else _cell(cells, name)[0]
+            yield condition_of(name, value)[:_SHOWN]
+
     def __reduce__(self) -> Any:
         """Pickles the text: functions cannot be."""
         return Condition, (self.text,)
 
 
-def _test(node: ast.expr, columns: set[str]) -> _Test:
+def condition_of(name: str, value: Any) -> str:
+    """Returns a condition that holds for a value of a column, which may be a list.
+
+    >>> condition_of("label", "cat"), condition_of("all labels", ["cat"])
+    ("label == 'cat'", "'cat' in column('all labels')")
+    """
+    first = next(iter(value), None) if isinstance(value, list) else value
+    shown = first.decode("utf-8", "replace") if isinstance(first, bytes) else first
+    is_plain = all(map(str.isidentifier, name.split("."))) and not keyword.iskeyword(name)
+    column = name if is_plain else f"column({name!r})"
+    if not isinstance(shown, str | int | float):
+        return f"{column} is {None if shown is None else 'not None'}"
+    return f"{shown!r} in {column}" if isinstance(value, list) else f"{column} == {shown!r}"
+
+
+def _test(node: ast.expr, columns: dict[str, Any]) -> _Test:
     if isinstance(node, ast.BoolOp):
         tests = [_test(value, columns) for value in node.values]
         combine = all if isinstance(node.op, ast.And) else any
@@ -95,7 +125,7 @@ def _test(node: ast.expr, columns: set[str]) -> _Test:
     raise ValueError(f"expected comparisons of columns, got {ast.unparse(node)}")
 
 
-def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: set[str]) -> _Test:
+def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: dict[str, Any]) -> _Test:
     if (name := _column(left)) is None:
         if isinstance(op, ast.In | ast.NotIn):  # 'cat' in labels
             listed, value = _column(right), _value(left)
@@ -104,13 +134,13 @@ def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: set[str
             if not isinstance(value, str | int | float):
                 got = ast.unparse(left)
                 raise ValueError(f"expected a text or a number in {listed!r}, got {got}")
-            columns.add(listed)
+            columns[listed] = [value]
             return _member(listed, value, isinstance(op, ast.NotIn))
         op, left, right = _MIRRORED.get(type(op), type(op))(), right, left  # 18 <= age
         if (name := _column(left)) is None:
             raise ValueError(f"expected a column, got {ast.unparse(left)}")
-    columns.add(name)
     value = _value(right)
+    columns[name] = value[0] if isinstance(value, tuple) and value else value
     if isinstance(op, ast.Is | ast.IsNot) and value is None:
         missing = isinstance(op, ast.Is)
         return lambda cells: (_cell(cells, name)[0] is None) is missing
@@ -175,8 +205,8 @@ def _of_kind(value: Any, kind: type, untyped: bool, name: str) -> Any:
 
 
 def _mismatch(name: str, expected: str, value: Any) -> RecordError:
-    detail = f"column {name!r}: --where expects {expected}, got {str(value)[:60]!r}"
-    return RecordError(Reason.WRONG_TYPE, detail)
+    detail = f"column {name!r}: --where expects {expected}, got {str(value)[:_SHOWN]!r}"
+    return RecordError(Reason.WRONG_TYPE, f"{detail}; use {condition_of(name, value)[:_SHOWN]}")
 
 
 def _column(node: ast.expr) -> str | None:

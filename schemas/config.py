@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -50,6 +51,7 @@ from recordmill.schemas.option import (
     option,
     read_integer,
 )
+from recordmill.schemas.records import OUTSIDE_WHERE, SkippedInput
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings
 from recordmill.schemas.shard_format import SHARD_FORMATS, Compression, ShardFormat
@@ -435,11 +437,13 @@ class ConvertConfig(Document):
         image, _, label = self.join_on.partition("=")
         return image, label or image
 
-    @property
-    def no_rows(self) -> str:
-        """The message for an input of which no row is read."""
-        what = "--where holds for none of its rows. Check its values." if self.where else ""
-        return f"--input {', '.join(self.inputs)}: {what or 'has no rows. Add some.'}"
+    def no_rows(self, skipped: Mapping[str, SkippedInput]) -> str:
+        """Returns the message for an input of which no row is read, by what was skipped."""
+        what = "has no rows. Add some."
+        if outside := skipped.get(OUTSIDE_WHERE):
+            what = f"--where holds for none of its rows, which have {' or '.join(outside.names)}"
+            what += f'. Check its values, as in --where "{outside.names[0]}".'
+        return f"--input {', '.join(self.inputs)}: {what}"
 
     @property
     def unmatched_lists(self) -> tuple[str, ...]:

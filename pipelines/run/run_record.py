@@ -28,6 +28,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
+from recordmill.schemas.records import OUTSIDE_WHERE
 from recordmill.schemas.rejects import reject_line
 from recordmill.schemas.statistics import GroupLeakage, Timeline
 from recordmill.transforms.storage.files import NOT_A_FILE, read
@@ -183,7 +184,8 @@ def finished_record(
         group_leaks=info.group_leaks if info else GroupLeakage(),
         reject_reasons=dict(reasons),
         first_rejects=tuple(dict(reject) for reject in rejects),
-        skipped_names={kind: found.names for kind, found in skipped.items() if found.names},
+        # Values of rows that are left out are not published.
+        skipped_names={k: s.names for k, s in skipped.items() if s.names and k != OUTSIDE_WHERE},
         records_per_second=round(records / seconds, 1) if seconds else 0.0,
         versions=_versions(),
         command=context.command,

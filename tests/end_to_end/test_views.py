@@ -61,6 +61,8 @@ def test_a_view_has_the_rows_and_classes_that_were_asked_for(dataset: Path, tmp_
         "--rename dog=pet: no row has the label 'dog'",
         "30 rows with the label 'ant', renamed to 'insect'",
     ]
+    # Values of rows that are left out are not published.
+    assert b"'bee'" not in (view / "run.json").read_bytes()
 
 
 def test_classes_with_one_name_are_one_class(dataset: Path, tmp_path: Path) -> None:
@@ -176,7 +178,10 @@ def test_a_condition_that_holds_for_no_row_is_named(
     flags = ("--output", tmp_path / "out", "--name", "view", "--where", "label == 'cat'", *more)
     ended = recordmill("convert", "--input", dataset, *flags)
     assert ended.code == 2
-    message = f"--input {dataset}: --where holds for none of its rows. Check its values.\n"
+    message = (
+        f"--input {dataset}: --where holds for none of its rows, which have label == 'ant' or "
+        "label == 'bee' or label == 'cow'. Check its values, as in --where \"label == 'ant'\".\n"
+    )
     assert ended.err.endswith(f"recordmill: {'' if more else 'not published: '}{message}")
 
 

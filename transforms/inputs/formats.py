@@ -56,6 +56,7 @@ from recordmill.transforms.storage.files import open_range, open_table
 
 # All steps have the names of the columns; a file of 10 MB can have a million of them.
 _MAX_COLUMNS = 100_000
+_MAX_EXAMPLES = 100  # of rows outside of --where
 
 # The elements that a reader yields.
 Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
@@ -255,7 +256,7 @@ def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:
 
 def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
     """Yields the rows that a condition selects, and the number of the others."""
-    outside = 0
+    outside, examples = 0, set[str]()
     for found in rows:
         row = found.row if isinstance(found, Embedded) else found
         if not isinstance(row, Row | RowBatch):
@@ -266,10 +267,13 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
         kept = list[int]()
         for number in range(len(batch)):
             try:
-                if where.holds({name: (cells[number], text) for name, cells, text in columns}):
+                values = {name: (cells[number], text) for name, cells, text in columns}
+                if where.holds(values):
                     kept.append(number)
-                else:
-                    outside += 1
+                    continue
+                outside += 1
+                if len(examples) < _MAX_EXAMPLES:
+                    examples.update(where.of_values(values))
             except RecordError as error:
                 yield Reject("", "", batch[number].source, error.reason, error.detail)
         if len(kept) == len(batch):
@@ -277,7 +281,7 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
         elif kept:
             yield batch.take(kept)
     if outside:
-        yield SkippedInput(OUTSIDE_WHERE, outside)
+        yield SkippedInput.named(OUTSIDE_WHERE, examples)._replace(number=outside)
 
 
 def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:

@@ -161,3 +161,32 @@ def test_a_format_states_the_annotations_without_which_it_has_no_preset(tmp_path
         with_implied_options(given, probe_tables(config_of(given)))
     stated = {**given, "columns": {"label": "id"}}
     with_implied_options(stated, probe_tables(config_of(stated)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "where", "expected"),
+    [
+        ("cat", "label == 'cat'", "species == 'cat'"),
+        ("cat", "'cat' in label", "species == 'cat'"),
+        ("cat", "label not in ('cat', 'dog')", "species == 'cat'"),
+        ("cat", "lable == 'cat'", None),
+        (["cat", "dog"], "labels == 'cat'", "'cat' in species"),
+        (["cat", "dog"], "column('image/object/class/label') == 'cat'", "'cat' in species"),
+    ],
+)
+def test_a_condition_on_classes_of_another_column_is_named(
+    labels: object, where: str, expected: str | None, tmp_path: Path
+) -> None:
+    box = [[0, 0, 1, 1]] * len(labels) if isinstance(labels, list) else []
+    sides = {side: [b[i] for b in box] for i, side in enumerate(("xmin", "ymin", "xmax", "ymax"))}
+    row = {"image": "a.jpg", "species": labels, **(sides if box else {})}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row) + "\n")
+    schema, column = ("object_detection", "labels") if box else ("image_classification", "label")
+    paths = {"input": [str(tmp_path / "t.jsonl")], "output": str(tmp_path), "name": "birds"}
+    config = config_of({**paths, "schema": schema, "columns": {column: "species"}, "where": where})
+    with pytest.raises(
+        UsageError, match=r"t.jsonl has no column '\S+'.* it has: image, species"
+    ) as e:
+        prepare(config, PipelineOptions([]), dry_run=True)
+    remedy = f"Its classes are in column 'species': --where \"{expected}\""
+    assert str(e.value).endswith(remedy) is (expected is not None)

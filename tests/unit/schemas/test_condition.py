@@ -56,10 +56,31 @@ def test_text_is_read_as_what_it_is_compared_with(text: str, expected: bool) -> 
 @pytest.mark.parametrize(
     ("text", "values", "untyped", "detail"),
     [
-        ("label > 3", TYPED, False, "column 'label': --where expects a number, got 'cat'"),
-        ("label > 3", TEXT, True, "column 'label': --where expects a number, got 'cat'"),
-        ("age == '7'", TYPED, False, "column 'age': --where expects a text, got '7'"),
-        ("'c' in label", TYPED, False, "column 'label': --where expects a list, got 'cat'"),
+        (
+            "label > 3",
+            TYPED,
+            False,
+            "'label': … a number, got 'cat'; use label == 'cat'",
+        ),
+        (
+            "label > 3",
+            TEXT,
+            True,
+            "'label': … a number, got 'cat'; use label == 'cat'",
+        ),
+        ("age == '7'", TYPED, False, "'age': … a text, got '7'; use age == 7"),
+        (
+            "'c' in label",
+            TYPED,
+            False,
+            "'label': … a list, got 'cat'; use label == 'cat'",
+        ),
+        (
+            "tags == 'a'",
+            TYPED,
+            False,
+            "'tags': … a text, got \"['a', 'b']\"; use 'a' in tags",
+        ),
     ],
 )
 def test_values_of_another_type_are_rejected(
@@ -67,7 +88,35 @@ def test_values_of_another_type_are_rejected(
 ) -> None:
     with pytest.raises(RecordError) as caught:
         holds(text, values, untyped)
+    detail = f"column {detail.replace('…', '--where expects')}"
     assert (caught.value.reason, caught.value.detail) == (Reason.WRONG_TYPE, detail)
+
+
+@pytest.mark.parametrize(
+    ("text", "untyped", "expected"),
+    [
+        ("label == 'dog' and age == 8", False, ["label == 'cat'", "age == 7"]),
+        ("'c' in tags", False, ["'a' in tags"]),
+        ("one in ('y', 'z')", False, ["one == 'x'"]),
+        ("none == 'x' and a.b == 1", False, ["none is None", "a.b is None"]),
+        ("none == 'x'", True, ["none is None"]),
+        ("column('a b.c') == 'x'", False, ["column('a b.c') == 'raw'"]),
+    ],
+)
+def test_conditions_that_hold_for_values_are_named(
+    text: str, untyped: bool, expected: list[str]
+) -> None:
+    values = TEXT if untyped else TYPED
+    cells = {name: (values.get(name), untyped) for name in Condition(text).columns}
+    named = list(Condition(text).of_values(cells))
+    assert named == expected
+    assert all(Condition(one).holds(cells) for one in named)
+
+
+@pytest.mark.parametrize("value", ["x" * 10**6, {"a": 1}, [[1]], float("nan"), b"\xff"])
+def test_any_value_is_named_in_short(value: Any) -> None:
+    (named,) = Condition("a == 1").of_values({"a": (value, False)})
+    assert len(named) < 100
 
 
 @pytest.mark.parametrize(
