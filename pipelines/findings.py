@@ -12,6 +12,7 @@ else changes. What it needs reaches the manifest in one of these ways:
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +74,7 @@ _UNEVEN_RATIO = 10  # of the largest to the smallest class
 
 # What programs write as text for a missing value.
 _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
+_ALIKE = "class names that differ only in case, blanks, hyphens or Unicode form"
 _MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
 _JOINED = 'class names that look like lists: write ["cat", "dog"], and add --schema multi_label'
@@ -578,22 +580,31 @@ def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
     manifest = outcome.manifest
     for feature in outcome.class_features:
         names = manifest.classes.get(feature, ())
-        folded = Counter(name.casefold() for name in names)
+        folded = Counter(map(_folded, names))
         has_default = manifest.dataset_schema.features[feature].default is not None
         ids = () if has_default else sorted(outcome.labels(feature))
-        alike = [name for name in names if folded[name.casefold()] > 1]
+        alike = sorted((name for name in names if folded[_folded(name)] > 1), key=_folded)
         missing = [name for name in names if name.casefold() in _NO_VALUES]
         negative = [str(label) for label in ids if label < 0]
-        kinds: tuple[tuple[Severity, str, str, list[str]], ...] = (
-            ("note", "alike_classes", "class names that differ only in case", alike),
-            ("note", "missing_value_classes", _MISSING, missing),
-            ("warning", "list_classes", _JOINED, _lists(names)),
-            ("warning", "negative_classes", _NEGATIVE, negative),
+        kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (
+            ("note", "alike_classes", _ALIKE, "--rename OLD=NEW merges them", alike),
+            ("note", "missing_value_classes", _MISSING, "--where leaves their rows out", missing),
+            ("warning", "list_classes", _JOINED, "", _lists(names)),
+            ("warning", "negative_classes", _NEGATIVE, "", negative),
         )
-        for severity, kind, what, examples in kinds:
+        for severity, kind, what, hint, examples in kinds:
             if examples:
                 text = f"{feature!r} has {what} ({some(examples)})"
-                yield finding(severity, kind, text, feature=feature, examples=examples)
+                yield finding(severity, kind, text, hint, feature=feature, examples=examples)
+
+
+def _folded(name: str) -> str:
+    """Returns the form that equal names share.
+
+    >>> _folded("Barn_Owl") == _folded("barn  owl")
+    True
+    """
+    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).casefold())
 
 
 # In the order in which the terminal prints their findings.
