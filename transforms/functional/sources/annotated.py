@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
@@ -56,7 +57,7 @@ class AnnotatedOptions:
 
 @dataclass(frozen=True)
 class Annotated:
-    """A format with one annotation file per image."""
+    """A format with one annotation file per image; what is not like in others is a field."""
 
     format: str
     suffix: str  # of the annotations, in lower case
@@ -64,10 +65,23 @@ class Annotated:
     expected: str  # a folder of the format, for messages
     # (data, drops_boxes, others) → values by column; `others` collects the kinds of other shapes.
     parse: Callable[..., Mapping[str, Any]]
+    preset: str = "object_detection"
+    # Whether a folder can have annotations, and its path is a part of the keys of its images, which
+    # those of other folders may have, too.
+    is_annotated: Callable[[str], object] = lambda folder: True
+    is_key: Callable[[str], bool] = lambda folder: True
+    # The common id of an image and its annotation, and whether a file is a list of images.
+    id_of: Callable[[str], str] = lambda name: posixpath.splitext(name)[0]
+    is_list: Callable[[str], bool] = lambda name: False
+    # The folder of the images of a folder of annotations, and the splits of each id in its lists,
+    # which precede those of folders.
+    images_of: Callable[[Tree, str], str] = lambda tree, folder: folder
+    listed_in: Callable[[Tree, str], Mapping[str, Sequence[str]]] = lambda tree, folder: {}
 
     def is_annotation(self, name: str) -> bool:
-        """Returns whether a file is an annotation by its suffix."""
-        return name.lower().endswith(self.suffix)
+        """Returns whether a file is an annotation by its suffix and its folder."""
+        in_folder = self.is_annotated(posixpath.dirname(name))
+        return name.lower().endswith(self.suffix) and bool(in_folder)
 
     def sources_in(self, tree: Tree) -> Sources:
         """Returns a folder of annotations as a source."""
@@ -87,15 +101,9 @@ class Annotated:
         self.first(tree)
         has_folders = file.options_of(AnnotatedOptions).has_split_folders and not listed
         splits = split_folders(tree, self.is_annotation) if has_folders else tuple(listed)
-        return Probe(self.columns, has_rows=True, splits=splits, preset="object_detection")
+        return Probe(self.columns, has_rows=True, splits=splits, preset=self.preset)
 
-    def parts(
-        self,
-        tree: Tree,
-        file: TableFile,
-        id_of: Callable[[str], str] = lambda name: posixpath.splitext(name)[0],
-        is_list: Callable[[str], bool] = lambda name: False,
-    ) -> Iterator[Part | Reject | SkippedInput]:
+    def parts(self, tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
         """Yields parts of the annotations, then rejects and skipped inputs."""
         # An image and its annotation have one id. Lists of images are neither read nor skipped.
         others: list[str] = []
@@ -104,11 +112,11 @@ class Annotated:
 
         def accepts(name: str) -> bool:
             if self.is_annotation(name):
-                annotated.add(id_of(name))
+                annotated.add(self.id_of(name))
                 return True
             if has_image_suffix(name):
-                images[id_of(name)] = name
-            elif not is_list(name):
+                images[self.id_of(name)] = name
+            elif not self.is_list(name):
                 others.append(name)
             return False
 
@@ -120,20 +128,11 @@ class Annotated:
             yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
 
     def read(
-        self,
-        tree: Tree,
-        part: Part,
-        projection: Projection,
-        images_of: Callable[[str], str] = str,
-        listed_in: Callable[[str], Mapping[str, Sequence[str]]] = lambda folder: {},
-        has_folders: Callable[[str], bool] = lambda folder: True,
+        self, tree: Tree, part: Part, projection: Projection
     ) -> Iterator[Row | Reject | SkippedInput]:
-        """Yields the row of each annotated image or its reject, and what is not read.
-
-        Of a folder of annotations, `images_of` is the folder of its images, `listed_in` the splits
-        of each id in its lists, which precede those of folders, and `has_folders` whether the
-        folder is a part of the key, because those of other folders have the same names.
-        """
+        """Yields the row of each annotated image or its reject, and what is not read."""
+        images_of = cache(partial(self.images_of, tree))
+        listed_in = cache(partial(self.listed_in, tree))
         has_splits = part.file.options_of(AnnotatedOptions).has_split_folders
         by_folder = has_splits and projection.has(SPLIT)
         for name in part.names:
@@ -147,7 +146,7 @@ class Annotated:
             if len(splits) > 1:
                 yield SkippedInput.named(SEVERAL_SPLITS, [name])
             split = splits[0] if lists or by_folder else None
-            is_key = has_splits or has_folders(folder)
+            is_key = has_splits or self.is_key(folder)
             yield from self._row(tree, name, projection, images_of(folder), split, is_key)
 
     def _row(

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from recordmill.schemas.records import Row, SkippedInput
-from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
+from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.sources.annotated import Annotated
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.functional.values.boxes import (
@@ -40,12 +37,6 @@ _HEADER = re.compile(r"(?:imagesource|gsd)\s*:")
 _MAX_FILES = 5_000
 
 
-class _Dota(Annotated):
-    def is_annotation(self, name: str) -> bool:
-        """Returns whether a file is text in a folder of annotations."""
-        return super().is_annotation(name) and bool(_FOLDER.search(posixpath.dirname(name)))
-
-
 def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder that has text files in `labelTxt/`, beside `images/`; None for others."""
     files = (name for name in islice(tree.walk(), _MAX_FILES) if isinstance(name, str))
@@ -53,21 +44,6 @@ def recognize_folder(tree: Tree) -> Sources | None:
         if tree.entries(_images_of(posixpath.dirname(name))).files:
             return sources_in(tree)._replace(text=f"DOTA ({name}, …)")
     return None
-
-
-def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns, and the splits."""
-    return replace(FORMAT.probe(tree, file), preset="oriented_boxes")
-
-
-def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
-    """Yields parts of the annotations, then rejects and skipped inputs."""
-    return FORMAT.parts(tree, file, lambda name: _images_of(posixpath.splitext(name)[0]))
-
-
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each annotated image or its reject, and what is not read."""
-    return FORMAT.read(tree, part, projection, _images_of)
 
 
 def _images_of(path: str) -> str:
@@ -118,6 +94,16 @@ def _box(line: int, corners: list[str]) -> Box:
     return box_around([number_of(corner, f"line {line}: corner") for corner in corners])
 
 
-FORMAT = _Dota("dota", ".txt", COLUMNS, "a folder of DOTA, with text in labelTxt/", _parse)
+FORMAT = Annotated(
+    "dota",
+    ".txt",
+    COLUMNS,
+    "a folder of DOTA, with text in labelTxt/",
+    _parse,
+    preset="oriented_boxes",
+    is_annotated=_FOLDER.search,
+    id_of=lambda name: _images_of(posixpath.splitext(name)[0]),
+    images_of=lambda tree, folder: _images_of(folder),
+)
 
-sources_in = FORMAT.sources_in
+sources_in, probe, parts, read = FORMAT.sources_in, FORMAT.probe, FORMAT.parts, FORMAT.read

@@ -12,21 +12,18 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.origins import BOX_SIDES
-from recordmill.schemas.records import Row, SkippedInput
-from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import (
     SPLIT,
     SPLIT_NAMES,
-    Part,
     Probe,
-    Projection,
     Sources,
     TableFile,
 )
@@ -103,11 +100,6 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     return FORMAT.probe(tree, file, [s for s in found if s != "trainval" or found == [s]])
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
-    """Yields parts of the XML files, then rejects and skipped inputs."""
-    return FORMAT.parts(tree, file, _id_of, lambda name: _SETS in name.split("/"))
-
-
 def _id_of(name: str) -> str:
     """Returns the common part of the paths of an image and its annotation.
 
@@ -116,19 +108,6 @@ def _id_of(name: str) -> str:
     """
     *folders, _ = name.split("/")
     return "/".join((*(f for f in folders if f.lower() not in _ROLES), stem_of(name)))
-
-
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each annotated image, or its reject."""
-    return FORMAT.read(
-        tree,
-        part,
-        projection,
-        cache(partial(_image_folder, tree)),
-        cache(partial(_listed_splits, tree)),
-        # VOC2007/Annotations has the names of all its images; a/1.xml is that of another image.
-        lambda folder: bool(folder) and posixpath.basename(folder).lower() not in _ANNOTATIONS,
-    )
 
 
 def _parse(
@@ -229,7 +208,17 @@ def _listed_splits(tree: Tree, folder: str) -> dict[str, list[str]]:
 
 
 FORMAT = Annotated(
-    "voc", ".xml", COLUMNS, "a VOC folder with Annotations/*.xml or XML beside images", _parse
+    "voc",
+    ".xml",
+    COLUMNS,
+    "a VOC folder with Annotations/*.xml or XML beside images",
+    _parse,
+    # VOC2007/Annotations has the names of all its images; a/1.xml is that of another image.
+    is_key=lambda path: bool(path) and posixpath.basename(path).lower() not in _ANNOTATIONS,
+    id_of=_id_of,
+    is_list=lambda name: _SETS in name.split("/"),
+    images_of=_image_folder,
+    listed_in=_listed_splits,
 )
 
-sources_in = FORMAT.sources_in
+sources_in, parts, read = FORMAT.sources_in, FORMAT.parts, FORMAT.read

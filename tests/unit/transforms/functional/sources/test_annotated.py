@@ -29,10 +29,14 @@ def put(root, files):
 
 def found_in(tmp_path, stated, *images, root=None):
     tree = put(tmp_path, {"a/7.xml": "", **dict.fromkeys(images, b"")})
-    form = Annotated("x", ".xml", (), "", lambda data, **_: {"image": stated})
+    form = Annotated(
+        *("x", ".xml", (), "", lambda data, **_: {"image": stated}),
+        is_key=lambda _: False,
+        images_of=lambda *_: "i",
+    )
     part = Part(TableFile(tree.root, "x"), names=("a/7.xml",))
     projection = Projection(image_root=root)
-    return [*form.read(tree, part, projection, lambda _: "i", has_folders=lambda _: False)]
+    return [*form.read(tree, part, projection)]
 
 
 @pytest.mark.parametrize(
