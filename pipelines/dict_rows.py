@@ -31,13 +31,7 @@ from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.option import Affects, options_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.records import (
-    Embedded,
-    ImageRef,
-    Location,
-    SerializedExample,
-    SkippedInput,
-)
+from recordmill.schemas.records import Embedded, ImageRef, Location, SerializedExample, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.elements import REJECTS, rejected

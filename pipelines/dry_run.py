@@ -20,13 +20,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
-from recordmill.pipelines.findings import (
-    class_ids,
-    empty_shards,
-    no_rows,
-    skipped,
-    source_findings,
-)
+from recordmill.pipelines.findings import class_ids, empty_shards, no_rows, skipped, source_findings
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError

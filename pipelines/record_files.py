@@ -23,11 +23,7 @@ from recordmill.transforms.functional.records.compression import (
     is_tfrecord,
 )
 from recordmill.transforms.functional.records.examples import read_features
-from recordmill.transforms.functional.records.framing import (
-    FrameError,
-    frame_start,
-    read_frames,
-)
+from recordmill.transforms.functional.records.framing import FrameError, frame_start, read_frames
 from recordmill.transforms.inputs.record_folders import is_record_file
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
 from recordmill.transforms.storage.files import (

@@ -11,13 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, model_validator
 
 from recordmill.schemas import layout
 from recordmill.schemas.document import Document

@@ -7,12 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    FailFast,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from recordmill.schemas import layout
 from recordmill.schemas.config import FORMAT_VERSION, OnConflict

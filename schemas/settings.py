@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    FiniteFloat,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 
 from recordmill.schemas.document import Document, unwritten_if_empty
 

@@ -17,12 +17,7 @@ from recordmill.schemas.dataset_info import DatasetInfo, ShardVerification
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, RejectSum
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.statistics import (
-    Duplicate,
-    DuplicateStats,
-    GroupLeakage,
-    ImageFindings,
-)
+from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage, ImageFindings
 from recordmill.transforms.elements import AssignedRows, VerificationBatch
 from recordmill.transforms.functional.reconcile import reconcile
 from recordmill.transforms.functional.rows.batches import RowBatch

@@ -19,11 +19,7 @@ from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.example_reader import decode_reduced, reshape_raw
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.records.framing import Frame, read_frames
-from recordmill.transforms.functional.rendering.infer_features import (
-    Features,
-    is_image,
-    raw_shape,
-)
+from recordmill.transforms.functional.rendering.infer_features import Features, is_image, raw_shape
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.process import num_cores

@@ -31,10 +31,7 @@ from recordmill.transforms.functional.records.example_reader import (
     check_pixel_type,
     warn_of_lost_bits,
 )
-from recordmill.transforms.functional.records.framing import (
-    overlong_record,
-    read_frames,
-)
+from recordmill.transforms.functional.records.framing import overlong_record, read_frames
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.local_files import open_regular

@@ -28,12 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 
-from recordmill.pipelines.run.run_record import (
-    RUNNING,
-    RunContext,
-    read_record,
-    running_record,
-)
+from recordmill.pipelines.run.run_record import RUNNING, RunContext, read_record, running_record
 from recordmill.schemas import layout
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.manifest import Manifest

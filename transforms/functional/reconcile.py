@@ -7,12 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from recordmill.schemas.dataset_info import (
-    DatasetInfo,
-    Problem,
-    ShardVerification,
-    WrittenShard,
-)
+from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.schemas.plan import Plan, RejectSum
 from recordmill.schemas.records import SkippedInput

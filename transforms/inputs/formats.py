@@ -25,14 +25,7 @@ import numpy as np
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
-from recordmill.schemas.records import (
-    OUTSIDE_WHERE,
-    RENAMED,
-    Embedded,
-    Location,
-    Row,
-    SkippedInput,
-)
+from recordmill.schemas.records import OUTSIDE_WHERE, RENAMED, Embedded, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import (
     Exclusion,

@@ -24,14 +24,7 @@ from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.shard_format import DAMAGED_STREAM
-from recordmill.schemas.tables import (
-    SPLIT,
-    DeclaredClasses,
-    Exclusion,
-    Probe,
-    Sources,
-    TableFile,
-)
+from recordmill.schemas.tables import SPLIT, DeclaredClasses, Exclusion, Probe, Sources, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
 from recordmill.transforms.functional.sources.data_files import DataFile
@@ -45,10 +38,7 @@ from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.paths import ListedPath, is_folder, list_paths, similar_path
 from recordmill.transforms.inputs.recognize import sources_of
 from recordmill.transforms.inputs.record_folders import dataset_lines, metadata_in, with_metadata
-from recordmill.transforms.storage.files import (
-    exists,
-    open_table,
-)
+from recordmill.transforms.storage.files import exists, open_table
 from recordmill.transforms.storage.local_files import NotRegularError
 
 # What a source may raise that cannot be read.

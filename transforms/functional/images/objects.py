@@ -20,12 +20,7 @@ from recordmill.schemas.origins import BOX_SIDES, POINTS, Origin
 from recordmill.schemas.records import FeatureValue, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, CoordinateFrame
-from recordmill.transforms.functional.images.geometry import (
-    Geometry,
-    PointMap,
-    Size,
-    limited,
-)
+from recordmill.transforms.functional.images.geometry import Geometry, PointMap, Size, limited
 from recordmill.transforms.functional.values.boxes import Box, convert_box
 
 # Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.

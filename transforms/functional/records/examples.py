@@ -41,11 +41,7 @@ from recordmill.transforms.functional.images.objects import (
     transform_boxes,
     with_shapes,
 )
-from recordmill.transforms.functional.images.sniffing import (
-    FIRST_FRAME,
-    SIXTEEN_BITS,
-    is_16_bit,
-)
+from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, SIXTEEN_BITS, is_16_bit
 from recordmill.transforms.functional.records.wire_format import (
     CONTEXT,
     FEATURE_LISTS,

@@ -36,7 +36,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import Tree, head_of
+from recordmill.transforms.functional.sources.tree import Tree, head_of, stem_of
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     entries_of,
@@ -240,7 +240,7 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
 
 def _file_in(tree: Tree, name: str) -> TableFile:
     """Returns a COCO file as a source, with its split and the folder of its images."""
-    folder, stem = posixpath.dirname(name), posixpath.splitext(posixpath.basename(name))[0]
+    folder, stem = posixpath.dirname(name), stem_of(name)
     stem = _KIND.sub("", stem)
     named = {word for word in _WORD.findall(stem) if word.lower() in SPLIT_NAMES}
     above = posixpath.basename(folder)  # test-dev2017 is a set of its own

@@ -8,7 +8,6 @@ Format: https://github.com/wkentaro/labelme. Images are read from their files, n
 
 from __future__ import annotations
 
-import posixpath
 import re
 from functools import partial
 from itertools import islice
@@ -45,8 +44,8 @@ _OTHERS = re.compile(rb'"(version|flags|imagePath|imageData|imageHeight|imageWid
 def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder with an annotation of LabelMe beside an image; None for others."""
     files = [n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str)]
-    images = {_stem(name) for name in files if has_image_suffix(name)}
-    beside = (name for name in files if FORMAT.is_annotation(name) and _stem(name) in images)
+    images = {FORMAT.id_of(name) for name in files if has_image_suffix(name)}
+    beside = (name for name in files if FORMAT.is_annotation(name) and FORMAT.id_of(name) in images)
     for name in islice(beside, _MAX_OPENED):
         head = head_of(tree, name)
         if _SHAPES.search(head) and _OTHERS.search(head):
@@ -123,11 +122,6 @@ def _side(value: Any) -> int | None:
 
 def _malformed(detail: str) -> RecordError:
     return RecordError(Reason.MALFORMED_ROW, detail)
-
-
-def _stem(path: str) -> str:
-    """Returns a path without its last suffix."""
-    return posixpath.splitext(path)[0]
 
 
 FORMAT = Annotated("labelme", ".json", COLUMNS, "a folder of images with JSON of LabelMe", _parse)

@@ -16,15 +16,7 @@ from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Embedded, Items, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
-from recordmill.schemas.tables import (
-    IMAGES,
-    SPLIT,
-    SPLIT_NAMES,
-    Part,
-    Probe,
-    Projection,
-    TableFile,
-)
+from recordmill.schemas.tables import IMAGES, SPLIT, SPLIT_NAMES, Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import is_image, sniff
 from recordmill.transforms.functional.records.compression import is_tfrecord
 from recordmill.transforms.functional.records.framing import (

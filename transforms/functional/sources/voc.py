@@ -20,13 +20,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.tables import (
-    SPLIT,
-    SPLIT_NAMES,
-    Probe,
-    Sources,
-    TableFile,
-)
+from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Probe, Sources, TableFile
 from recordmill.transforms.functional.sources.annotated import Annotated
 from recordmill.transforms.functional.sources.tree import Tree, has_file, head_of, stem_of
 from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, parse_xml
