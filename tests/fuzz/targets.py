@@ -48,9 +48,11 @@ def _stream(data: bytes) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
 
 
-def _consume(found: Iterable[Any]) -> None:
-    for row in islice(one_by_one(found), MAX_ROWS):
-        assert isinstance(row, Row | Embedded | Reject | SkippedInput)
+def _consume(found: Iterable[Any]) -> bool:
+    """Reads rows; returns whether there was one."""
+    rows = list(islice(one_by_one(found), MAX_ROWS))
+    assert all(isinstance(row, Row | Embedded | Reject | SkippedInput) for row in rows)
+    return any(isinstance(row, Row) for row in rows)
 
 
 def _data_file() -> DataFile:
@@ -120,19 +122,21 @@ def sniffing(data: bytes) -> None:
 
 
 class _Files:
-    """A `Tree` with an image and the annotations beside it, all of which have the same content."""
+    """A `Tree` with an image and annotations for it, all of which have the same content."""
 
     root = "t"
 
-    def __init__(self, data: bytes) -> None:
-        fixed = {"1.jpg": b"", "classes.txt": b"cat\ndog\n"}
-        self._content = {**fixed, **dict.fromkeys(("1.xml", "1.txt", "1.json"), data)}
+    def __init__(self, data: bytes, names: Iterable[str]) -> None:
+        fixed = {"1.jpg": b"", "images/1.jpg": b"", "classes.txt": b"cat\ndog\n"}
+        self._content = {**fixed, **dict.fromkeys(names, data)}
 
     def walk(self, folder: str = "") -> Iterator[str]:
-        return iter(self._content) if not folder else iter(())
+        return (name for name in self._content if name.startswith(folder))
 
     def entries(self, name: str = "") -> Entries:
-        return Entries((), () if name else tuple(sorted(self._content)))
+        below = [n.removeprefix(f"{name}/") for n in self._content if not name or f"{name}/" in n]
+        folders = {path.partition("/")[0] for path in below if "/" in path}
+        return Entries(tuple(sorted(folders)), tuple(sorted(n for n in below if "/" not in n)))
 
     def path(self, name: str) -> str:
         return f"t/{name}"
@@ -147,19 +151,39 @@ class _Files:
         return False
 
 
-def _folder(known: Any, _: str) -> Callable[[bytes], None]:
-    """Returns the fuzz target of a format of folders: the content of an annotation file."""
+# The names of annotations beside images, in the folders that formats expect, by their suffix.
+_NAMES = [
+    f"{folder}1{known.reader.FORMAT.suffix}"
+    for known in FORMATS.values()
+    if hasattr(known.reader, "FORMAT")
+    for folder in ("", "labelTxt/")
+]
 
-    def fuzz(data: bytes) -> None:
-        tree, reader = _Files(data), known.reader
+
+def read_folder(known: Any, data: bytes) -> bool:
+    """Reads folders with annotations of the same content; returns whether there was a row.
+
+    One has them beside images, and another one describes the folder, as those of CVAT do.
+    """
+    reader, has_row = known.reader, False
+    for names in (_NAMES, [f"1.{suffix}" for suffix in known.declared.described_by]):
+        tree = _Files(data, names)
         try:
             (file,) = reader.sources_in(tree).files
             reader.probe(tree, file)
         except REJECTED:
-            return
+            continue
         for part in getattr(reader, "parts", parts_of)(tree, file):
             if isinstance(part, Part):
-                _consume(reader.read(tree, part, Projection()))
+                has_row |= _consume(reader.read(tree, part, Projection()))
+    return has_row
+
+
+def _folder(known: Any, _: str) -> Callable[[bytes], None]:
+    """Returns the fuzz target of a format of folders: the content of an annotation file."""
+
+    def fuzz(data: bytes) -> None:
+        read_folder(known, data)
 
     return fuzz
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import TARGETS
+from recordmill.transforms.inputs.formats import FORMATS
+from tests.fuzz.seeds import seeds
+from tests.fuzz.targets import TARGETS, read_folder
 
 CORPUS = Path(__file__).parent / "corpus"
 FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
@@ -14,6 +16,12 @@ FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 
 def test_every_target_has_a_corpus() -> None:
     assert {path.parent.name for path in FILES} == TARGETS.keys()
+
+
+@pytest.mark.parametrize("name", [n for n, f in FORMATS.items() if f.declared.is_folder])
+def test_a_seed_of_a_folder_is_read_as_a_row(name: str) -> None:
+    contents = [data for target, _, data in seeds() if target == name]
+    assert any(read_folder(FORMATS[name], data) for data in contents)
 
 
 @pytest.mark.timeout(10)
