@@ -140,10 +140,7 @@ def prepare(
 
 
 def report_kept(config: ConvertConfig, report: Callable[[str], object] = _LOG.warning) -> list[str]:
-    """Reports a warning if the published dataset, which `skip` keeps, is not that of the config.
-
-    Returns what is reported, which is logged by default.
-    """
+    """Reports and returns a warning if the dataset that `skip` keeps is not that of the config."""
     warning = _warning_of_kept(config)
     if warning:
         report(warning)

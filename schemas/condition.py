@@ -62,10 +62,7 @@ class Condition:
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """A value that each column is compared with, in a list if it is one of its values.
-
-        Raises ValueError if the condition is not valid.
-        """
+        """A compared value by column, in a list after `in`; raises ValueError if not valid."""
         return self._parsed[1]
 
     def holds(self, cells: _Cells) -> bool:
@@ -80,11 +77,7 @@ class Condition:
         return self._parsed[0](cells)
 
     def of_values(self, cells: _Cells) -> Iterator[str]:
-        """Yields the condition that holds for the value of each column.
-
-        >>> list(Condition("age >= 18").of_values({"age": ("7", True)}))
-        ["age == '7'"]
-        """
+        """Yields the condition that holds for the value of each column."""
         for name, compared in self.columns.items():
             value = cells[name][0] if isinstance(compared, list) else _cell(cells, name)[0]
             yield condition_of(name, value)[:_SHOWN]

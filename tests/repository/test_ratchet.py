@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 36_160,
-    "lines of docstrings": 7_952,
+    "lines of code": 36_115,
+    "lines of docstrings": 7_950,
     "lines of the longest function": 50,
-    "lines of the longest file": 643,
+    "lines of the longest file": 638,
     "public functions used in no other file": 0,
     "modules with one importer": 30,
     "names with two meanings": 0,
