@@ -50,6 +50,8 @@ find_python() {
 run_pytest() { # EXTRA ARGS…
     set_up "$1"
     cd "$here"
+    # Without it, each of the hundreds of processes of the tests would compile recordmill again.
+    unset PYTHONDONTWRITEBYTECODE
     exec "$bin/python" -m pytest "${@:2}"
 }
 
