@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
 
 from recordmill.pipelines.run.lock import abandoning, committing, lock
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
-
-ROOT = Path(__file__).parents[4]
+from tests.forks import forks
 
 
 @pytest.fixture
@@ -33,48 +31,51 @@ def test_a_second_holder_is_rejected_with_the_name_of_the_first(path):
     held.release()  # twice does no harm
 
 
+def hold(path: str, held: Event) -> None:
+    lock(path, "it")
+    held.set()
+    signal.pause()
+
+
 def test_a_killed_process_releases_its_lock(path):
-    imports = "from recordmill.pipelines.run.lock import lock"
-    code = f"{imports}; lock({path!r}, 'it'); print('held'); input()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout.readline() == "held\n"
+    held = forks.Event()
+    holder = forks.Process(target=hold, args=(path, held))
+    holder.start()
+    assert held.wait(60)
     with pytest.raises(DatasetExists, match=f"process {holder.pid} on"):
         lock(path, "it")
-    holder.send_signal(signal.SIGKILL)
-    holder.communicate()
+    holder.kill()
+    holder.join()
     assert os.path.exists(path)
     lock(path, "it").release()
     assert not os.path.exists(path)
 
 
+def compete(path: str, start: Barrier) -> None:
+    """Takes the lock repeatedly; fails if another process has it at the same time, or always."""
+    start.wait(60)
+    won = tried = 0
+    while tried < 2000 or not won:  # on a busy machine, the others may be done by then
+        tried += 1
+        try:
+            held = lock(path, "it")
+        except DatasetExists:
+            continue
+        with open(path + ".inside", "x"):
+            pass
+        os.unlink(path + ".inside")
+        held.release()
+        won += 1
+
+
 def test_only_one_of_many_concurrent_processes_gets_the_lock(path):
-    code = (
-        "import sys, time\n"
-        "from recordmill.pipelines.run.lock import lock\n"
-        "from recordmill.schemas.errors import DatasetExists\n"
-        "won = tried = 0\n"
-        "while tried < 2000 or not won:\n"  # on a busy machine, the others may be done by then
-        "    tried += 1\n"
-        "    try: held = lock(sys.argv[1], 'it')\n"
-        "    except DatasetExists: continue\n"
-        "    with open(sys.argv[2], 'x'): pass\n"
-        "    import os; os.unlink(sys.argv[2])\n"
-        "    held.release(); won += 1\n"
-        "print(won)"
-    )
-    command = [sys.executable, "-c", code, path, path + ".inside"]
-    runs = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    wins = [int(run.communicate(timeout=120)[0]) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0, 0]  # two inside at once would fail
-    assert all(wins)
+    start = forks.Barrier(3)
+    runs = [forks.Process(target=compete, args=(path, start)) for _ in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(120)
+    assert [run.exitcode for run in runs] == [0, 0, 0]  # two inside at once would fail
 
 
 @pytest.mark.parametrize("kind", ["notes", "link", "dangling link", "FIFO", "folder"])

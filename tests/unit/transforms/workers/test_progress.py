@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.options import beam_options
 from recordmill.pipelines.run.progress import Stage, _stage_of, poll_workers
+from recordmill.transforms.storage.stores.beam import use_pipeline_options
+from recordmill.transforms.workers import progress
 from recordmill.transforms.workers.progress import (
     ProgressCounters,
     ProgressOptions,
     read_counters,
     sum_of,
 )
+from tests.forks import forks
 
 STAGES = {
     "starting": (ProgressCounters(), Stage("starting", 0, None)),
@@ -42,21 +44,25 @@ STAGES = {
     ),
 }
 
-WORKER = """
-import sys, time
-from apache_beam.options.pipeline_options import PipelineOptions
-from recordmill.transforms.workers import progress
-from recordmill.transforms.workers.progress import advance, set_total
-from recordmill.transforms.storage.stores.beam import use_pipeline_options
 
-progress._SECONDS = 0.2  # instead of 2: the test takes 1 s
+def work(folder: str) -> None:
+    """Counts rows, as a process that an engine has started for a step."""
+    progress._SECONDS = 0.2  # instead of 2: the test takes 1 s
+    use_pipeline_options(PipelineOptions([f"--progress_folder={folder}"]))
+    progress.advance("read", 3)
+    progress.set_total(7)
+    progress.advance("written", 2)  # reported by the timer
+    time.sleep(1)
 
-use_pipeline_options(PipelineOptions(sys.argv[1:]))
-advance("read", 3)
-set_total(7)
-advance("written", 2)  # reported by the timer
-time.sleep(1)
-"""
+
+def exit_codes(folder: str, processes: int) -> list[int | None]:
+    """Returns the exit codes of worker processes."""
+    workers = [forks.Process(target=work, args=(folder,)) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    return [worker.exitcode for worker in workers]
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -72,17 +78,14 @@ def test_the_counters_of_worker_processes_are_read(tmp_path: Path) -> None:
         assert look() == ProgressCounters()
         reported = options.view_as(ProgressOptions).progress_folder
         assert reported == str(folder)
-        command = [sys.executable, "-c", WORKER, f"--progress_folder={reported}"]
-        workers = [subprocess.Popen(command) for _ in range(2)]
-        assert [worker.wait(60) for worker in workers] == [0, 0]
+        assert exit_codes(reported, 2) == [0, 0]
         assert look() == ProgressCounters(read=6, total=7, written=4)
     assert not folder.exists()
 
 
 def test_nothing_is_written_without_the_folder(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    command = [sys.executable, "-c", WORKER, f"--progress_folder={gone}"]
-    assert subprocess.run(command, timeout=60).returncode == 0
+    assert exit_codes(str(gone), 1) == [0]
     assert not gone.exists()
 
 
