@@ -137,9 +137,9 @@ def test_concurrent_tasks_survive_crashes_of_others():
         return run_in_subprocess(doubled, number, timeout=LONG)
 
     with ThreadPoolExecutor(6) as threads:
-        found = list(threads.map(work, range(24)))
+        found = list(threads.map(work, range(16)))
     special = {5: Reason.DECODER_CRASH, 7: Reason.TIMEOUT}
-    assert found == [special.get(number % 8, 2 * number) for number in range(24)]
+    assert found == [special.get(number % 8, 2 * number) for number in range(16)]
 
 
 def test_killed_children_leave_no_task_waiting():

@@ -229,15 +229,14 @@ def bytes_of_group(data, group):
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip"])
-@pytest.mark.parametrize("bit", [0, 3, 7])
-def test_damage_in_a_row_group_loses_no_row_and_touches_no_other_group(compression, bit):
+def test_damage_in_a_row_group_loses_no_row_and_touches_no_other_group(compression):
     data = written(DAMAGED_TABLE, row_group_size=GROUP, compression=compression)
     whole = read(data)
     assert [line for line, _ in whole] == list(range(1, 3 * GROUP + 1))
     lost = []
     for at in bytes_of_group(data, 1):
         damaged = bytearray(data)
-        damaged[at] ^= 1 << bit
+        damaged[at] ^= 1 << at % 8
         outcomes = read(bytes(damaged))
         lines = [o if isinstance(o, int) else o[0] for o in outcomes]
         if lines != list(range(1, 3 * GROUP + 1)):
