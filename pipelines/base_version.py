@@ -48,7 +48,7 @@ def forgotten_keys(config: ConvertConfig, base: Base | None) -> Iterator[Finding
     """Yields a finding if the newest version lacks keys that `recordmill forget` has removed."""
     with suppress(VerificationFailed):  # a version that cannot be read says nothing of this one
         folder = layout.join(config.output, config.name)
-        if (newest := newest_version(folder)) == folder:
+        if (newest := newest_version(folder)) in (folder, base.directory if base else folder):
             return
         removed = DatasetFolder.open(newest).manifest.removed_keys
         if back := removed - (base.manifest.removed_keys if base else frozenset()):
