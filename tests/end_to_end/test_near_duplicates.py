@@ -22,8 +22,11 @@ NAMES = [f"{i:02}{kind}.jpg" for i in range(12) for kind in ("", "-half", "-q40"
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of similar images; places connect the images 0 and 1, 2 and 3, and so on."""
-    folder = tmp_path_factory.mktemp("similar")
+    return table_of_similar_images(tmp_path_factory.mktemp("similar"))
+
+
+def table_of_similar_images(folder: Path) -> Path:
+    """Writes a table of similar images; places connect the images 0 and 1, 2 and 3, and so on."""
     for i in range(12):
         image = landscape(i)
         (folder / f"{i:02}.jpg").write_bytes(encoded(image))
@@ -56,10 +59,6 @@ def splits_of(dataset: Path) -> dict[str, str]:
     [
         ("--group_column", "place"),
         ("--split_method", "exact", "--sample", "100%", "--seed", "1"),
-        (
-            *("--split_method", "exact"),
-            *("--direct_num_workers", "2", "--direct_running_mode", "multi_processing"),
-        ),
     ],
 )
 def test_similar_images_are_kept_together(

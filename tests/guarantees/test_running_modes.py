@@ -11,6 +11,7 @@ from tests.beam.test_write_shards import watch
 from tests.end_to_end import readers
 from tests.end_to_end.command import published
 from tests.end_to_end.tables import write_table
+from tests.end_to_end.test_near_duplicates import table_of_similar_images
 from tests.images import jpeg
 
 NUMBER = 60
@@ -60,6 +61,15 @@ def test_two_workers_give_the_same_bytes(
     workers = (f"--direct_running_mode={mode}", "--direct_num_workers=2")
     dataset = published(table, tmp_path, *FLAGS, *workers)
     readers.assert_the_same(dataset, expected)
+
+
+def test_two_worker_processes_keep_similar_images_together(tmp_path: Path) -> None:
+    flags = ("--split_method", "exact", "--splits", "train=0.75,test=0.25", "--near_duplicates")
+    table, mode = table_of_similar_images(tmp_path), "--direct_running_mode=multi_processing"
+    one = published(table, tmp_path / "one", *flags, "keep_together")
+    workers = (mode, "--direct_num_workers=2")
+    two = published(table, tmp_path / "two", *flags, "keep_together", *workers)
+    readers.assert_the_same(two, one)
 
 
 def test_shuffles_carry_less_than_1_kb_per_row(
