@@ -187,15 +187,14 @@ def test_a_day_without_rows_succeeds_with_every_option(
     assert after == before
 
 
-@pytest.mark.parametrize("flags", [(), ("--base", "birds/1.0.0")], ids=["first", "whole table"])
+@pytest.mark.parametrize("flags", [(), ("--base", "out/birds/1.0.0")], ids=["first", "whole"])
 def test_a_conversion_of_all_rows_needs_rows(
-    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flags: tuple[str, ...], days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    published(table(tmp_path, "0.csv", range(4)), tmp_path, *FLAGS)
+    monkeypatch.chdir(days)
     for name, data in QUIET_DAYS.items():
         Path(name).write_bytes(data)
-        ended = convert(name, tmp_path, *FLAGS, "--version", "1.1.0", *flags)
+        ended = convert(name, Path("out"), *FLAGS, "--version", "1.1.1", *flags)
         assert ended.code == 2
         assert ended.err == f"recordmill: --input {name}: has no rows. Add some.\n"
 
@@ -209,13 +208,12 @@ def test_a_conversion_of_all_rows_needs_rows(
     ],
 )
 def test_a_missing_or_failed_export_is_no_day_without_rows(
-    day: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    day: str, expected: str, days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    published(table(tmp_path, "0.csv", range(4)), tmp_path, *FLAGS)
+    monkeypatch.chdir(days)
     Path("empty.csv").touch()
     Path("error.csv").write_text("ERROR: connection refused\n")
-    ended = append(Path(day), tmp_path, "1.1.0", "1.0.0")
+    ended = append(Path(day), Path("out"), "1.1.1", "1.0.0")
     assert ended.code == 2
     assert expected in ended.err
 
@@ -290,7 +288,7 @@ def test_duplicates_are_not_dropped_in_an_increment(days: Path, tmp_path: Path) 
 
 
 def test_another_schema_is_rejected_by_the_setting_that_differs(days: Path, tmp_path: Path) -> None:
-    base = published(days / "0.csv", tmp_path, *FLAGS)
+    base = days / "out" / "birds" / "1.0.0"
     asked = ("--version", "1.1.0", "--base", base, "--append", *FLAGS)
     ended = convert(days / "1.csv", tmp_path, *asked, "--image", "max_side=8")
     assert ended.code == 2

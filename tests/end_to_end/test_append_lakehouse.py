@@ -53,13 +53,13 @@ def counts(dataset: Path) -> tuple[int, int, int]:
     return rows["rows"], sum(found["base"]["new"].values()), rows.get("unchanged", 0)
 
 
-def test_three_increments_of_a_delta_table_are_one_conversion(tmp_path: Path) -> None:
+def test_increments_of_a_delta_table_are_one_conversion(tmp_path: Path) -> None:
     """Also if files with rows of two days were compacted into one in between."""
     table, out = tmp_path / "t", tmp_path / "out"
     write(table, 0, 12)
     published(f"delta:{table}", out, *FLAGS)
-    ends, version = (12, 16, 19, 25), 0
-    for day in (1, 2, 3):
+    ends, version = (12, 16, 19), 0
+    for day in (1, 2):
         first, stop = ends[day - 1 : day + 1]
         for start in range(first, stop, 2):
             write(table, start, min(start + 2, stop))
@@ -74,20 +74,20 @@ def test_three_increments_of_a_delta_table_are_one_conversion(tmp_path: Path) ->
             f"{known}"
         ]
         assert [entry["id"] for entry in source["snapshots"]] == [version]
-    ended = convert(f"delta:{table}", tmp_path / "full", *FLAGS, "--version", "1.3.0")
+    ended = convert(f"delta:{table}", tmp_path / "full", *FLAGS, "--version", "1.2.0")
     assert ended.code == 0, ended.err
-    assert_is_one_conversion(tmp_path / "full/birds/1.3.0", out / "birds/1.3.0", lakehouse=True)
+    assert_is_one_conversion(tmp_path / "full/birds/1.2.0", out / "birds/1.2.0", lakehouse=True)
 
 
-def test_three_increments_of_an_iceberg_table_are_one_conversion(
+def test_increments_of_an_iceberg_table_are_one_conversion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with local_catalog(tmp_path, monkeypatch) as catalog:
         table, out = catalog.create_table("db.t", rows(0, 1).schema), tmp_path / "out"
         table.append(rows(0, 12))
         published("iceberg:local.db.t", out, *FLAGS)
-        ends = (12, 16, 19, 25)
-        for day in (1, 2, 3):
+        ends = (12, 16, 19)
+        for day in (1, 2):
             first, stop = ends[day - 1 : day + 1]
             for start in range(first, stop, 2):
                 table.append(rows(start, min(start + 2, stop)))
@@ -95,9 +95,9 @@ def test_three_increments_of_an_iceberg_table_are_one_conversion(
                     compact(table)
             dataset = appended("iceberg:local.db.t", out, f"1.{day}.0", f"1.{day - 1}.0")
             assert counts(dataset) == (stop, stop - first, 0)
-        ended = convert("iceberg:local.db.t", tmp_path / "full", *FLAGS, "--version", "1.3.0")
+        ended = convert("iceberg:local.db.t", tmp_path / "full", *FLAGS, "--version", "1.2.0")
         assert ended.code == 0, ended.err
-        assert_is_one_conversion(tmp_path / "full/birds/1.3.0", out / "birds/1.3.0", lakehouse=True)
+        assert_is_one_conversion(tmp_path / "full/birds/1.2.0", out / "birds/1.2.0", lakehouse=True)
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[byte
 
 
 @settings(
-    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     st.lists(st.integers(0, 3), min_size=2, max_size=4, unique=True),

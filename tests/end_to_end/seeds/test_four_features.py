@@ -1,4 +1,4 @@
-"""The four-feature table of TensorFlow's TFRecord tutorial: 10,000 observations of a bool, an
+"""The four-feature table of TensorFlow's TFRecord tutorial: observations of a bool, an
 integer, a text and a float32, and the single example that it parses back."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.end_to_end import readers
 from tests.end_to_end.command import published
 from tests.end_to_end.tables import write_table
 
-OBSERVATIONS = 10_000
+OBSERVATIONS = 2_000
 ANIMALS = np.array([b"cat", b"dog", b"chicken", b"horse", b"goat"])
 DESCRIPTION = {  # the tutorial's feature_description, without its defaults
     "feature0": tf.io.FixedLenFeature([], tf.int64),
@@ -59,7 +59,7 @@ def table_of(rows: list[dict[str, Any]], path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "first", "number"), [("csv", 2, OBSERVATIONS), ("parquet", 1, 1_000)]
+    ("suffix", "first", "number"), [("csv", 2, OBSERVATIONS), ("parquet", 1, 500)]
 )
 def test_records_equal_those_of_the_helpers_of_tensorflow(
     suffix: str, first: int, number: int, tmp_path: Path
