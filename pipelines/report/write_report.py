@@ -43,6 +43,7 @@ from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.statistics import EXAMPLE_GROUPS, RATIO_STEPS, SIDE_STEPS, ImageTally
+from recordmill.transforms.functional.images.objects import TINY
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
@@ -244,6 +245,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "tables": tables,
         "images": source.image_statistics if source.image_statistics.images else None,
         "histograms": _image_histograms(source.image_statistics),
+        "tiny": TINY,  # counts boxes, which have no share of the images
         "transcoded": _transcoded_images(manifest),
         "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,

@@ -18,6 +18,7 @@ from tests.end_to_end.command import convert, published, recordmill
 from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 from tests.faulty_dataset import BROKEN, draw
+from tests.images import jpeg, png
 
 SPLITS = ("--splits", "train=0.5,test=0.5")
 
@@ -104,6 +105,24 @@ def test_a_run_with_too_many_rejects_has_a_report_and_no_commit_marker(tmp_path:
     damaged = [alt for alt in page.images if alt.startswith("Decoded part of cut")]
     assert len(damaged) == 6
     assert f"missing/{'x' * 50}" in page.text
+
+
+def test_shares_of_images_are_those_of_all_images_with_linked_shards(tmp_path: Path) -> None:
+    lines = ["image,label"]
+    for number in range(12):
+        suffix = "png" if number < 3 else "jpg"
+        (tmp_path / f"{number}.{suffix}").write_bytes((png if number < 3 else jpeg)(seed=number))
+        lines.append(f"{number}.{suffix},a")
+    (tmp_path / "new.csv").write_text("\n".join([lines[0], *lines[10:]]) + "\n")
+    (tmp_path / "old.csv").write_text("\n".join(lines[:10]) + "\n")
+    base = published(tmp_path / "old.csv", tmp_path / "out", "--num_shards", "8")
+    flags = ("--num_shards", "8", "--base", base, "--append", "--report", "--version", "1.1.0")
+    assert convert(tmp_path / "new.csv", tmp_path / "out", *flags).code == 0
+    page = Page(base.with_name("1.1.0") / "report.html")
+    assert "without those of the base version" in page.text
+    assert "Conversion Images Share Share of all images jpeg kept 9 75.0 % png kept 3 25.0 %" in (
+        page.text
+    )
 
 
 def test_a_table_of_numbers_has_their_ranges(tmp_path: Path) -> None:
