@@ -305,8 +305,8 @@ def _findings(
     """Yields the findings that are known before a run."""
     plan = forecast.plan
     yield from source_findings(plan.source)
-    names = document["skipped_names"]
-    yield from skipped(document["skipped"], names, forecast.rows, config.sample, config.rename)
+    names, schema = document["skipped_names"], plan.resolved.schema
+    yield from skipped(document["skipped"], names, forecast.rows, vars(config), schema)
     for feature, classes in plan.resolved.classes.items():
         yield from class_ids(feature, classes, plan.source)
     if forecast.base is None:  # the records of a base version are not in these counts

@@ -18,9 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recordmill.schemas import layout
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import (
     Finding,
     Severity,
@@ -39,6 +40,7 @@ from recordmill.schemas.records import (
     NOTED,
     OTHER_NAMES,
     OTHER_SHAPES,
+    OUTSIDE_CLASSES,
     OUTSIDE_SAMPLE,
     RENAMED,
     UNANNOTATED,
@@ -133,28 +135,30 @@ def _dropped_rows(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _skipped_inputs(outcome: Outcome) -> Iterator[Finding]:
-    counts, sample = outcome.manifest.input, outcome.manifest.config.get("sample")
-    rename = outcome.manifest.config.get("rename")
-    return skipped(counts.asides, outcome.skipped_names, counts.rows, sample, rename, _LISTS)
+    manifest, names = outcome.manifest, outcome.skipped_names
+    numbers, rows = manifest.input.asides, manifest.input.rows
+    return skipped(numbers, names, rows, manifest.config, manifest.dataset_schema, _LISTS)
 
 
 def skipped(
     numbers: Mapping[str, int],
     names: Mapping[str, Sequence[str]],
     rows: int,
-    sample: str | int | None = None,
-    rename: Mapping[str, str] | None = None,
+    options: Mapping[str, Any],
+    schema: Schema,
     lists: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Finding]:
     """Yields each kind of skipped input, by number and first names, and the effects of options.
 
     `rows` were read, or are in the sample; `lists` has the folders with lists of some kinds.
 
-    >>> found = skipped({OUTSIDE_SAMPLE: 993, "files": 2}, {"files": ["a", "b"]}, 7, "1%")
+    >>> numbers, schema = {OUTSIDE_SAMPLE: 993, "files": 2}, Schema(every_column=True)
+    >>> found = skipped(numbers, {"files": ["a", "b"]}, 7, {"sample": "1%"}, schema)
     >>> [one.text for one in found]
     ['sample 1%: 7 of 1,000 rows', 'skipped: files (2: a, b)']
     """
-    renames = {RENAMED.format(*names): names for names in (rename or {}).items()}
+    sample, rename = options.get("sample"), options.get("rename") or {}
+    renames = {RENAMED.format(*names): names for names in rename.items()}
     if sample is not None:
         total = rows + numbers.get(OUTSIDE_SAMPLE, 0)
         text = f"sample {sample}: {rows:,} of {counted(total, 'row')}"
@@ -168,17 +172,31 @@ def skipped(
             text = f"{counted_kind(number, what)}{f' ({shown})' if shown else ''}"
             yield finding(SEVERITIES[what], "counted", text, examples=named, figures=figures)
         else:
+            of = f" of {some(schema.class_features)}" if what == OUTSIDE_CLASSES else ""
             listed = f", listed in {lists[what]}/" if what in lists else ""
-            text = f"skipped: {what} ({number:,}{f': {shown}' if shown else listed})"
+            text = f"skipped: {what}{of} ({number:,}{f': {shown}' if shown else listed})"
             hint = _UNREAD.get(what, "")
             severity: Severity = "warning" if hint else "info"
             yield finding(severity, "skipped", text, hint, examples=named, figures=figures)
+    features = tuple(schema.label_features)
     for option, (old, new) in renames.items():
+        label = f"the label {old!r} in {some(features)}"
         if number := numbers.get(option, 0):
-            text = f"{counted(number, 'row')} with the label {old!r}, renamed to {new!r}"
+            text = f"{counted(number, 'row')} with {label}, renamed to {new!r}"
             yield finding("note", "renamed", text, figures={"rows": number})
         else:
-            yield finding("warning", "unused_name", f"{option}: no row has the label {old!r}")
+            yield finding("warning", "unused_name", f"{option}: no row has {label}")
+    yield from _several_features("--rename" if rename else "", features)
+    limit = options.get("per_class")
+    yield from _several_features(limit and f"--per_class {limit}", schema.class_features)
+
+
+def _several_features(option: str | None, features: Sequence[str]) -> Iterator[Finding]:
+    """Yields a note if an option that is set applies to several features with classes."""
+    if option and len(features) > 1:
+        text = f"{option} applies to each feature with classes: {', '.join(features)}"
+        hint = "For one of them, set --schema to one in which the others have no classes"
+        yield finding("note", "several_class_features", text, hint, examples=features)
 
 
 def _encoded_images(outcome: Outcome) -> Iterator[Finding]:

@@ -57,9 +57,9 @@ def test_a_view_has_the_rows_and_classes_that_were_asked_for(dataset: Path, tmp_
     assert (view / "label.labels.txt").read_text().split() == ["insect", "bee", "cattle"]
     assert [text for text in lines_of(view) if "label" in text or "--where" in text][:4] == [
         "skipped: rows outside of --where (12)",
-        "6 rows with the label 'cow', renamed to 'cattle'",
-        "--rename dog=pet: no row has the label 'dog'",
-        "30 rows with the label 'ant', renamed to 'insect'",
+        "6 rows with the label 'cow' in label, renamed to 'cattle'",
+        "--rename dog=pet: no row has the label 'dog' in label",
+        "30 rows with the label 'ant' in label, renamed to 'insect'",
     ]
     # Values of rows that are left out are not published.
     assert b"'bee'" not in (view / "run.json").read_bytes()

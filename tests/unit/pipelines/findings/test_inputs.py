@@ -10,6 +10,10 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.settings import ImageSettings
 
+SCHEMA = Schema.model_validate(
+    {"features": {"label": {"kind": "int64", "from": "column:label", "classes": True}}}
+)
+
 
 @pytest.mark.parametrize(
     ("settings", "images", "notes"),
@@ -60,7 +64,9 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
 
 
 def test_images_in_formats_that_are_not_read_are_a_warning() -> None:
-    found = skipped({"DICOM files": 2, "HTML files": 1}, {"DICOM files": ["a/1.dcm"]}, 9, None)
+    found = skipped(
+        {"DICOM files": 2, "HTML files": 1}, {"DICOM files": ["a/1.dcm"]}, 9, {}, SCHEMA
+    )
     assert [(one.line, one.hint) for one in found] == [
         (
             "warning: skipped: DICOM files (2: a/1.dcm, …)",
@@ -79,16 +85,32 @@ def test_a_counted_kind_with_a_severity_is_a_warning(
 ) -> None:
     kind = "images with swapped sides"
     monkeypatch.setitem(findings.SEVERITIES, kind, "warning")
-    (found,) = skipped({kind: number}, {kind: ["a"]}, 9)
+    (found,) = skipped({kind: number}, {kind: ["a"]}, 9, {}, SCHEMA)
     assert found.line == f"warning: {line}"
     assert (found.kind, found.figures, found.examples) == ("counted", {"number": number}, ("a",))
 
 
 def test_names_that_are_replaced_are_counted_and_others_are_a_warning() -> None:
     rename = {"a": "b", "dog": "pet", "x=y": "'"}
-    found = skipped({"--rename a=b": 1, "--rename x=y='": 2_000}, {}, 9, None, rename)
+    numbers = {"--rename a=b": 1, "--rename x=y='": 2_000}
+    found = skipped(numbers, {}, 9, {"rename": rename}, SCHEMA)
     assert [(one.kind, one.line) for one in found] == [
-        ("renamed", "note: 1 row with the label 'a', renamed to 'b'"),
-        ("unused_name", "warning: --rename dog=pet: no row has the label 'dog'"),
-        ("renamed", "note: 2,000 rows with the label 'x=y', renamed to \"'\""),
+        ("renamed", "note: 1 row with the label 'a' in label, renamed to 'b'"),
+        ("unused_name", "warning: --rename dog=pet: no row has the label 'dog' in label"),
+        ("renamed", "note: 2,000 rows with the label 'x=y' in label, renamed to \"'\""),
     ]
+
+
+def test_options_for_classes_name_each_feature_that_they_apply_to() -> None:
+    features = {**SCHEMA.features, "scene": SCHEMA.features["label"]}
+    options = {"rename": {"a": "b"}, "per_class": 2}
+    numbers = {"--rename a=b": 1, "rows beyond --per_class": 7}
+    found = [*skipped(numbers, {}, 9, options, Schema(features=features))]
+    assert [one.line for one in found] == [
+        "skipped: rows beyond --per_class of label, scene (7)",
+        "note: 1 row with the label 'a' in label, scene, renamed to 'b'",
+        "note: --rename applies to each feature with classes: label, scene",
+        "note: --per_class 2 applies to each feature with classes: label, scene",
+    ]
+    assert found[-1].examples == ("label", "scene")
+    assert len([*skipped(numbers, {}, 9, options, SCHEMA)]) == 2
