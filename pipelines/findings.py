@@ -115,6 +115,12 @@ class Outcome:
             total.update(split.classes.get(feature, {}))
         return total
 
+    def number_of_classes(self, feature: str) -> int:
+        """Returns the number of classes of a feature, with those of no record if they are named."""
+        names = self.manifest.classes.get(feature, ())
+        offset = self.manifest.dataset_schema.features[feature].label_offset
+        return len(names) - offset if names else len(self.labels(feature))
+
 
 def _source_findings(outcome: Outcome) -> Iterator[Finding]:
     return source_findings(outcome.manifest.source or SourceEntry())
@@ -475,9 +481,10 @@ def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
                 yield found("note", "unlabeled_split", text, figures={"records": split.records})
             elif missing:
                 names = [manifest.resolved.class_name(feature, label) for label in missing]
-                what = f"{len(names):,} of the {len(total):,} classes of {feature!r}"
+                classes = outcome.number_of_classes(feature)
+                what = f"{len(names):,} of the {classes:,} classes of {feature!r}"
                 text = f"{name} lacks {what} ({some(names)})"
-                figures = {"missing": len(names), "classes": len(total)}
+                figures = {"missing": len(names), "classes": classes}
                 yield found("warning", "missing_classes", text, examples=names, figures=figures)
 
 
@@ -497,10 +504,11 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             )
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:
-            what = f"{len(rare):,} of the {len(total):,} classes of {feature!r}"
+            classes = outcome.number_of_classes(feature)
+            what = f"{len(rare):,} of the {classes:,} classes of {feature!r}"
             verb, shown = "occurs" if len(rare) == 1 else "occur", some([*map(": ".join, rare)])
             text = f"{what} {verb} fewer than {_FEW} times ({shown})"
-            figures = {"rare": len(rare), "classes": len(total)}
+            figures = {"rare": len(rare), "classes": classes}
             yield finding(
                 "note", "rare_classes", text, feature=feature, examples=rare, figures=figures
             )

