@@ -66,6 +66,7 @@ from recordmill.transforms.inputs.input_tables import (
     check_join_columns,
     probe_labels,
     probe_tables,
+    unused_columns,
     with_labels,
 )
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
@@ -126,9 +127,9 @@ def prepare(
     stated = tables.splits if config.split_column == SPLIT else ()
     sizes = uncompared_sizes(schema, both.columns, config)
     forgotten = forgotten_keys(config, base)
-    analyzer = replace(
-        analyzer, findings=(*both.findings, *sizes, *forgotten), stated_splits=stated
-    )
+    others = unused_columns([one for one in (tables, labels) if one], schema, config)
+    findings = (*both.findings, *sizes, *forgotten, *others)
+    analyzer = replace(analyzer, findings=findings, stated_splits=stated)
     context = RunContext.begin(runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)

@@ -84,6 +84,10 @@ _LIST = re.compile(r"\[.*\]|.*[|;].*|\d+(?:[, ]+\d+)+", re.ASCII | re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 _DEDUPLICATE = "--deduplicate content keeps one row of each image"
+_SAME_SPLIT = (
+    "a row's own split, and that of its key in --base, override that of its group: set the same "
+    "split in all rows of a group"
+)
 _OWN_SPLIT = (
     "a row's own split, and that of its key in --base, override --near_duplicates keep_together; "
     "images that were not compared can be in any split"
@@ -149,14 +153,12 @@ def _skipped_inputs(outcome: Outcome) -> Iterator[Finding]:
 def skipped(
     numbers: Mapping[str, int],
     names: Mapping[str, Sequence[str]],
-    rows: int,
+    rows: int,  # that were read, or are in the sample
     options: Mapping[str, Any],
     schema: Schema,
-    lists: Mapping[str, str] = MappingProxyType({}),
+    lists: Mapping[str, str] = MappingProxyType({}),  # the folders with lists of some kinds
 ) -> Iterator[Finding]:
     """Yields each kind of skipped input, by number and first names, and the effects of options.
-
-    `rows` were read, or are in the sample; `lists` has the folders with lists of some kinds.
 
     >>> numbers, schema = {OUTSIDE_SAMPLE: 993, "files": 2}, Schema(every_column=True)
     >>> found = skipped(numbers, {"files": ["a", "b"]}, 7, {"sample": "1%"}, schema)
@@ -364,11 +366,8 @@ def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
     label = next((name for name, f in features.items() if f.per_box and f.classes), "")
     boxes, tiny = outcome.labels(label).total(), outcome.manifest.images.get(TINY, 0)
     if 2 * tiny > boxes > 0:
-        text, figures = (
-            "boxes cover less than 0.01 % of their image",
-            {"tiny": tiny, "boxes": boxes},
-        )
-        text = f"{tiny:,} of {boxes:,} {text}"
+        text = f"{tiny:,} of {boxes:,} boxes cover less than 0.01 % of their image"
+        figures = {"tiny": tiny, "boxes": boxes}
         yield finding("warning", "tiny_boxes", text, _CHECK_BOXES, feature=label, figures=figures)
 
 
@@ -398,15 +397,9 @@ def _group_leakage(outcome: Outcome) -> Iterator[Finding]:
     shown = [f"{group} in {' and '.join(splits)}" for group, splits in leaks.examples]
     verb = "is" if leaks.groups == 1 else "are"
     what = f"{counted(leaks.groups, 'group')} of {column!r} {verb} in more than one split"
-    yield finding(
-        "warning",
-        "group_leakage",
-        f"{what} ({some(shown, leaks.groups, len(shown))})",
-        "a row's own split, and that of its key in --base, override that of its group: set "
-        "the same split in all rows of a group",
-        examples=[(group, *splits) for group, splits in leaks.examples],
-        figures={"groups": leaks.groups},
-    )
+    text = f"{what} ({some(shown, leaks.groups, len(shown))})"
+    groups, figures = [(g, *splits) for g, splits in leaks.examples], {"groups": leaks.groups}
+    yield finding("warning", "group_leakage", text, _SAME_SPLIT, examples=groups, figures=figures)
 
 
 def _missed_shares(outcome: Outcome) -> Iterator[Finding]:
@@ -492,6 +485,7 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
     manifest = outcome.manifest
     for feature in () if outcome.is_sample else outcome.class_features:
         total, names = outcome.labels(feature), manifest.classes.get(feature, ())
+        found = partial(finding, feature=feature)
         present = sorted((count, label) for label, count in total.items() if count)
         first = manifest.dataset_schema.features[feature].label_offset  # 0 is the background
         absent = [n for label, n in enumerate(names) if label >= first and not total[label]]
@@ -499,9 +493,7 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             what = f"{counted(len(absent), 'class')} of {feature!r} without any record"
             text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
-            yield finding(
-                "warning", "absent_classes", text, feature=feature, examples=absent, figures=figures
-            )
+            yield found("warning", "absent_classes", text, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:
             classes = outcome.number_of_classes(feature)
@@ -509,14 +501,12 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             verb, shown = "occurs" if len(rare) == 1 else "occur", some([*map(": ".join, rare)])
             text = f"{what} {verb} fewer than {_FEW} times ({shown})"
             figures = {"rare": len(rare), "classes": classes}
-            yield finding(
-                "note", "rare_classes", text, feature=feature, examples=rare, figures=figures
-            )
+            yield found("note", "rare_classes", text, examples=rare, figures=figures)
         if present and (largest := present[-1][0]) >= _UNEVEN_RATIO * (smallest := present[0][0]):
             sizes = f"the largest has {counted(largest, 'label')}, the smallest {smallest:,}"
             text = f"class sizes of {feature!r} are uneven: {sizes}"
             figures = {"largest": largest, "smallest": smallest}
-            yield finding("note", "uneven_classes", text, feature=feature, figures=figures)
+            yield found("note", "uneven_classes", text, figures=figures)
 
 
 def _class_drift(outcome: Outcome) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, counted, finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
@@ -26,6 +27,7 @@ from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import SPLIT, DeclaredClasses, Exclusion, Probe, Sources, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
+from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
 from recordmill.transforms.functional.sources.data_files import DataFile
 from recordmill.transforms.functional.sources.delimited import (
@@ -46,7 +48,7 @@ UNREADABLE_SOURCE = (OSError, *DAMAGED_STREAM, ValueError, MemoryError, pa.Arrow
 
 _WITH_IMAGES = ("tar",)
 _THREADS = 16
-_SHOWN_IDS = 3
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _unused_patterns(config: ConvertConfig) -> Iterator[Finding]:
     for pattern in config.exclude:
         if all(pattern in patterns for patterns in unused):
             text = f"--exclude {pattern}: leaves nothing out"
-            yield Finding(kind="unused_pattern", severity="warning", text=text)
+            yield finding("warning", "unused_pattern", text)
 
 
 def _check_root(root: str) -> None:
@@ -207,12 +209,12 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
     splits = dict.fromkeys(split for probe in probes for split in probe.splits)
     presets = {probe.preset for probe in probes if probe.columns}
     classes = _merged_classes(probed)
+    widths = [(not probe.columns, len(probe.columns), file.path) for file, probe in probed]
+    of_probes = chain(*(probe.findings for probe in probes))
     return InputTables(
         files=tuple(file for file, _ in probed),
         columns=columns,
-        narrowest=min(((not p.columns, len(p.columns), f.path) for f, p in probed), default=("",))[
-            -1
-        ],
+        narrowest=min(widths, default=("",))[-1],
         has_rows=any(probe.has_rows for probe in probes),
         unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
         embedded=frozenset().union(*(probe.embedded for probe in probes)),
@@ -224,11 +226,7 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
         schemas=_distinct([probe.schema for probe in probes if probe.schema]),
         raw={name: what for probe in probes for name, what in probe.raw.items()},
         derived=frozenset().union(*(probe.derived for probe in probes)),
-        findings=(
-            *findings,
-            *chain(*(probe.findings for probe in probes)),
-            *_merge_findings(probed, classes),
-        ),
+        findings=(*findings, *of_probes, *_merge_findings(probed, classes)),
     )
 
 
@@ -265,9 +263,7 @@ def _merge_findings(
     if prefixes := [file.key_prefix for file, _ in probed if metadata_in(file) and file.key_prefix]:
         listed = ", ".join(dict.fromkeys(prefixes))
         text = f"the keys of several datasets begin with {listed}"
-        yield Finding(
-            kind="key_prefixes", severity="note", text=text, hint="--key_column sets others"
-        )
+        yield finding("note", "key_prefixes", text, "--key_column sets others")
     changes = dict.fromkeys(
         (metadata.folder if (metadata := metadata_in(file)) else file.path, change)
         for file, probe in probed
@@ -276,15 +272,15 @@ def _merge_findings(
     )
     for where, change in changes:
         text = f"{masked_url(where)}: class ids are remapped by name: {change}"
-        yield Finding(kind="remapped_classes", severity="note", text=text)
+        yield finding("note", "remapped_classes", text)
 
 
 def _changed_ids(before: DeclaredClasses, after: DeclaredClasses) -> str:
     """Returns the ids that classes have after they were merged by name, where they differ."""
     ids = {name: id_ for id_, name in after.names} if before.by_name and after.by_name else {}
     changed = [(name, id_) for id_, name in before.names if ids.get(name, id_) != id_]
-    shown = ", ".join(f"{name} {id_} → {ids[name]}" for name, id_ in changed[:_SHOWN_IDS])
-    return f"{shown}, …" if len(changed) > _SHOWN_IDS else shown
+    shown = ", ".join(f"{name} {id_} → {ids[name]}" for name, id_ in changed[:_SHOWN])
+    return f"{shown}, …" if len(changed) > _SHOWN else shown
 
 
 def _with_partition(file: TableFile, probe: Probe, found: ListedPath) -> tuple[TableFile, Probe]:
@@ -394,3 +390,31 @@ def _common_columns(tables: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the columns that all tables have, in the order of the first table."""
     shared = set(tables[0]).intersection(*tables) if tables else set[str]()
     return tuple(name for name in tables[0] if name in shared) if tables else ()
+
+
+def unused_columns(
+    inputs: Sequence[InputTables], schema: Schema, config: ConvertConfig
+) -> Iterator[Finding]:
+    """Yields the columns of tables that nothing uses; other formats have their own columns."""
+    used, left = {*(needed_columns(schema, config) or ())}, dict[str, None]()
+    for tables in () if schema.every_column else inputs:
+        # Of records with the keys of a preset, derived columns are the ones that are read.
+        is_foreign = not (tables.schemas or tables.derived)
+        formats, columns = {file.format for file in tables.files}, dict.fromkeys(tables.columns)
+        if not all(INPUT_FORMATS[f].is_table or (f == "tfrecord" and is_foreign) for f in formats):
+            continue
+        # Either a column of objects is listed, or those of its fields that are not used.
+        above = {n: {n[: dot.start()] for dot in re.finditer(r"\.", n)} for n in columns}
+        partly = {name for one in used for name in above.get(one, ())}
+        known = used | partly
+        left |= {
+            name: None
+            for name in columns
+            if name not in known and partly.issuperset(above[name] & columns.keys())
+        }
+    if names := [*left]:
+        more = f" (and {counted(len(names) - _SHOWN, 'more column')})"
+        text = f"not stored: {', '.join(names[:_SHOWN])}{more * (len(names) > _SHOWN)}"
+        hint = "recordmill schema --infer TABLE prints a schema with all columns, for --schema"
+        figures = {"columns": len(names)}
+        yield finding("info", "unused_columns", text, hint, examples=names, figures=figures)

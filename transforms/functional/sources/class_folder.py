@@ -175,20 +175,22 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
 
 def _at_level(tree: Tree, level: int) -> Sources:
     """Returns class folders at a stated level, and the splits in the level above."""
-    above = _folders_at(tree, level - 1)
-    if not any(_has_images(tree, name) for name in _folders_at(tree, level)):
+    above, classes = _folders_at(tree, level - 1), _folders_at(tree, level)
+    if not any(_has_images(tree, name) for name in classes):
         raise UsageError(
             f"{tree.root}: has no images in folders of level {level}. Set --class_level to the "
             "level of the class folders: 1 is that of the folders directly in the input."
         )
-    options = FolderOptions(level - 1, (level - 1) * bool(_splits_among(tree, above)))
-    findings = list[Finding]()
-    if not options.split_level and _has_splits_in_classes(tree, options, is_stated=True):
+    options, findings = FolderOptions(level - 1), tuple[Finding, ...]()
+    if _splits_among(tree, above):
+        options = FolderOptions(level - 1, level - 1)
+    elif _has_splits_in_classes(tree, options, is_stated=True):
         options = FolderOptions(level - 1, level + 1)
-    elif not options.split_level:
-        findings += (*_no_splits(tree, above), *_no_splits(tree, _folders_at(tree, level + 1)))
+    else:
+        inner = _folders_in(tree, classes[:_MAX_NESTED])
+        findings = (*_no_splits(tree, above), *_no_splits(tree, inner))
     file = TableFile(tree.root, "folder", options=options)
-    return Sources((file,), _text_of(options, f" of level {level}"), findings=tuple(findings))
+    return Sources((file,), _text_of(options, f" of level {level}"), findings=findings)
 
 
 def _no_splits(tree: Tree, folders: Sequence[str]) -> Iterator[Finding]:
@@ -265,13 +267,9 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             labels = DeclaredClasses((), are_names=True, unused=tuple(sorted(empty)))
             label = COLUMNS[1:2] if _class_folders(tree, options) else ()
             columns = (COLUMNS[0], *label, *COLUMNS[2:], *(SPLIT,) * bool(splits))
-            return Probe(
-                columns,
-                has_rows=True,
-                classes={"label": labels},
-                splits=splits,
-                findings=tuple(_not_classes(tree, options, without)),
-            )
+            findings = tuple(_not_classes(tree, options, without))
+            classes = {"label": labels}
+            return Probe(columns, True, classes=classes, splits=splits, findings=findings)
     del others[NO_IMAGE]
     seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))
     remedies = " ".join(kind.remedy for kind in FOREIGN.values() if kind.files in others)
@@ -322,10 +320,7 @@ def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[st
 
 
 def _images_as_class(tree: Tree, options: FolderOptions) -> str:
-    """Returns a folder of all images in a split, which would be its only class; "" if none is.
-
-    So is a folder `images` beside others, such as one of masks.
-    """
+    """Returns the only class of a split if it has all images, or a folder `images`; or ""."""
     classes = _class_folders(tree, options)
     splits = Counter(map(posixpath.dirname, classes)) if options.is_below_splits else Counter()
     for name in classes:

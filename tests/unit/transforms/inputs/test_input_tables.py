@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.inputs import input_tables
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
-from recordmill.transforms.inputs.input_tables import probe_tables
+from recordmill.transforms.inputs.input_tables import probe_tables, unused_columns
 
 ROWS = [{"image": f"{i}.png", "split": "ab"[i % 2], "year": 2000 + i % 3} for i in range(12)]
 
@@ -179,3 +180,37 @@ def test_folders_are_walked_at_the_start_only_for_patterns(hive: Path, monkeypat
     assert walked == []
     probe_tables(config(hive, exclude=["x"]))
     assert walked == [FileTree(str(hive), Exclusion(str(hive), ("x",)))]
+
+
+def unused(path: Path, **options: Any) -> list[str]:
+    """Returns the text of the finding on columns that nothing uses."""
+    config = config_of({"input": [str(path)], "output": "out", "name": "x", **options})
+    found = unused_columns([probe_tables(config)], config.dataset_schema, config)
+    return [f"{one.severity}: {one.text}" for one in found]
+
+
+def test_columns_that_nothing_uses_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("image,label,score,a,b,c,who\n1.jpg,x,1,2,3,4,5\n")
+    assert unused(path) == ["info: not stored: score, a, b (and 2 more columns)"]
+    used: dict[str, Any] = {"key_column": "a", "group_column": "who", "where": "score > 0"}
+    assert unused(path, **used) == ["info: not stored: b, c"]
+    assert unused(path, schema="tabular") == []
+    path.write_text("image,label\n1.jpg,x\n")
+    assert unused(path) == []
+
+
+def test_fields_beside_one_that_is_used_are_named_and_others_by_their_object(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"image": "1.jpg", "label": "x", "m": {"a": {"b": 1}}, "p": {"q": 1, "r": 2}}')
+    assert unused(path, group_column="p.q") == ["info: not stored: m, p.r"]
+
+
+def test_columns_of_annotation_formats_are_not_named(tmp_path: Path) -> None:
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "extra": 1}
+    images = [{"id": 1, "file_name": "1.jpg", "width": 9, "height": 9}]
+    document = {"images": images, "categories": [{"id": 1, "name": "a"}], "annotations": [box]}
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    assert unused(tmp_path / "t.json") == []
