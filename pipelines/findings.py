@@ -70,6 +70,7 @@ _CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
 _SHOWN_PAIRS = 2
 _TOLERANCE = 0.2  # the part of its asked share by which a split may differ
+_FEWER_SHARDS = "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
 _FEW_SHARDS = 10  # empty shards that a small dataset may have by chance
 _FEW = 10  # the fewest images per label that Vertex AI accepts for training
 _UNEVEN_RATIO = 10  # of the largest to the smallest class
@@ -118,16 +119,6 @@ class Outcome:
         for split in self.manifest.splits.values():
             total.update(split.classes.get(feature, {}))
         return total
-
-    def number_of_classes(self, feature: str) -> int:
-        """Returns the number of classes of a feature, with those of no record if they are named."""
-        names = self.manifest.classes.get(feature, ())
-        offset = self.manifest.dataset_schema.features[feature].label_offset
-        return len(names) - offset if names else len(self.labels(feature))
-
-
-def _source_findings(outcome: Outcome) -> Iterator[Finding]:
-    return source_findings(outcome.manifest.source or SourceEntry())
 
 
 def source_findings(source: SourceEntry) -> Iterator[Finding]:
@@ -381,10 +372,7 @@ def empty_shards(records: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
     for name, shards in records.items():
         empty = sum(count == 0 for count in shards)
         if empty > _FEW_SHARDS and 2 * empty > len(shards):
-            text = (
-                f"{empty:,} of the {len(shards):,} shards of {name!r} are empty. "
-                "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
-            )
+            text = f"{empty:,} of the {len(shards):,} shards of {name!r} are empty. {_FEWER_SHARDS}"
             figures = {"empty": empty, "shards": len(shards)}
             yield finding("warning", "empty_shards", text, splits=(name,), figures=figures)
 
@@ -443,16 +431,12 @@ def _stratification(outcome: Outcome) -> Iterator[Finding]:
         if most >= 1:  # rounding alone stays below one record
             expected = shares[name].asked * total[label]
             class_name = manifest.resolved.class_name(feature, label)
-            yield finding(
-                "note",
-                "stratification",
+            text = (
                 f"the classes of {feature!r} miss their shares by up to {most:.1f} records "
-                f"({class_name} in {name}: {counts[name].get(label, 0):,}, share {expected:,.1f})",
-                splits=(name,),
-                feature=feature,
-                examples=(class_name,),
-                figures={"difference": most},
+                f"({class_name} in {name}: {counts[name].get(label, 0):,}, share {expected:,.1f})"
             )
+            found = partial(finding, splits=(name,), feature=feature, examples=(class_name,))
+            yield found("note", "stratification", text, figures={"difference": most})
 
 
 def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
@@ -474,7 +458,7 @@ def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
                 yield found("note", "unlabeled_split", text, figures={"records": split.records})
             elif missing:
                 names = [manifest.resolved.class_name(feature, label) for label in missing]
-                classes = outcome.number_of_classes(feature)
+                classes = manifest.resolved.number_of_classes(feature) or len(total)
                 what = f"{len(names):,} of the {classes:,} classes of {feature!r}"
                 text = f"{name} lacks {what} ({some(names)})"
                 figures = {"missing": len(names), "classes": classes}
@@ -496,7 +480,7 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             yield found("warning", "absent_classes", text, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:
-            classes = outcome.number_of_classes(feature)
+            classes = manifest.resolved.number_of_classes(feature) or len(total)
             what = f"{len(rare):,} of the {classes:,} classes of {feature!r}"
             verb, shown = "occurs" if len(rare) == 1 else "occur", some([*map(": ".join, rare)])
             text = f"{what} {verb} fewer than {_FEW} times ({shown})"
@@ -574,15 +558,12 @@ def _numeric_names(
         other = [(n, id_) for id_, n in enumerate(names) if n in chosen and n != str(id_)]
         ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
         share = f"{len(numbers):,} of the {len(names):,}"
-        yield finding(
-            "note",
-            "numeric_class_names",
+        text = (
             f"{share} class names of {feature!r} are numbers{ids}. If the labels are ids, "
-            "write all of them as plain integers (7, not 07 or text), or set --classes.",
-            feature=feature,
-            examples=numbers,
-            figures={"numbers": len(numbers), "classes": len(names)},
+            "write all of them as plain integers (7, not 07 or text), or set --classes."
         )
+        figures, found = {"numbers": len(numbers), "classes": len(names)}, "numeric_class_names"
+        yield finding("note", found, text, feature=feature, examples=numbers, figures=figures)
 
 
 def _lists(names: Sequence[str]) -> list[str]:
@@ -625,7 +606,7 @@ def _folded(name: str) -> str:
 
 # In the order in which the terminal prints their findings.
 _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
-    _source_findings,
+    lambda outcome: source_findings(outcome.manifest.source or SourceEntry()),
     _dropped_rows,
     _skipped_inputs,
     _shards_of_splits,

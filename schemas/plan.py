@@ -73,6 +73,11 @@ class ResolvedSchema:
         features = self.schema.features
         return next((f for f in self.schema.class_features if features[f].column == column), None)
 
+    def number_of_classes(self, feature: str) -> int:
+        """Returns the number of named classes, with those of no record; 0 if they have no names."""
+        names = self.classes.get(feature)
+        return len(names) - self.schema.features[feature].label_offset if names else 0
+
     def class_name(self, feature: str, label: int) -> str:
         """Returns the class name of a label, or its number if classes have no names."""
         names = self.classes.get(feature)

@@ -81,8 +81,7 @@ class FolderOptions:
 def sources_in(tree: Tree, level: int | None = None) -> Sources:
     """Returns a folder as a source whose folders are the classes, with a warning if in doubt.
 
-    `level` is that of the class folders, from 1, if it is stated. Raises UsageError if no folder of
-    this level has images.
+    `level` is that of the class folders, from 1. Raises UsageError if no folder of it has images.
     """
     if level is not None:
         return _at_level(tree, level)
@@ -93,21 +92,19 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     splits = splits if _folders_in(tree, splits) else ()
     depth = len(above.split("/")) * bool(above) + bool(splits)
     options = FolderOptions(depth, depth * bool(splits))
+    doubts = [None if splits else _doubt_of_splits(tree, folders), _doubt_of_level(tree, options)]
     if not splits and _has_splits_in_classes(tree, options):
         options, doubts = FolderOptions(depth, depth + 2), []
-    else:
-        of_splits = None if splits else _doubt_of_splits(tree, folders)
-        doubts = [found for found in (of_splits, _doubt_of_level(tree, options)) if found]
-    text = f"{_text_of(options)}{f' in {above}/' * bool(above)}"
+    text = f"{_text_of(options)}{f' in {above}/' * bool(above)}" * bool(
+        above or options.split_level
+    )
     file = TableFile(tree.root, "folder", options=options)
-    is_plain = not (above or options.split_level)
-    return Sources((file,), "" if is_plain else text, findings=tuple(doubts))
+    return Sources((file,), text, findings=tuple(found for found in doubts if found))
 
 
 def _text_of(options: FolderOptions, level: str = "") -> str:
-    within = " within split folders" * options.is_below_splits
-    has_splits = options.split_level > options.depth
-    return f"class folders{level}{within}{' with split folders in them' * has_splits}"
+    splits = " with split folders in them" if options.split_level else ""
+    return f"class folders{level}{' within split folders' if options.is_below_splits else splits}"
 
 
 def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
@@ -298,9 +295,8 @@ def _unsplit(tree: Tree, folders: Sequence[str]) -> str:
 def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[str]:
     """Returns the folders in class folders that may be the classes: those of several names.
 
-    The folders in cat/images and dog/images have one name, as have those that repeat the name of
-    the folder they are in. None may be if images are beside them, unless there is only one class:
-    this ends the search at the first class of most datasets.
+    The folders in cat/images and dog/images have one name, as have those with the name of the
+    folder they are in. None may be if images are beside them, unless there is only one class.
     """
     found = filter(partial(_has_images, tree), _class_folders(tree, options))
     for _ in range(_MAX_LEVELS):
