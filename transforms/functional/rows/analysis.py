@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.features import Feature, Schema
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, Severity, finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.option import MAX_SHARDS
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges, TableSnapshot
@@ -487,13 +487,9 @@ def _unnamed(analyzer: Analyzer) -> Iterator[Finding]:
     """Yields the features whose class ids have no names in any TFRecord file."""
     for feature, found in analyzer.declared.items():
         if found.unnamed and not found.names and analyzer.config.class_names is None:
-            yield Finding(
-                kind="unnamed_classes",
-                severity="note",
-                text=f"the class ids in {found.unnamed!r} are kept as they are, because nothing "
-                "beside the files names them",
-                feature=feature,
-            )
+            what = f"the class ids in {found.unnamed!r} are kept as they are"
+            text = f"{what}, because nothing beside the files names them"
+            yield finding("note", "unnamed_classes", text, feature=feature)
 
 
 def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:
@@ -502,20 +498,18 @@ def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]
     if analysis.unsplit:
         names = analyzer.ranges.names
         where = f"by the shares of {', '.join(names)}" if len(names) > 1 else f"to {names[0]}"
-        yield Finding(
-            kind="rows_without_split",
-            severity="note" if len(names) > 1 else "warning",
-            text=f"{analysis.unsplit:,} of {analysis.rows:,} rows have no value in the split "
-            f"column {analyzer.binding.split_column!r}, and are assigned {where}",
-            figures={"rows": analysis.unsplit, "all": analysis.rows},
-        )
+        what = f"{analysis.unsplit:,} of {analysis.rows:,} rows have no value in the split column"
+        text = f"{what} {analyzer.binding.split_column!r}, and are assigned {where}"
+        figures = {"rows": analysis.unsplit, "all": analysis.rows}
+        severity: Severity = "note" if len(names) > 1 else "warning"
+        yield finding(severity, "rows_without_split", text, figures=figures)
     if config.sample is None and not config.append:
         # Rows that stay in the shards of the base version are not counted here.
         of_base = analyzer.base.manifest.splits if analyzer.base else ()
         for split in analyzer.stated_splits:
             if not analysis.splits[split] and split not in of_base:
                 text = f"the input states the split {split!r}, but has no row for it"
-                yield Finding(kind="empty_split", severity="warning", text=text, splits=(split,))
+                yield finding("warning", "empty_split", text, splits=(split,))
 
 
 def _source(analyzer: Analyzer, notes: Iterable[str], findings: Iterable[Finding]) -> SourceEntry:

@@ -18,7 +18,7 @@ from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Feature, Missing, Schema
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, finding
 from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
@@ -291,16 +291,11 @@ def uncompared_sizes(
         if found and resolved.size_columns is None and asked.size_columns is not None:
             names = " and ".join(map(repr, found))
             pair = f"width={found[0]},height={found[1]}" if len(sides) == 2 else "width=W,height=H"
-            yield Finding(
-                kind="uncompared_sizes",
-                severity="warning",
-                text=f"{names} may be the sizes of the annotated images, which are not compared "
-                "with the files: images that were resized since then would have wrong "
-                "annotations",
-                hint=f"if they are, name columns with one number each: --columns {pair}; "
-                f"otherwise set --{block} size_columns=none",
-                examples=tuple(found),
-            )
+            what = f"{names} may be the sizes of the annotated images, which are not compared with"
+            text = f"{what} the files: images resized since then would have wrong annotations"
+            columns = f"if they are, name columns with one number each: --columns {pair}"
+            hint = f"{columns}; otherwise set --{block} size_columns=none"
+            yield finding("warning", "uncompared_sizes", text, hint, examples=found)
 
 
 def _check_mask_labels(
