@@ -107,10 +107,7 @@ def convert(
 
 
 def dry_run(
-    input: Input,
-    *,
-    beam_options: BeamOptions = (),
-    **options: Unpack[ConvertOptions],
+    input: Input, *, beam_options: BeamOptions = (), **options: Unpack[ConvertOptions]
 ) -> Forecast:
     """Returns a forecast of `convert` with the same arguments, without writing anything.
 
@@ -173,11 +170,7 @@ def forget(
     with _exclusively():
         use_pipeline_options(beam)
         done = removal.forget(
-            os.fspath(directory),
-            chosen,
-            beam,
-            version=version,
-            allow_missing=allow_missing,
+            os.fspath(directory), chosen, beam, version=version, allow_missing=allow_missing
         )
         problems = removal.purge(done).problems if purge else done.problems
     for warning in done.warnings:

@@ -120,11 +120,7 @@ def _folder_of_pattern(path: str) -> str:
     return path if wildcard == len(path) else path[: path.rfind("/", 0, wildcard) + 1] or "."
 
 
-_STATES = {
-    RUNNING: RunState.START,
-    PUBLISHED: RunState.COMPLETE,
-    Interrupted.state: RunState.ABORT,
-}
+_STATES = {RUNNING: RunState.START, PUBLISHED: RunState.COMPLETE, Interrupted.state: RunState.ABORT}
 _INTEGRATION = "RECORDMILL"
 _DEFAULT_NAMESPACE = "recordmill"
 

@@ -361,10 +361,7 @@ def _classes(feature: str) -> dict[str, Any]:
                 "@type": "cr:Field",
                 "@id": f"{name}/{field}",
                 "dataType": kind,
-                "source": {
-                    "fileObject": {"@id": file},
-                    "extract": {"fileProperty": file_property},
-                },
+                "source": {"fileObject": {"@id": file}, "extract": {"fileProperty": file_property}},
             }
             for field, kind, file_property in fields
         ],

@@ -70,12 +70,7 @@ class Reason(str, Enum):
         "Check the path and --image_root.",
         _Trait.TRANSIENT | _Trait.NO_PIXELS,
     )
-    EMPTY_FILE = (
-        "empty_file",
-        "The file is empty.",
-        "Replace the file.",
-        _Trait.NO_PIXELS,
-    )
+    EMPTY_FILE = ("empty_file", "The file is empty.", "Replace the file.", _Trait.NO_PIXELS)
     NOT_AN_IMAGE = (
         "not_an_image",
         "The content of the file is not an image, whatever its name.",
@@ -98,11 +93,7 @@ class Reason(str, Enum):
         "The file ends before the image does.",
         "Replace the file with an intact copy.",
     )
-    CORRUPT = (
-        "corrupt",
-        "The file is damaged.",
-        "Replace the file with an intact copy.",
-    )
+    CORRUPT = ("corrupt", "The file is damaged.", "Replace the file with an intact copy.")
     TOO_MANY_PIXELS = (
         "too_many_pixels",
         "More pixels than max_pixels allows or than fit into memory, or outlines that "
@@ -143,12 +134,7 @@ class Reason(str, Enum):
         "Replace the table with an intact copy.",
         _Trait.NO_PIXELS | _Trait.OVER_BUDGET,
     )
-    MALFORMED_ROW = (
-        "malformed_row",
-        "The row cannot be parsed.",
-        "Fix the row.",
-        _Trait.NO_PIXELS,
-    )
+    MALFORMED_ROW = ("malformed_row", "The row cannot be parsed.", "Fix the row.", _Trait.NO_PIXELS)
     MISSING_VALUE = (
         "missing_value",
         "A required value is missing.",

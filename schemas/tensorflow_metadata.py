@@ -150,9 +150,7 @@ def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dataset_info_document(
-    config: ConvertConfig,
-    schema: Schema,
-    splits: Mapping[str, Sequence[tuple[int, int]]],
+    config: ConvertConfig, schema: Schema, splits: Mapping[str, Sequence[tuple[int, int]]]
 ) -> dict[str, Any]:
     """Returns dataset_info.json.
 

@@ -202,11 +202,7 @@ def _parts_tagged(
 
 
 def _read(
-    part: Part,
-    projection: Projection,
-    staging: str,
-    counted: bool,
-    sampler: Sampler | None,
+    part: Part, projection: Projection, staging: str, counted: bool, sampler: Sampler | None
 ) -> Iterator[RowBatch | TaggedOutput]:
     """Yields the rows of one part of a source, and rejects for rows that cannot be read.
 

@@ -43,11 +43,7 @@ from recordmill.transforms.elements import (
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.shards.build_examples import Pools
-from recordmill.transforms.shards.checkpoints import (
-    Checkpoints,
-    settings_fingerprint,
-    versions,
-)
+from recordmill.transforms.shards.checkpoints import Checkpoints, settings_fingerprint, versions
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import Answer, start_writers, writers_of
@@ -211,10 +207,7 @@ class _WriteShard(beam.DoFn):
         self._awaited = deque[Future[Answer]]()
 
     def process(
-        self,
-        element: tuple[ShardId, Iterable[EncodedRefs]],
-        settings: str,
-        plan: Plan,
+        self, element: tuple[ShardId, Iterable[EncodedRefs]], settings: str, plan: Plan
     ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         shard, rows = element
         if self._task is None or self._task.plan is not plan:

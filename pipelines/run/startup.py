@@ -50,10 +50,7 @@ _exit_codes: list[int] = []
 def set_up_process() -> None:
     """Sets up signals, streams, logs and garbage collection, before heavy imports."""
     _exit_on_signals()
-    from recordmill.pipelines.console.terminal import (
-        ignore_output_errors,
-        open_closed_streams,
-    )
+    from recordmill.pipelines.console.terminal import ignore_output_errors, open_closed_streams
 
     open_closed_streams()
     ignore_output_errors()

@@ -171,11 +171,7 @@ def _linked(
 
 
 def _publish_link(
-    source: str,
-    directory: str,
-    name: str,
-    replaced: Version | None,
-    size: int | None = None,
+    source: str, directory: str, name: str, replaced: Version | None, size: int | None = None
 ) -> None:
     """Gives a file of the base version its name in a new version, without reading it if possible.
 

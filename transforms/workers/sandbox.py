@@ -145,9 +145,7 @@ def _pool() -> ProcessPool:
         if os.getpid() not in _pools:
             _start_quiet_tracker()
             _pools[os.getpid()] = ProcessPool(
-                max_workers=_children,
-                initializer=_set_up_child,
-                context=_Context(),
+                max_workers=_children, initializer=_set_up_child, context=_Context()
             )
         return _pools[os.getpid()]
 

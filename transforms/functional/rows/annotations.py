@@ -454,11 +454,7 @@ def count_coordinates(
 
 
 def _unstated(
-    row: Row,
-    block: str,
-    settings: AnnotationSettings,
-    schema: Schema,
-    columns: Mapping[str, str],
+    row: Row, block: str, settings: AnnotationSettings, schema: Schema, columns: Mapping[str, str]
 ) -> list[list[float]]:
     try:
         if _units_of(row, settings, columns) is not None:

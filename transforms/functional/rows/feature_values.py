@@ -296,9 +296,7 @@ def with_classes(schema: Schema, names: tuple[str, ...] | None) -> ResolvedSchem
 
 
 def merged_class_names(
-    labels: Iterable[str | int],
-    known: Sequence[str] | None,
-    declared: DeclaredClasses = NO_CLASSES,
+    labels: Iterable[str | int], known: Sequence[str] | None, declared: DeclaredClasses = NO_CLASSES
 ) -> tuple[str, ...]:
     """Appends new class names to those of the base version, which keep their ids.
 

@@ -210,11 +210,7 @@ def _texts(batch: pa.RecordBatch) -> int:
 
 
 def _rows(
-    batch: pa.RecordBatch,
-    line: int,
-    part: Part,
-    projection: Projection,
-    mapped: pa.Buffer | None,
+    batch: pa.RecordBatch, line: int, part: Part, projection: Projection, mapped: pa.Buffer | None
 ) -> Iterator[RowBatch | Row | Embedded]:
     """Yields the rows of a batch, the first of which has the number `line`."""
     path, names, image = part.file.path, batch.schema.names, projection.image

@@ -105,8 +105,7 @@ class _ObjectStore(Store):
             return b"", self.version_tag(path)
         options: Any = {"range": span} if span else None
         return _request(
-            path,
-            lambda store, key: _content(obstore.get(store, key, options=options), limit, span),
+            path, lambda store, key: _content(obstore.get(store, key, options=options), limit, span)
         )
 
     def version_tag(self, path: str) -> str:
