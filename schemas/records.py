@@ -34,7 +34,9 @@ OUTSIDE_SAMPLE = "rows outside of --sample"
 OUTSIDE_CLASSES = "rows beyond --per_class"
 OUTSIDE_WHERE = "rows outside of --where"
 RENAMED = "--rename {}={}"  # rows with the first name, which have the second one now
-NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES)  # what was read, if not as it is
+UNLABELED = "images without a label file, read as images without objects"
+# What was read, if not as it is.
+NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES, UNLABELED)
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A
 # small table may have a text of millions of characters in every row.

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.records import KEYPOINTS, ORIENTED, Location, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNLABELED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
@@ -41,6 +41,7 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
+    TRIED_SUFFIXES,
     Tree,
     split_folders,
     split_named,
@@ -56,7 +57,6 @@ from recordmill.transforms.functional.values.boxes import (
 from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
-UNLABELED = "images without a label file, read as images without objects"
 _OBJECTS = ("labels", "segmentation", "corners", "keypoints", "keypoint_names")
 COLUMNS = ("image", "id", *BOX_COLUMNS, *_OBJECTS, SPLIT)
 
@@ -185,7 +185,7 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
     """
     options = part.file.options_of(YoloOptions)
     classes = _classes_of(tree, options.yaml)
-    splits = _Splits(tree, part.file, classes)
+    splits, suffixes = _Splits(tree, part.file, classes), [*TRIED_SUFFIXES]
     for name in part.names:
         if has_image_suffix(name):
             yield from _row(tree, name, classes, splits, projection)
@@ -194,7 +194,7 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
         elif _is_label(name):
             # A label file counts +1 here and -1 with its image, which may be in another split: the
             # sum is the number of label files without an image.
-            yield SkippedInput(UNMATCHED)
+            yield SkippedInput(UNMATCHED, 1, () if _has_image(tree, name, suffixes) else (name,))
         elif name not in (*_YAML, *_DARKNET, *_TEXTS, options.yaml):
             yield SkippedInput.named(NO_IMAGE, [name])
 
@@ -536,6 +536,15 @@ def _label_paths(image: str) -> Iterator[str]:
     if found:
         yield f"{head}/labels/{tail}".lstrip("/")
     yield text
+
+
+def _has_image(tree: Tree, label: str, suffixes: list[str]) -> bool:
+    """Returns whether an image of a label file exists; moves its suffix to the front."""
+    own = posixpath.splitext(label)[0]
+    stems = ("/images/".join(f"/{own}".rsplit("/labels/", 1))[1:], own)
+    found = next((s for stem in stems for s in suffixes if tree.has(stem + s)), "")
+    suffixes.sort(key=found.__ne__)
+    return bool(found)
 
 
 def _is_label(name: str) -> bool:
