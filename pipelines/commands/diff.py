@@ -326,7 +326,7 @@ def _show_diff(terminal: Terminal, difference: Difference) -> None:
     rows = [(what, f"{count:,}", details.get(what, "")) for what, count in counts]
     terminal.table(("", "", ""), rows, right=(1,), show_header=False)
     terminal.lines(difference.notes)
-    terminal.lines(_example_lines(difference, document["examples"]))
+    terminal.lines(_example_lines(document["examples"]))
 
 
 def _as_json(difference: Difference) -> dict[str, Any]:
@@ -385,25 +385,20 @@ def _counted(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts)
 
 
-def _example_lines(difference: Difference, found: dict[str, Any]) -> list[str]:
+def _example_lines(found: dict[str, Any]) -> list[str]:
     lines = []
     for what, examples in found.items():
         lines += ["", f"{what.replace('_', ' ')}:"] if examples else []
         for example in examples:
             lines.append(f"  {_where(example)}")
             changes = example.get("features", {}).items()
-            lines += [f"    {name}: {_change(difference, name, v)}" for name, v in changes]
+            lines += [f"    {name}: {_change(values)}" for name, values in changes]
     return lines
 
 
-def _change(difference: Difference, name: str, values: dict[str, Any]) -> str:
-    """Returns the values of a feature on both sides, with class names after class ids."""
-    shown = []
-    for side, value in ((difference.left, values["left"]), (difference.right, values["right"])):
-        classes = side.manifest.classes.get(name, ())
-        known = isinstance(value, int) and 0 <= value < len(classes)
-        shown.append(f"{value} ({classes[value]})" if known else str(value))
-    return " → ".join(shown)
+def _change(values: dict[str, Any]) -> str:
+    sides = ((values[side], values.get(f"{side}_class")) for side in ("left", "right"))
+    return " → ".join(str(v) if name is None else f"{v} ({name})" for v, name in sides)
 
 
 def _where(example: dict[str, Any]) -> str:
@@ -418,10 +413,18 @@ def _pair(difference: Difference, pair: ComparedPair) -> dict[str, Any]:
     return {
         "left": _record_entry(difference.left, pair.left),
         "right": _record_entry(difference.right, pair.right),
-        "features": {
-            name: {"left": json_value(a), "right": json_value(b)} for name, (a, b) in values
-        },
+        "features": {name: _both(difference, name, *sides) for name, sides in values},
     }
+
+
+def _both(difference: Difference, feature: str, left: Any, right: Any) -> dict[str, Any]:
+    """Returns the values of a feature on both sides, with the class names of class ids."""
+    values = {"left": json_value(left), "right": json_value(right)}
+    for side, dataset in (("left", difference.left), ("right", difference.right)):
+        classes, value = dataset.manifest.classes.get(feature, ()), values[side]
+        if isinstance(value, int) and 0 <= value < len(classes):
+            values[f"{side}_class"] = classes[value]
+    return values
 
 
 def _record_entry(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any]:

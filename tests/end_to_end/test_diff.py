@@ -104,7 +104,10 @@ def test_changes_are_reported(left: Path, right: Path, images: list[Photo]) -> N
     old = classes.index(images[4].label)
     assert by_key[images[1].path]["features"] == {"note": {"left": "n1", "right": "changed"}}
     assert by_key[images[4].path]["features"] == {
-        "label": {"left": old, "right": 0 if old else 1},
+        "label": {
+            **{"left": old, "right": 0 if old else 1},
+            **{"left_class": classes[old], "right_class": classes[0 if old else 1]},
+        },
         "note": {"left": "n4", "right": ""},
     }
     for found in examples.values():
