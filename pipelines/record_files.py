@@ -122,10 +122,17 @@ class RecordSource:
         location = self.dataset.find(key)
         if location is not None:
             return _at(self.dataset, location)
-        known = (record.key for record in self.first(_SHOWN_KEYS))
+        shards = self.dataset.shards().values()
+        keys = (
+            k for shard in shards for k in self.dataset.index(shard, ["key"])["key"].to_pylist()
+        )
+        ending = sorted((not k.endswith(f"/{key}"), k) for k in keys if k.endswith(key))
+        known = [k for _, k in ending[:_SHOWN_KEYS]]
+        what = "keys that end with it are" if known else "its first keys are"
+        known = known or [record.key for record in self.first(_SHOWN_KEYS)]
         raise UsageError(
             f"--key {key}: {self.dataset.directory} has no record with this key; "
-            f"its first keys are {', '.join(known)}"
+            f"{what} {', '.join(known)}"
         )
 
     def _by_value(self, key: str) -> FoundRecord:

@@ -131,7 +131,8 @@ def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: dict[st
             return _member(listed, value, isinstance(op, ast.NotIn))
         op, left, right = _MIRRORED.get(type(op), type(op))(), right, left  # 18 <= age
         if (name := _column(left)) is None:
-            raise ValueError(f"expected a column, got {ast.unparse(left)}")
+            what = f"expected a column, got {ast.unparse(left)}"
+            raise ValueError(f"{what}; column('a name') is one with blanks or other characters")
     value = _value(right)
     columns[name] = value[0] if isinstance(value, tuple) and value else value
     if isinstance(op, ast.Is | ast.IsNot) and value is None:
@@ -199,7 +200,7 @@ def _of_kind(value: Any, kind: type, untyped: bool, name: str) -> Any:
 
 def _mismatch(name: str, expected: str, value: Any) -> RecordError:
     detail = f"column {name!r}: --where expects {expected}, got {str(value)[:_SHOWN]!r}"
-    return RecordError(Reason.WRONG_TYPE, f"{detail}; use {condition_of(name, value)[:_SHOWN]}")
+    return RecordError(Reason.WRONG_TYPE, f"{detail}; use {condition_of(name, value)[:_SHOWN]}.")
 
 
 def _column(node: ast.expr) -> str | None:

@@ -123,6 +123,8 @@ def test_one_record_by_its_key_in_full(
     assert ended.code == 2
     assert "has no record with this key" in ended.err
     assert images[0].path.partition("/")[0] in ended.err
+    ended = recordmill("inspect", dataset, "--key", images[0].path.rpartition("/")[2])
+    assert f"keys that end with it are {images[0].path}" in ended.err
 
 
 def test_a_foreign_record_is_found_by_its_text(tmp_path: Path) -> None:

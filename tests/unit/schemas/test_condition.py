@@ -88,7 +88,7 @@ def test_values_of_another_type_are_rejected(
 ) -> None:
     with pytest.raises(RecordError) as caught:
         holds(text, values, untyped)
-    detail = f"column {detail.replace('…', '--where expects')}"
+    detail = f"column {detail.replace('…', '--where expects')}."
     assert (caught.value.reason, caught.value.detail) == (Reason.WRONG_TYPE, detail)
 
 
@@ -140,6 +140,7 @@ def test_any_value_is_named_in_short(value: Any) -> None:
         "age in (1, (7, 8))",
         "age is 3",
         "1 == 1",
+        "weight (kg) > 5",
         "[x for x in tags]",
         "(" * 500 + "age" + ")" * 500 + " == 1",
         "label == 'a'" * 2_000,
