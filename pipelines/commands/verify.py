@@ -38,7 +38,8 @@ def run(flags: argparse.Namespace) -> int:
     if found.salvaged and not flags.json:
         kept = sum(found.salvaged.values())
         files = counted(len(found.salvaged), "file")
-        say(f"salvaged: {counted(kept, 'record')} of {files} in {flags.salvage}")
+        what = f"{counted(kept, 'record')} of {files}"
+        say(f"salvaged: {what}; convert them with --input {flags.salvage}")
     try:
         found.check()
     except VerificationFailed as error:
