@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
+
+import yaml
 
 from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json
 from recordmill.pipelines.options import config_of, load_schema
@@ -222,6 +225,7 @@ def _as_json(schema: Schema, dataset: DatasetFolder | None = None) -> dict[str, 
             name: feature.model_dump(mode="json", by_alias=True, exclude_defaults=True)
             for name, feature in schema.features.items()
         },
+        "yaml": _yaml(schema),
     }
     if dataset:
         document |= {
@@ -233,6 +237,14 @@ def _as_json(schema: Schema, dataset: DatasetFolder | None = None) -> dict[str, 
             "snippets": _snippets(dataset),
         }
     return document
+
+
+def _yaml(schema: Schema) -> str:
+    document = schema.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for name, feature in schema.features.items():
+        sources = [str(source) for source in feature.sources]
+        document["features"][name]["from"] = sources if len(sources) > 1 else sources[0]
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
 def _show_dataset(terminal: Terminal, dataset: DatasetFolder) -> None:
@@ -312,6 +324,8 @@ def _box_columns(boxes: BoxSettings) -> list[str]:
     return [" or ".join(way for way in ways if way), *units]
 
 
+# Numbers with decimal commas, or points between thousands.
+_GROUPED = re.compile(r"(?=.*[.,])([+-]?\d+(\.\d{3})*(,\d+)?( |$))+", re.ASCII)
 _SAMPLED_ROWS = 10_000
 _SAMPLED_BYTES = 64 * 2**20
 _SAMPLED_IMAGES = 20
@@ -349,9 +363,12 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
             else "has no columns"
         )
         raise UsageError(f"--infer {table}: {why}")
-    images = _images(guess, rows, config.image_root)
+    images = SampledImages() if guess.image is None else _images(guess.image, rows, config)
+    others = () if rows[0].image is not None else guess.images  # the folder has one per row
+    sampled = {column: _images(column, rows, config) for column in others}
+    further = {c: f for c, f in sampled.items() if f.formats}  # others only have such names
     heading = _heading(table, guess, config, tables, options)
-    return schema_yaml(guess, schema_name(table), heading, images)
+    return schema_yaml(guess, schema_name(table), heading, images, further)
 
 
 def _rows(tables: InputTables) -> Iterator[Row]:
@@ -388,14 +405,13 @@ def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
             return
 
 
-def _images(guess: InferredSchema, rows: Sequence[Row], image_root: str | None) -> SampledImages:
-    """Returns the formats and sizes of the first images."""
+def _images(column: str, rows: Sequence[Row], config: ConvertConfig) -> SampledImages:
     formats, sizes = Counter[str](), list[tuple[int, int]]()
-    with_image = [row for row in rows if guess.image and row.values.get(guess.image)]
+    with_image = [row for row in rows if row.values.get(column)]
     sample = with_image[:_SAMPLED_IMAGES]
     for row in sample:
         try:
-            source = examine_in_subprocess(_image(row, guess.image or "", image_root))
+            source = examine_in_subprocess(_image(row, column, config.image_root))
         except RecordError:
             continue  # counted in the sample, but without a format
         formats[source.format] += 1
@@ -438,6 +454,9 @@ def _heading(
     others = {name: type_ for name, type_ in tables.unsupported.items() if name not in used}
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in others.items()]
     lines += [f"Left out: {name}: it holds {what}." for name, what in guess.left_out.items()]
+    numbers = [c for c, v in guess.values.items() if _GROUPED.fullmatch(" ".join(map(str, v)))]
+    if config.delimiter == ";" and numbers:
+        lines += [f"Decimal commas? {', '.join(numbers)}: see docs/how-to/from-excel.md."]
     return [*lines, ""]
 
 

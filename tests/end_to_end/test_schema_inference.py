@@ -61,6 +61,21 @@ def test_the_inferred_schema_converts_its_table(
     assert recordmill(*words, "--dry_run").code == 0
 
 
+def test_a_second_column_of_images_is_one(
+    images: list[Photo], folder: Path, tmp_path: Path
+) -> None:
+    """A name that only ends like that of an image is a text."""
+    paths = [image.path for image in images[:3]]
+    rows = [{"image": path, "depth": path, "was": "IMG 1.jpg"} for path in paths]
+    table = write_table(folder / "stereo.csv", rows)
+    (tmp_path / "s.yaml").write_text(recordmill("schema", "--infer", table).out)
+    dataset = published(table, tmp_path, "--schema", tmp_path / "s.yaml")
+    found = {
+        (e["image"][0], e["depth"][0], e["was"][0]) for e in readers.examples(dataset, "train")
+    }
+    assert found == {(image.data, image.data, b"IMG 1.jpg") for image in images[:3]}
+
+
 def test_the_schema_names_the_rows_it_was_inferred_from(images: list[Photo], folder: Path) -> None:
     rows = [{"file": f"/nowhere/{n}.jpg", "label": n} for n in range(3)]
     table = write_table(folder / "lost.csv", rows)
@@ -152,6 +167,14 @@ def test_the_command_has_the_options_that_the_schema_was_inferred_with(folder: P
     guessed = recordmill("schema", "--infer", table, *options).out.splitlines()
     command = next(line for line in guessed if "--schema tabular" in line)
     assert shlex.split(command.lstrip("# "))[-6:] == [*options]
+
+
+def test_commas_points_and_blanks_of_excel_are_shown(folder: Path) -> None:
+    table = folder / "excel.csv"
+    table.write_text("kg;eur;n;class\n0,25;1.234,50;1;dog\n7;2;2;dog \n")
+    guessed = recordmill("schema", "--infer", table, "--delimiter", ";").out
+    assert "# Decimal commas? kg, eur: see docs/how-to/from-excel.md.\n" in guessed
+    assert "# 2 values: dog, 'dog '\n" in guessed
 
 
 @pytest.mark.parametrize("value", ["x" * 40, b"x" * 40, ["x" * 20, "y" * 20], [1] * 5])

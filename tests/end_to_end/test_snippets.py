@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.commands.schema import _snippets
-from recordmill.schemas.yaml_files import preset, preset_names
+from recordmill.schemas.yaml_files import parse_schema, preset, preset_names
 from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
@@ -46,6 +46,8 @@ def test_the_code_of_each_library_reads_every_record(dataset: Path, images: list
     names = sorted({photo.label for photo in images})
     assert (document["splits"], document["classes"]) == ({"train": 12}, {"label": names})
     assert document["directory"] == str(dataset)
+    schema = DatasetFolder.open(dataset).manifest.dataset_schema
+    assert parse_schema(document["yaml"], "schema.yaml") == schema
     code = document["snippets"]
     assert sorted(code) == sorted(LIBRARIES)
     expected = sorted(names.index(photo.label) for photo in images)

@@ -32,6 +32,7 @@ _KEY = re.compile(r"(^|[_.])(id|key|uuid|guid)$", re.IGNORECASE)
 _BOXES = re.compile(r"(^|\.)(bbox|bboxes|boxes)$", re.IGNORECASE)
 _OBJECT_LABEL = re.compile(r"labels?|class(es)?|category|categories", re.IGNORECASE)
 _MAX_CLASSES = 1000
+_MOST = 0.5  # the share of images above which a column has images
 _SHOWN = 3
 
 
@@ -71,6 +72,8 @@ class InferredSchema:
     stated: Mapping[str, str] = field(default_factory=dict)
     # A description of the values of each column that no feature supports.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    # The other columns of image paths or images.
+    images: tuple[str, ...] = ()
 
     @property
     def roles(self) -> dict[str, str]:
@@ -124,15 +127,21 @@ def infer_from_rows(
     known = {role: column for role, column in stated.items() if column in values}
     image, label = (column if column in values else None for column in (image, label))
     names = tuple(columns)
+    single = [c for c in images or free if features[c].shape is None]
+    further = tuple(c for c in single if c not in (image, label, split, key) and score(c) > _MOST)
     return InferredSchema(
-        names, len(rows), features, image, label, split, key, values, known, left_out
+        names, len(rows), features, image, label, split, key, values, known, left_out, further
     )
 
 
 def schema_yaml(
-    guess: InferredSchema, name: str, heading: Sequence[str], images: SampledImages
+    guess: InferredSchema,
+    name: str,
+    heading: Sequence[str],
+    images: SampledImages,
+    further: Mapping[str, SampledImages] = MappingProxyType({}),
 ) -> str:
-    """Formats an inferred schema as a YAML file."""
+    """Formats an inferred schema as a YAML file; `further` are the images of other columns."""
     lines = [f"# {_printable(line)}".rstrip() for line in heading]
     lines += [f"name: {_quoted(name)}", "features:"]
     if guess.image is not None:
@@ -143,17 +152,20 @@ def schema_yaml(
         ]
     taken = {"image", "height", "width"} if guess.image is not None else set[str]()
     for column in guess.columns:
-        lines.append(_line(column, guess, taken))
+        lines.append(_line(column, guess, taken, further))
     if guess.image is not None:
         lines += [f"image: {{column: {_quoted(guess.image)}}}"]
     return "\n".join(lines) + "\n"
 
 
-def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
+def _line(
+    column: str, guess: InferredSchema, taken: set[str], further: Mapping[str, SampledImages]
+) -> str:
     """Returns the YAML line of a feature, commented out for the columns of images and splits."""
     feature = guess.features[column]
     name = column if column not in taken else f"{column}/value"
-    settings = [f"kind: {feature.kind.value}", f"from: {_quoted('column:' + column)}"]
+    source = f"image:{column}/bytes" if column in further else f"column:{column}"
+    settings = [f"kind: {feature.kind.value}", f"from: {_quoted(source)}"]
     if column == guess.label:
         settings[0] = "kind: int64"
     if feature.shape is not None:
@@ -162,7 +174,7 @@ def _line(column: str, guess: InferredSchema, taken: set[str]) -> str:
         settings.append("classes: true")
     if feature.missing is Missing.EMPTY and feature.shape != ():
         settings.append("missing: empty")
-    remark = _printable("; ".join(_remarks(column, guess)))
+    remark = str(further.get(column) or _printable("; ".join(_remarks(column, guess))))
     line = f"{_quoted(name)}: {{{', '.join(settings)}}}{'  # ' if remark else ''}{remark}"
     return f"  {'# ' if column in (guess.image, guess.split) else ''}{line}"
 
@@ -204,7 +216,10 @@ def _box_options(column: str, columns: Sequence[str]) -> str:
 def _shown(values: Counter[Any]) -> list[str]:
     """Returns the most frequent values, each on one line and shortened."""
     frequent = sorted(values.items(), key=lambda item: (-item[1], str(item[0])))[:_SHOWN]
-    texts = (" ".join(str(value).split()) for value, _ in frequent)
+    texts = (
+        " ".join(text.split()) if text == text.strip() else repr(text)
+        for text in (str(value) for value, _ in frequent)
+    )
     return [text if len(text) <= 30 else f"{text[:30]}…" for text in texts]
 
 
@@ -233,7 +248,7 @@ def _label_of(
 
 def _best(columns: Sequence[str], score: Any) -> str | None:
     found = max(columns, key=score, default=None)
-    return found if found is not None and score(found) > 0.5 else None
+    return found if found is not None and score(found) > _MOST else None
 
 
 def _sized(feature: Feature, values: Sequence[Any]) -> Feature:
