@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,18 @@ def _help(flag: argparse.Action) -> str:
     return f"{text}; only one in a template: use a pattern" if more_than_one else text
 
 
+@cache
+def _settings() -> dict[str, Any]:
+    """Returns the JSON schema of each setting."""
+    properties: dict[str, Any] = ConvertConfig.model_json_schema()["properties"]
+    return properties
+
+
 def _pattern(name: str) -> str | None:
     """Returns a regular expression for the value of a flag, or None."""
     if name in ("input", "output", "image_root", "labels", "base"):
         return _URL  # workers cannot read files of the launcher
-    setting = ConvertConfig.model_json_schema()["properties"].get(name, {})
+    setting = _settings().get(name, {})
     pattern: str | None = setting.get("pattern")
     return r"^-?\d+$" if setting.get("type") == "integer" else pattern
 
