@@ -11,6 +11,7 @@ from tests.beam.test_write_shards import watch
 from tests.end_to_end import readers
 from tests.end_to_end.command import published
 from tests.end_to_end.tables import write_table
+from tests.end_to_end.test_exit_codes import assert_a_failed_write_is_reported_once
 from tests.end_to_end.test_near_duplicates import table_of_similar_images
 from tests.images import jpeg
 
@@ -70,6 +71,10 @@ def test_two_worker_processes_keep_similar_images_together(tmp_path: Path) -> No
     workers = (mode, "--direct_num_workers=2")
     two = published(table, tmp_path / "two", *flags, "keep_together", *workers)
     readers.assert_the_same(two, one)
+
+
+def test_a_failed_write_of_worker_processes_is_reported_once(tmp_path: Path) -> None:
+    assert_a_failed_write_is_reported_once("multi_processing", tmp_path)
 
 
 def test_shuffles_carry_less_than_1_kb_per_row(
