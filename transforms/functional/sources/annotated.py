@@ -29,7 +29,6 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
-    TRIED_SUFFIXES,
     Tree,
     parts_of,
     split_folders,
@@ -38,6 +37,12 @@ from recordmill.transforms.functional.sources.tree import (
 )
 
 UNLISTED = "annotations of images that no list in ImageSets/Main names"
+
+# Suffixes of images that are tried: each is a request to a store.
+_SUFFIXES = (
+    *(".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG"),
+    *(".bmp", ".gif", ".tif", ".tiff", ".webp"),
+)
 
 # The largest annotation file.
 _MAX_BYTES = 64 * 2**20
@@ -200,7 +205,7 @@ def image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
             return name
     stems = (*(name for name in names if not has_image_suffix(name)), own)
     for stem in dict.fromkeys(stems):
-        found = [stem + suffix for suffix in TRIED_SUFFIXES if _has(tree, folder, stem + suffix)]
+        found = [stem + suffix for suffix in _SUFFIXES if _has(tree, folder, stem + suffix)]
         if len(found) > 1:  # on some systems, 1.jpg exists also as 1.JPG
             listed = tree.entries(posixpath.dirname(posixpath.join(folder, stem))).files
             found = [name for name in found if _base(name) in listed]

@@ -95,16 +95,16 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     doubts = [None if splits else _doubt_of_splits(tree, folders), _doubt_of_level(tree, options)]
     if not splits and _has_splits_in_classes(tree, options):
         options, doubts = FolderOptions(depth, depth + 2), []
-    text = f"{_text_of(options)}{f' in {above}/' * bool(above)}" * bool(
-        above or options.split_level
-    )
+    is_plain = not (above or options.split_level)
+    text = "" if is_plain else _text_of(options) + (f" in {above}/" if above else "")
     file = TableFile(tree.root, "folder", options=options)
     return Sources((file,), text, findings=tuple(found for found in doubts if found))
 
 
 def _text_of(options: FolderOptions, level: str = "") -> str:
-    splits = " with split folders in them" if options.split_level else ""
-    return f"class folders{level}{' within split folders' if options.is_below_splits else splits}"
+    if options.is_below_splits:
+        return f"class folders{level} within split folders"
+    return f"class folders{level}{' with split folders in them' if options.split_level else ''}"
 
 
 def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
@@ -376,12 +376,10 @@ def _not_classes(
             f"{n}/: {counted(len(f), 'file')}, such as {min(f)}" for n, f in files.items() if f
         ]
         what = f"{counted(len(named), 'folder')} beside the classes {has(len(named))} no image"
-        text = f"{what}, and {'is no class' if len(named) == 1 else 'are no classes'}"
+        are = "is no class" if len(named) == 1 else "are no classes"
+        text = f"{tree.root}: {what}, and {are} ({'; '.join(shown)})"
         exclude = f"--exclude {shlex.quote(f'{named[0]}/')} leaves out one that is none"
-        text, hint = (
-            f"{tree.root}: {text} ({'; '.join(shown)})",
-            f"--classes with all names keeps their ids; {exclude}",
-        )
+        hint = f"--classes with all names keeps their ids; {exclude}"
         yield finding("warning", "folders_without_images", text, hint, examples=named)
 
 

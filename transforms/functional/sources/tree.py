@@ -16,12 +16,6 @@ NO_SPLIT = "images that no split of the source names"
 UNNAMED = "images in the folder that no annotation names"
 SEVERAL_SPLITS = "images that several splits of the source name, written to one of them"
 
-# Suffixes of images that are tried: each is a request to a store.
-TRIED_SUFFIXES = (
-    *(".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG"),
-    *(".bmp", ".gif", ".tif", ".tiff", ".webp"),
-)
-
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
 # cost of a part negligible.
 PART_FILES = 1000

@@ -41,7 +41,6 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
-    TRIED_SUFFIXES,
     Tree,
     split_folders,
     split_named,
@@ -185,7 +184,7 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
     """
     options = part.file.options_of(YoloOptions)
     classes = _classes_of(tree, options.yaml)
-    splits, suffixes = _Splits(tree, part.file, classes), [*TRIED_SUFFIXES]
+    splits = _Splits(tree, part.file, classes)
     for name in part.names:
         if has_image_suffix(name):
             yield from _row(tree, name, classes, splits, projection)
@@ -193,8 +192,9 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
             continue  # names images; it is not a label file
         elif _is_label(name):
             # A label file counts +1 here and -1 with its image, which may be in another split: the
-            # sum is the number of label files without an image.
-            yield SkippedInput(UNMATCHED, 1, () if _has_image(tree, name, suffixes) else (name,))
+            # sum is the number of label files without an image. To name them, each would need a
+            # request of its own in a store.
+            yield SkippedInput(UNMATCHED)
         elif name not in (*_YAML, *_DARKNET, *_TEXTS, options.yaml):
             yield SkippedInput.named(NO_IMAGE, [name])
 
@@ -536,15 +536,6 @@ def _label_paths(image: str) -> Iterator[str]:
     if found:
         yield f"{head}/labels/{tail}".lstrip("/")
     yield text
-
-
-def _has_image(tree: Tree, label: str, suffixes: list[str]) -> bool:
-    """Returns whether an image of a label file exists; moves its suffix to the front."""
-    own = posixpath.splitext(label)[0]
-    stems = ("/images/".join(f"/{own}".rsplit("/labels/", 1))[1:], own)
-    found = next((s for stem in stems for s in suffixes if tree.has(stem + s)), "")
-    suffixes.sort(key=found.__ne__)
-    return bool(found)
 
 
 def _is_label(name: str) -> bool:
