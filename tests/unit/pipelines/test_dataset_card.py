@@ -57,6 +57,8 @@ cat\\|lynx, dög
 ## Warnings
 
 - 2 classes of 'label' without any record (cat\\|lynx, dög)
+- 'label' has class names that look like lists: write \\["cat", "dog"\\], and add \
+--schema multi_label (cat\\|lynx)
 
 ## Use
 
