@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tests.docs.pages import DOCS, blocks
 from tests.docs.test_pages import commands_of
+from tests.docs.test_tutorials import of_python
 from tests.end_to_end.command import recordmill
 from tests.end_to_end.layouts import LAYOUTS
 from tests.images import jpeg, png
@@ -99,16 +100,19 @@ def hugging_face() -> None:
 
 
 def kaggle() -> None:
-    (yaml,) = blocks(DOCS / "how-to" / "from-kaggle.md", "yaml")
-    put("unlabeled.yaml", yaml)
+    page = DOCS / "how-to" / "from-kaggle.md"
+    for name, yaml in zip(("unlabeled", "both"), blocks(page, "yaml"), strict=True):
+        put(f"{name}.yaml", yaml)
     for i in range(5):
         put(f"leaves/images/{i}.jpg", jpeg(8, 6, i))
         put(f"retina/train_images/{i}a.png", png(8, 6, i))
         put(f"retina/test_images/{i}b.png", png(8, 6, i + 5))
         put(f"whales/train_images/{i}.jpg", jpeg(8, 6, i + 9))
     put("leaves/train.csv", "filename,species\n0.jpg,fern\n1.jpg,moss\n2.jpg,fern\n")
-    put("retina/train.csv", "id_code,diagnosis\n0a,0\n1a,4\n2a,1\n")
+    put("retina/train.csv", "id_code,diagnosis,patient\n0a,0,p\n1a,4,q\n2a,1,r\n")
     put("retina/test.csv", "id_code\n0b\n1b\n2b\n")
+    (program,) = blocks(page, "python")
+    of_python(program)
     put("whales/train.csv", "image_id,species\n0,orca\n1,orca\n2,beluga\n")
 
 
