@@ -14,7 +14,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, OnConflict
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding, counted
+from recordmill.schemas.findings import Finding, counted, finding
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.transforms.functional.rows.feature_values import with_background
@@ -52,13 +52,10 @@ def forgotten_keys(config: ConvertConfig, base: Base | None) -> Iterator[Finding
             return
         removed = DatasetFolder.open(newest).manifest.removed_keys
         if back := removed - (base.manifest.removed_keys if base else frozenset()):
-            yield Finding(
-                kind="forgotten_keys",
-                severity="warning",
-                text=f"{newest} was made without {counted(len(back), 'key')} that recordmill "
-                "forget had removed; this version has them again if the input does",
-                hint=f"To leave them out, convert to a later version with --base {newest}.",
-            )
+            what = f"{newest} was made without {counted(len(back), 'key')} that recordmill forget"
+            text = f"{what} had removed; this version has them again if the input does"
+            hint = f"To leave them out, convert to a later version with --base {newest}."
+            yield finding("warning", "forgotten_keys", text, hint)
 
 
 def check_base(base: Base, config: ConvertConfig) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from importlib import import_module
+from itertools import chain
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -249,7 +250,7 @@ def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:
 
 def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
     """Yields the rows that a condition selects, and the number of the others."""
-    outside, examples = 0, set[str]()
+    outside, examples = 0, dict[str, tuple[str, ...]]()
     for found in rows:
         row = found.row if isinstance(found, Embedded) else found
         if not isinstance(row, Row | RowBatch):
@@ -265,8 +266,9 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
                     kept.append(number)
                     continue
                 outside += 1
-                if len(examples) < _MAX_EXAMPLES:
-                    examples.update(where.of_values(values))
+                # Most columns have few values: making a condition takes longer than testing one.
+                if len(examples) < _MAX_EXAMPLES and (shown := str(values)) not in examples:
+                    examples[shown] = tuple(where.of_values(values))
             except RecordError as error:
                 yield Reject("", "", batch[number].source, error.reason, error.detail)
         if len(kept) == len(batch):
@@ -274,7 +276,8 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
         elif kept:
             yield batch.take(kept)
     if outside:
-        yield SkippedInput.named(OUTSIDE_WHERE, examples)._replace(number=outside)
+        names = chain.from_iterable(examples.values())
+        yield SkippedInput.named(OUTSIDE_WHERE, names)._replace(number=outside)
 
 
 def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:

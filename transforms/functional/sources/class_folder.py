@@ -259,12 +259,13 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             level = options.split_level
             names = map(posixpath.basename, _folders_at(tree, level) if level else ())
             splits = tuple(dict.fromkeys(filter(_is_split, names)))
-            without = _without_images(tree, options)
+            folders = _class_folders(tree, options)
+            without = _without_images(tree, folders)
             empty = {posixpath.basename(name) for name in filter(tree.is_empty, without)}
             labels = DeclaredClasses((), are_names=True, unused=tuple(sorted(empty)))
-            label = COLUMNS[1:2] if _class_folders(tree, options) else ()
+            label = COLUMNS[1:2] if folders else ()
             columns = (COLUMNS[0], *label, *COLUMNS[2:], *(SPLIT,) * bool(splits))
-            findings = tuple(_not_classes(tree, options, without))
+            findings = tuple(_not_classes(tree, folders, without))
             classes = {"label": labels}
             return Probe(columns, True, classes=classes, splits=splits, findings=findings)
     del others[NO_IMAGE]
@@ -355,21 +356,19 @@ def _class_folders(tree: Tree, options: FolderOptions) -> list[str]:
     return _folders_in(tree, filter(_is_split, tops) if options.is_below_splits else tops)
 
 
-def _without_images(tree: Tree, options: FolderOptions) -> list[str]:
+def _without_images(tree: Tree, folders: Sequence[str]) -> list[str]:
     """Returns class folders without images, of which stores are asked for the first ones only."""
-    folders = _class_folders(tree, options)
     searched = folders[:_MAX_NESTED] if is_url(tree.root) else folders
     return [name for name in searched if not has_file(tree, name, partial(_may_be_image, tree))]
 
 
 def _not_classes(
-    tree: Tree, options: FolderOptions, without_images: Sequence[str]
+    tree: Tree, folders: Sequence[str], without_images: Sequence[str]
 ) -> Iterator[Finding]:
     """Yields a warning if folders beside the classes are none, because no file is an image."""
     filled = [name for name in without_images if not tree.is_empty(name)]
     # A class may have images in another split.
-    others = {*_class_folders(tree, options)}.difference(filled)
-    classes = {*map(posixpath.basename, others)}
+    classes = {*map(posixpath.basename, {*folders}.difference(filled))}
     if named := [name for name in filled if posixpath.basename(name) not in classes]:
         files = {n: [f for f in tree.walk(n) if isinstance(f, str)] for n in named[:_SHOWN]}
         shown = [
