@@ -30,23 +30,25 @@ from recordmill.transforms.verification.verifier_process import (
     verifier_process_started,
     workers_are_threads,
 )
+from recordmill.transforms.workers.process import collect_garbage
 
 
-def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] = lambda: None) -> int:
+def main(argv: Sequence[str] | None = None, owned: bool = False) -> int:
     """Runs a command, and prints a message without a traceback if it fails.
 
     Returns the exit code. `argv` is the command and its flags; None for those of the process.
-    `loaded` is a callback, called when all code is loaded.
+    `owned`: whether the process serves only this command, so that it may be forked, and what it has
+    loaded is never garbage.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     limit_allocator_caches()
     as_events = "--log_format=json" in arguments or ("--log_format", "json") in pairwise(arguments)
     with only_events() if as_events else nullcontext():
         use_events(as_events)  # the flags themselves may be wrong
-        return _main(arguments, loaded)
+        return _main(arguments, owned)
 
 
-def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
+def _main(arguments: Sequence[str], owned: bool) -> int:
     try:
         for argument in arguments:
             check_utf8(argument)
@@ -63,8 +65,10 @@ def _main(arguments: Sequence[str], loaded: Callable[[], None]) -> int:
             function = COMMANDS[flags.command].function or f"{flags.command}.run"
             module, _, name = function.partition(".")
             run = getattr(import_module(f"recordmill.pipelines.commands.{module}"), name)
-            loaded()
-            return _run(run, flags)
+            if owned:
+                collect_garbage()
+            with _writers(flags) if owned else nullcontext():
+                return _run(run, flags)
     except (RecordmillError, OSError) as error:  # a store or disk may fail at any file
         if "--verbose" in arguments:
             print_error("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -100,18 +104,31 @@ def _verifier(flags: argparse.Namespace) -> AbstractContextManager[None]:
 
     The verifier process loads TensorFlow while this process loads Beam.
     """
+    named = (getattr(flags, name, None) for name in ("output", "directory"))
+    paths = [*filter(None, named), *getattr(flags, "paths", [])]
+    is_verify = flags.command == "verify" and (flags.schema or any(map(_may_be_published, paths)))
+    if (is_verify or _writes_here(flags)) and not any(map(is_url, paths)):
+        return verifier_process_started()
+    return nullcontext()
+
+
+def _writers(flags: argparse.Namespace) -> AbstractContextManager[None]:
+    """Forks the process that forks writer processes, if the command may need some."""
+    if not _writes_here(flags):
+        return nullcontext()
+    from recordmill.transforms.shards.writer_processes import forked_ahead  # has been loaded
+
+    return forked_ahead()
+
+
+def _writes_here(flags: argparse.Namespace) -> bool:
+    """Returns whether a command writes shards, in threads of this process."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("runner", "direct_running_mode", "environment_type"):
         parser.add_argument(f"--{name}", nargs="?")
     engine, _ = parser.parse_known_args(flags.rest)
     writes = COMMANDS[flags.command].runs_pipeline and "dry_run" not in flags
-    named = (getattr(flags, name, None) for name in ("output", "directory"))
-    paths = [*filter(None, named), *getattr(flags, "paths", [])]
-    is_verify = flags.command == "verify"
-    needed = writes or (is_verify and (flags.schema or any(map(_may_be_published, paths))))
-    if needed and workers_are_threads(**vars(engine)) and not any(map(is_url, paths)):
-        return verifier_process_started()
-    return nullcontext()
+    return writes and workers_are_threads(**vars(engine))
 
 
 def _may_be_published(path: str) -> bool:

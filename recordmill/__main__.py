@@ -9,9 +9,8 @@ def main() -> int:
 
     startup.set_up_process()
     from recordmill.pipelines.command_line import main as run  # Beam logs as it is imported
-    from recordmill.transforms.workers.process import collect_garbage
 
-    return startup.end_process(run(loaded=collect_garbage))
+    return startup.end_process(run(owned=True))
 
 
 if __name__ == "__main__":

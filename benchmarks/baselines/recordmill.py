@@ -11,7 +11,6 @@ from pathlib import Path
 from benchmarks.baseline import Outcome, main
 from recordmill.pipelines import command_line
 from recordmill.pipelines.run.startup import limit_allocator_caches
-from recordmill.transforms.workers.process import collect_garbage
 
 
 def convert(table: Path, output: Path) -> Outcome:
@@ -39,7 +38,7 @@ def run_command(source: Path, output: Path, *flags: str) -> Outcome:
     }
     words = [word for pair in arguments.items() for word in pair]
     with metered_shuffle() as shuffled, redirect_stdout(io.StringIO()) as printed:
-        exit_code = command_line.main(["convert", *words, "--json", *flags], loaded=collect_garbage)
+        exit_code = command_line.main(["convert", *words, "--json", *flags], owned=True)
     if exit_code:
         sys.exit(exit_code)
     record = json.loads(printed.getvalue().splitlines()[-1])

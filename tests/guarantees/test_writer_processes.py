@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import psutil
 import pytest
 
 from recordmill.transforms.elements import ShardId
-from recordmill.transforms.shards import build_examples, encoded_refs, writer_processes
+from recordmill.transforms.shards import encoded_refs, writer_processes
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import WriterProcesses
 from tests.end_to_end.command import convert, published
@@ -115,18 +117,35 @@ def test_they_write_the_same_bytes_and_rejects(
     assert len(rejects) == (1 if case == "numbers" else 4)
 
 
-@pytest.mark.usefixtures("low_limits")
-def test_they_write_large_images_if_there_are_many_cores(
-    tmp_path: Path, asked: list[ShardId], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build_examples, "_SMALL_BYTES", 0)
-    table, flags = table_of_images(tmp_path), ("--num_shards", "3", "--max_rejects", "9")
-    threads = published(table, tmp_path / "threads", *flags)
-    assert asked == []
-    monkeypatch.setattr(writer_processes, "CORES_OF_THREADS", 1)
-    processes = published(table, tmp_path / "processes", *flags)
-    assert len(asked) == 3
-    assert files(processes) == files(threads)
+OWNED = """
+import sys
+from recordmill.pipelines.command_line import main
+from recordmill.transforms.shards import writer_processes
+
+writer_processes.MANY_ROWS = 200
+writer_processes.WriterProcesses.are_ready = property(lambda self: self._are_ready.wait())
+start = writer_processes.ServiceProcess.__init__
+
+def shown(self, service, *arguments):
+    start(self, service, *arguments)
+    print("started:", service if isinstance(service, str) else "fork", self.pid)
+
+writer_processes.ServiceProcess.__init__ = shown
+sys.exit(main(sys.argv[1:], owned=True))
+"""
+
+
+def test_a_command_forks_them_from_itself(tmp_path: Path) -> None:
+    table = table_of_numbers(tmp_path)
+    flags = ("--num_shards", "3", *TABLES["numbers"][1], "--max_rejects", "9")
+    alone = published(table, tmp_path / "alone", *flags)
+    where = ("--input", table, "--output", tmp_path / "forked", "--name", "birds")
+    command = [sys.executable, "-c", OWNED, "convert", *where, *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    started = [line.split()[1:] for line in ended.stdout.splitlines() if "started" in line]
+    assert [kind for kind, _ in started if "writer" in kind or kind == "fork"] == ["fork"]
+    assert not any(psutil.pid_exists(int(pid)) for _, pid in started)
+    assert files(tmp_path / "forked/birds/1.0.0") == files(alone)
 
 
 @pytest.mark.usefixtures("low_limits")

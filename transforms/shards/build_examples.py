@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,12 +33,7 @@ from recordmill.transforms.functional.images.masks import (
     read_segments,
 )
 from recordmill.transforms.functional.images.sniffing import is_16_bit
-from recordmill.transforms.functional.images.transcode import (
-    Kept,
-    keep_all,
-    pass_through,
-    transcode,
-)
+from recordmill.transforms.functional.images.transcode import pass_through, transcode
 from recordmill.transforms.functional.read_ahead import (
     Budget,
     batched,
@@ -65,13 +59,6 @@ from recordmill.transforms.workers.sandbox import reject_printed_errors, run_in_
 
 # Images per task of a thread pool: submitting them one by one costs a tenth of the throughput.
 _TASK_REFS = 4
-
-# Checking a small image is mostly Python, for which threads wait for each other, so that child
-# processes do it: so many images per call, if they have this mean size and are enough to repay the
-# start of the processes.
-_CALL_REFS = 128
-_SMALL_BYTES = 2**14
-_MANY_REFS = 1_000
 
 # Queued tasks beyond one per core, so that no thread idles while a record is being written.
 _TASKS_AHEAD = 3
@@ -147,18 +134,16 @@ def build_all(
         build_rows = build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = _ImageBuilder(plan, decode, seen, guard, check)
-    near = are_near(refs)
-    many_small = near and len(refs) >= _MANY_REFS and num_cores() > 1 and are_small(refs)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
-    first, waits = first_results(images.read, refs) if near else ([], True)
+    first, waits = first_results(images.read, refs) if are_near(refs) else ([], True)
     files: Iterable[ToRead] = chain(first, refs[len(first) :])
     if waits:  # waiting needs many threads and no core, so they have a pool of their own
         budget = Budget(_FETCH_BYTES)
         ahead = fetch_ahead(images.read, files, pools.waiting, _FETCH_REFS, budget, _bytes_of)
         files = ahead
-    build = images.read_and_build_small if many_small else images.read_and_build
-    built = _in_tasks(build, files, pools, _CALL_REFS if many_small else _TASK_REFS)
-    return images.measured.reported(built)
+    tasks, window = batched(files, _TASK_REFS), num_cores() + _TASKS_AHEAD
+    built = map_ahead(images.read_and_build, tasks, pools.working, window)
+    return images.measured.reported(chain.from_iterable(built))
 
 
 @dataclass(frozen=True)
@@ -182,35 +167,18 @@ class _ImageBuilder:
         self.measured.add("read_bytes", _bytes_of(fetched))
         return fetched
 
-    def build(self, fetched: Fetched | Reject, kept: Kept = None) -> Built:
+    def build(self, fetched: Fetched | Reject) -> Built:
         """Returns the example or frame of a reference, or its reject, as `_build_one` does."""
         with self.measured.timed("build_us"):
-            return _build_one(fetched, self.plan, self.decode, self.check, kept)
+            return _build_one(fetched, self.plan, self.decode, self.check)
 
     def read_and_build(self, refs: Sequence[ToRead]) -> list[Built]:
         """Reads references and builds them."""
         return [self.build(self.read(ref)) for ref in refs]
 
-    def read_and_build_small(self, refs: Sequence[ToRead]) -> list[Built]:
-        """Reads references and builds them; a child process checks the images."""
-        fetched = [self.read(ref) for ref in refs]
-        settings = self.plan.resolved.schema.image
-        return list(map(self.build, fetched, _keep_in_subprocess(fetched, settings, self.decode)))
-
 
 def _build_frames(schema: Schema, refs: Sequence[ImageRef]) -> list[BuiltFrame]:
     return [build_frame(schema, ref, None) for ref in refs]
-
-
-def _in_tasks(
-    build: Callable[[list[T]], list[Built]],
-    items: Iterable[T],
-    pools: Pools,
-    size: int = _TASK_REFS,
-) -> Iterator[Built]:
-    """Yields the results of `build` for all items, in order; a task is `size` items."""
-    window = num_cores() + _TASKS_AHEAD
-    return chain.from_iterable(map_ahead(build, batched(items, size), pools.working, window))
 
 
 def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
@@ -218,42 +186,10 @@ def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
     return all(map(_is_near, refs))
 
 
-def are_small(refs: Sequence[ImageRef | Fetched]) -> bool:
-    """Returns whether images are local and small, of which it looks at a sample."""
-    sample = refs[:: max(1, len(refs) // 16)]
-    return are_near(sample) and sum(map(_size_of, sample)) <= _SMALL_BYTES * len(sample)
-
-
 def _is_near(ref: ImageRef | Fetched) -> bool:
     """Returns whether an image has been read, or is in a local file."""
     known = ref if isinstance(ref, Fetched) else Fetched(ref)
     return known.image is not None or is_local(known.ref.uri)
-
-
-def _size_of(ref: ImageRef | Fetched) -> int:
-    if isinstance(ref, Fetched):
-        if ref.image is not None:
-            return len(ref.image)
-        ref = ref.ref
-    if ref.start is not None and ref.stop is not None:
-        return ref.stop - ref.start
-    try:
-        return os.stat(ref.uri).st_size
-    except OSError:  # a reject, when it is read
-        return 0
-
-
-def _keep_in_subprocess(
-    fetched: Sequence[Fetched | Reject], settings: ImageSettings, decode: Decode
-) -> list[Kept]:
-    """Returns the results of `keep_all`; None for rejects, and for all if the process fails."""
-    files = [one.image or b"" for one in fetched if isinstance(one, Fetched)]
-    try:
-        kept = run_in_subprocess(keep_all, files, settings, decode, timeout=settings.timeout)
-    except RecordError:  # it is not known which image is the reason: they are read one by one
-        return [None] * len(fetched)
-    found = iter(kept)
-    return [next(found) if isinstance(one, Fetched) else None for one in fetched]
 
 
 def _fetch(
@@ -304,19 +240,17 @@ def _build_one(
     plan: Plan,
     decode: Decode,
     check: ImageCheck | None = None,
-    kept: Kept = None,
 ) -> Built:
     """Returns the example or frame of a reference, or its reject.
 
     `fetched` is the reference and its files; a reject is returned unchanged. `decode`: "full" or
-    "header". `check`: is called with the image before it is stored, and may reject it. `kept` is
-    the result of `keep_all` for the image; None to read it here.
+    "header". `check`: is called with the image before it is stored, and may reject it.
     """
     if isinstance(fetched, Reject):
         return fetched
     ref, schema = fetched.ref, plan.resolved.schema
     try:
-        image = read_image(fetched.image or b"", schema.image, decode, kept)
+        image = read_image(fetched.image or b"", schema.image, decode)
         masks = _read_masks(fetched, image, schema)
         others = tuple(_read_others(fetched, schema, decode)) if schema.image_names else ()
         if check:
@@ -329,23 +263,17 @@ def _build_one(
         return Reject.of(ref, Reason.TOO_MANY_PIXELS, "not enough memory to decode it")
 
 
-def read_image(
-    data: bytes, settings: ImageSettings, decode: Decode, kept: Kept = None
-) -> StoredImage:
+def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage:
     """Returns an image in the form that is stored in its record.
 
     Images that are stored unchanged are decoded in this process. All others are transcoded in a
     subprocess, where a hang, a crash or excessive memory use costs only that image. The subprocess
     examines the header again, because this process reads only the fields that the choice needs.
-    `data` is the bytes of the image file. `decode`: "full" or "header". `kept` is the result of
-    `keep_all` for the file; None to read it here. Raises RecordError if the image has to be
-    rejected.
+    `data` is the bytes of the image file. `decode`: "full" or "header". Raises RecordError if the
+    image has to be rejected.
     """
-    if isinstance(kept, RecordError):
-        raise kept
-    if kept is not None and not kept.data:
-        kept = kept._replace(data=data)
-    if kept is None and (kept := pass_through(data, settings, decode)) is None:
+    kept = pass_through(data, settings, decode)
+    if kept is None:
         call = partial(reject_printed_errors, transcode, data, settings, decode)
         kept = run_in_subprocess(call, timeout=settings.timeout)
     if settings.bit_depth == 16 and not (is_16_bit(kept.data) and kept.channels == 1):

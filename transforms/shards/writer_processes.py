@@ -1,9 +1,10 @@
 """Writer processes: they write the shards of many records, if one machine runs all steps.
 
-A small record is mostly Python, for which the threads of one process wait for each other. They also
-do for large images if there are many cores. So processes of their own write the shards, if there
+A third of the work on a photograph is Python, for which the threads of one process wait for each
+other; of that on a small record, nearly all. So processes of their own write the shards, if there
 are enough rows to repay their start; until they have started, the process of the run writes shards
-itself. All are forked from one process, which has imported what they need.
+itself. All are forked from one process, which has imported what they need. A command forks it from
+itself before it has threads; a host program may have some, so there it is a new interpreter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.read_ahead import Inline
-from recordmill.transforms.shards.build_examples import Pools, are_near, are_small
+from recordmill.transforms.shards.build_examples import Pools, are_near
 from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.storage.stores.options import current_options, use_options
@@ -35,12 +36,9 @@ from recordmill.transforms.workers.service_process import (
     end_with_parent,
 )
 
-# Rows, or small images, that take about two seconds of one core, as starting the processes does.
+# Rows, or images, that take about two seconds of one core, as importing what they need does.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
-
-# Cores that the threads of one process can use for large images: of the 3.1 ms that a photograph
-# takes of a core, 1.1 ms are Python's, of which one thread runs at a time.
-CORES_OF_THREADS = 3
+_AHEAD = 20  # a process that was forked ahead is ready in a twentieth of that time
 
 
 class Answer(NamedTuple):
@@ -66,7 +64,9 @@ class WriterProcesses:
     def __init__(self, number: int) -> None:
         """Starts the processes."""
         self.number = number
-        self._service = ServiceProcess(__name__, number, current_options())
+        forked = _forked.pop(os.getpid()) if os.getpid() in _forked else None
+        self._service = forked or ServiceProcess(__name__, number)
+        self._service.send(current_options())
         self._lock = threading.Lock()
         self._known: ShardTask | None = None
         self._are_ready = threading.Event()
@@ -101,6 +101,23 @@ class WriterProcesses:
         self._service.end()
 
 
+# The process that was forked ahead, and awaits the run of this process, by process id.
+_forked: dict[int, ServiceProcess] = {}
+
+
+@contextmanager
+def forked_ahead() -> Iterator[None]:
+    """Forks this process, which must have no other thread, for the run in the body."""
+    process = os.getpid()
+    if num_cores() > 1:
+        _forked[process] = ServiceProcess(serve, num_cores())
+    try:
+        yield
+    finally:
+        if service := _forked.pop(process, None):
+            service.end()
+
+
 # The writer processes of each run of this process that may have some, by its folder.
 _of_runs: dict[str, WriterProcesses | None] = {}
 _starting = threading.Lock()
@@ -125,13 +142,14 @@ def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> No
     """Starts the writer processes of a run if they are allowed, and pay off.
 
     Fewer shards than there are cores are written by threads, which share the work on one shard, and
-    so are large images, whose decoders need no GIL. `refs` are those of a shard, if rows have
-    images.
+    so are remote images, for which they wait. `refs` are those of a shard, if rows have images.
     """
-    cores, few = num_cores(), MANY_IMAGES if refs else MANY_ROWS
-    if scratch not in _of_runs or plan.rows < few or not 1 < cores <= sum(plan.shards.values()):
+    cores, many = num_cores(), MANY_IMAGES if refs else MANY_ROWS
+    if os.getpid() in _forked:
+        many //= _AHEAD
+    if scratch not in _of_runs or plan.rows < many or not 1 < cores <= sum(plan.shards.values()):
         return
-    pays_off = are_small(refs) or (cores > CORES_OF_THREADS and are_near(refs))
+    pays_off = are_near(refs)
     with _starting:  # threads of the in-process runner may come here together
         if pays_off and _of_runs[scratch] is None:
             _of_runs[scratch] = WriterProcesses(cores)

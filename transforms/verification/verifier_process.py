@@ -163,7 +163,8 @@ class VerifierProcess(ServiceProcess):
         connection. `options`: those with which it reads shards from stores; None for
         local shards.
         """
-        super().__init__(__name__, concurrency, options, _ENVIRONMENT)
+        super().__init__(__name__, concurrency, _ENVIRONMENT)
+        self.send(options)
 
     def verify(
         self, shard: ShardFiles, resolved: ResolvedSchema, level: Verify

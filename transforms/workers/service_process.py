@@ -1,6 +1,7 @@
 """A separate process that answers requests until it is ended or its parent ends for any reason.
 
-Commands start some before they import anything slow, so this module imports nothing slow.
+It is a new interpreter, or a fork of this process, which has imported what it needs. Commands start
+some before they import anything slow, so this module imports nothing slow.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import pairwise
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -22,6 +25,7 @@ from recordmill.schemas.errors import RecordmillError
 
 # Seconds in which a process whose connection was closed ends by itself.
 _END_SECONDS = 1.0
+_STANDARD_ERROR = 2
 
 # The functions of a service by name.
 Services: TypeAlias = Mapping[str, Callable[..., Any]]
@@ -35,36 +39,44 @@ class ServiceProcess:
 
     def __init__(
         self,
-        module: str,
+        service: str | Callable[[Sequence[int]], None],
         concurrency: int,
-        first: Any = None,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Starts the process.
 
-        `module` is the module whose function `serve` answers requests, given file descriptors; it
-        calls `collect_garbage` after its last import. `first` is a message on the first connection:
-        it may contain secrets, unlike an argument. `environment`: environment variables, unless
-        this process has other values.
+        `service` is the module whose function `serve` answers requests, given file descriptors, in
+        a new interpreter, where it calls `collect_garbage` after its last import; or this function,
+        for a fork of this process, which must have no other thread. `environment`: environment
+        variables of the interpreter, unless this process has other values.
         """
         pairs = [Pipe() for _ in range(concurrency)]  # [(our end, its end)]
         descriptors = [remote.fileno() for _, remote in pairs]
+        # Nothing is written: the process watches for the end of its standard input.
+        source, sink = os.pipe()
+        self._open = open(sink, "wb")  # noqa: SIM115 - closed by `end`
         start = f"import gc, sys; gc.disable(); sys.path[:] = {sys.path!r}"
+        serve = f"from {service} import serve; serve({descriptors!r})"
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-            [sys.executable, "-c", f"{start}; from {module} import serve; serve({descriptors!r})"],
-            stdin=subprocess.PIPE,  # nothing is written: the process watches for its end of file
+            [sys.executable, "-c", f"{start}; {serve}"],
+            stdin=source,
             stdout=subprocess.DEVNULL,
             env={**environment, **os.environ},
             pass_fds=descriptors,
+            preexec_fn=partial(_serve, service, descriptors) if callable(service) else None,
             start_new_session=True,  # a terminal sends Ctrl-C to all processes of a session
         )
+        os.close(source)
         self.pid = self._process.pid
         self.connections = [local for local, _ in pairs]
         self._free: SimpleQueue[Connection] = SimpleQueue()
         for local, remote in pairs:
             remote.close()
             self._free.put(local)
-        self.connections[0].send(first)
+
+    def send(self, message: Any) -> None:
+        """Sends a message that `serve` awaits; unlike an argument, it may contain secrets."""
+        self.connections[0].send(message)
 
     @property
     def is_alive(self) -> bool:
@@ -107,7 +119,7 @@ class ServiceProcess:
                 self._free.put(connection)
 
     def _killed(self) -> str:
-        """Ends the process, and returns its exit code or the name of the signal that ended it.
+        """Waits for the process or kills it; returns its exit code or the name of its signal.
 
         A closed connection means a dead process or a dead part of it: killing the process ends both
         cases; waiting for a process that lost one thread would never end.
@@ -121,15 +133,23 @@ class ServiceProcess:
 
     def end(self) -> None:
         """Ends the process, and waits for that and for the end of its forks."""
-        try:
-            self._process.communicate(timeout=_END_SECONDS)  # closes the standard input, and waits
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._open.close()
+        self._killed()
         for connection in self.connections:
             with suppress(OSError):
                 while os.read(connection.fileno(), 2**16):  # until its other end is closed
                     pass
+
+
+def _serve(service: Callable[[Sequence[int]], None], descriptors: Sequence[int]) -> None:
+    """Serves in a fork, in place of the start of an interpreter; does not return."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    # Who holds the other ends of these awaits that they are closed, as `Popen` does.
+    ends = (*sorted(descriptors), os.sysconf("SC_OPEN_MAX"))
+    for low, high in pairwise((_STANDARD_ERROR, *ends)):
+        os.closerange(low + 1, high)
+    service(descriptors)
 
 
 def answer_all(connection: Connection, services: Services) -> None:

@@ -9,9 +9,8 @@ formats, since TensorFlow 2.21 misreads, rejects or crashes on some files of eve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from PIL import ImageFile
@@ -36,9 +35,6 @@ from recordmill.transforms.functional.images.geometry import (
     target_size,
 )
 from recordmill.transforms.functional.images.pixels import Deep, Pixels
-
-# The result of `pass_through` for a file, or its error.
-Kept: TypeAlias = "StoredImage | RecordError | None"
 
 _MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
 _MAX_PIXELS = 2**29 - 1  # limit of TensorFlow
@@ -189,24 +185,6 @@ def _source_metadata(source: SourceImage) -> dict[str, Any]:
         "orientation": source.orientation,
         "source_size": source.size,
     }
-
-
-def keep_all(files: Sequence[bytes], settings: ImageSettings, decode: Decode) -> list[Kept]:
-    """Stores files without re-encoding, for another process.
-
-    Returns for each file, the stored image, without bytes that are those of the file; the error of
-    an image that has to be rejected; None for an image that does not pass through. `decode` is the
-    parameter of `transcode`.
-    """
-    return [_kept(data, settings, decode) for data in files]
-
-
-def _kept(data: bytes, settings: ImageSettings, decode: Decode) -> Kept:
-    try:
-        kept = pass_through(data, settings, decode)
-    except RecordError as error:
-        return error
-    return kept._replace(data=b"") if kept and kept.data == data else kept
 
 
 def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:

@@ -15,17 +15,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.schemas.config import Decode
 from recordmill.schemas.records import ImageRef, SerializedExample
-from recordmill.schemas.rejects import Reason, RecordError, Reject
+from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional import read_ahead
-from recordmill.transforms.functional.images.transcode import keep_all
 from recordmill.transforms.shards import build_examples
-from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, are_small, build_all
+from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, are_near, build_all
 from recordmill.transforms.storage.files import store_of
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
-from recordmill.transforms.workers.sandbox import run_in_subprocess
 from tests.beam.direct import TABLE, example, plan, ref
-from tests.images import image_bytes, jpeg, png
+from tests.images import jpeg, png
 
 
 @pytest.fixture
@@ -75,49 +73,10 @@ def test_each_reference_becomes_an_example_or_a_reject(
     assert (reject.key, reject.source, reject.reason) == ("19.jpg", f"{TABLE}:21", "not_an_image")
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_many_small_images_are_checked_in_child_processes(
-    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {
-        "a.png": png(seed=1),
-        "b.jpg": jpeg(seed=2),
-        "c.png": png(seed=3)[:-20],
-        "d.txt": b"no image",
-        "e.bmp": image_bytes("BMP", seed=4),
-        "f.png": png(3, 1, seed=5),
-    }
-    for name, data in files.items():
-        (tmp_path / name).write_bytes(data)
-    refs = [ref(name, i + 2, tmp_path) for i, name in enumerate([*files, "gone.png"])]
-    refs.append(ref("a.png", 9, tmp_path)._replace(start=0, stop=len(files["a.png"])))
-    one_by_one = list(build_all(refs, plan(train=1), "full", Pools()))
-    called: list[int] = []
-
-    def run(function: Any, *arguments: Any, timeout: float) -> Any:
-        if function is keep_all:
-            called.append(len(arguments[0]))
-            if fails:
-                raise RecordError(Reason.DECODER_CRASH, "killed")
-        return run_in_subprocess(function, *arguments, timeout=timeout)
-
-    monkeypatch.setattr(build_examples, "_MANY_REFS", len(refs))
-    monkeypatch.setattr(build_examples, "num_cores", lambda: 2)
-    monkeypatch.setattr(build_examples, "run_in_subprocess", run)
-    assert list(build_all(refs, plan(train=1), "full", Pools())) == one_by_one
-    assert called == [len(refs) - 1]  # all but the missing file
-    kinds = [one.reason.value if isinstance(one, Reject) else "" for one in one_by_one]
-    assert kinds == ["", "", "truncated", "not_an_image", "", "", "missing_file", ""]
-
-
-@pytest.mark.parametrize("many", [False, True])
 def test_files_of_a_slow_file_system_are_read_ahead_once(
-    many: bool, refs: list[ImageRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refs: list[ImageRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All are under way before the first is built, except for those that show the latency."""
-    if many:
-        monkeypatch.setattr(build_examples, "_MANY_REFS", 4)
-        monkeypatch.setattr(build_examples, "num_cores", lambda: 2)
     (tmp_path / "6.jpg").unlink()
     expected = list(build_all(refs, plan(train=1), "full", Pools()))
     together = threading.Barrier(len(refs) - 4)
@@ -136,25 +95,11 @@ def test_files_of_a_slow_file_system_are_read_ahead_once(
     assert sorted(read) == sorted(ref.uri for ref in refs)
 
 
-def test_few_or_large_images_are_checked_by_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build_examples, "_MANY_REFS", 4)
-    monkeypatch.setattr(build_examples, "num_cores", lambda: 2)
-    monkeypatch.setattr(build_examples, "_keep_in_subprocess", None)  # a call would fail
-    (tmp_path / "a.png").write_bytes(png(seed=1))
-    (tmp_path / "large.png").write_bytes(png(200, 200, seed=1))
-    few, large = [ref("a.png", 2, tmp_path)] * 3, [ref("large.png", 2, tmp_path)] * 4
-    for refs in (few, large):
-        built = list(build_all(refs, plan(train=1), "full", Pools()))
-        assert [type(one) for one in built] == [SerializedExample] * len(refs)
-
-
-def test_only_images_at_hand_or_in_local_files_are_small() -> None:
+def test_only_images_at_hand_or_in_local_files_are_near() -> None:
     remote = ref("1.jpg", 2, Path("images"), 0)._replace(uri="https://127.0.0.1/1.jpg")
-    assert not are_small([remote])
-    assert not are_small([Fetched(remote)])
-    assert are_small([Fetched(remote, b"jpeg")])
+    assert not are_near([remote])
+    assert not are_near([Fetched(remote)])
+    assert are_near([Fetched(remote, b"jpeg")])
 
 
 def test_references_can_be_byte_ranges_or_include_their_image(tmp_path: Path) -> None:

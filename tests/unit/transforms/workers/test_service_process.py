@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -52,11 +53,20 @@ def serve(descriptors):
 """
 
 
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
+@pytest.fixture(params=["interpreter", "fork"])
+def service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[ServiceProcess]:
     (tmp_path / "forks.py").write_text(FORKS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    started = ServiceProcess("forks", 2, "first", {"PATH": "not this", "OF_SERVICE": "1"})
+    if request.param == "fork":
+        monkeypatch.setenv("OF_SERVICE", "1")
+        names: dict[str, Any] = {}
+        exec(FORKS, names)  # noqa: S102 - the module above
+        started = ServiceProcess(names["serve"], 2)
+    else:
+        started = ServiceProcess("forks", 2, {"PATH": "not this", "OF_SERVICE": "1"})
+    started.send("first")
     yield started
     started.end()
 
@@ -96,15 +106,16 @@ def test_forks_have_ended_when_end_returns(service: ServiceProcess) -> None:
     assert not any(map(psutil.pid_exists, forks))
 
 
+@pytest.mark.parametrize("start", ["'forks'", "__import__('forks').serve"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_forks_end_with_the_process_that_started_the_service(
-    end: signal.Signals, tmp_path: Path
+    end: signal.Signals, start: str, tmp_path: Path
 ) -> None:
     (tmp_path / "forks.py").write_text(FORKS)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
         "from recordmill.transforms.workers.service_process import ServiceProcess; "
-        "s = ServiceProcess('forks', 2, 'first'); "
+        f"s = ServiceProcess({start}, 2); s.send('first'); "
         "print(s.pid, s.request('', 'pid'), s.request('', 'pid'), flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE
