@@ -65,16 +65,12 @@ def _is_worth_reporting(record: logging.LogRecord) -> bool:
         return False  # the reason of a failed job, which is also the command's last message
     if record.name.startswith(_ABOUT_INPUT):
         return False
-    if record.name in _STEPS and not _is_verbose():
+    if record.name in _STEPS and not logging.getLogger().isEnabledFor(logging.INFO):
         return False  # the traceback of a step, whose error is the command's last message
     if record.module == "local_job_service" and not _OWN.search(record.getMessage()):
         return False  # logged by Beam itself in a worker process
     error = record.exc_info[1] if record.exc_info else None
     return not record.getMessage().startswith(_NOISE) and not _is_hang_up(error)
-
-
-def _is_verbose() -> bool:
-    return logging.getLogger().isEnabledFor(logging.INFO)
 
 
 def _is_hang_up(error: BaseException | None) -> bool:

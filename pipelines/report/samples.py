@@ -223,7 +223,7 @@ def samples(
 ) -> list[ClassSamples]:
     """Returns sample records with their thumbnails, by class and split."""
     manifest = dataset.manifest
-    rows = _sampled_rows(tables, _class_feature(manifest), manifest)
+    rows = _sampled_rows(tables, next(iter(manifest.dataset_schema.class_features), None), manifest)
     # One cell per class and split; a single class gets four times as many samples.
     cells = max(1, len(rows) * len(manifest.splits))
     each = min(
@@ -301,11 +301,6 @@ def _collect(
                     sought.discard(name)
         if not sought:
             return
-
-
-def _class_feature(manifest: Manifest) -> str | None:
-    """Returns the feature whose class names are in the index files, or None."""
-    return next(iter(manifest.dataset_schema.class_features), None)
 
 
 SHOWN_PER_REASON = 6

@@ -18,7 +18,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.binding import Binding
-from recordmill.transforms.functional.rows.placement import _hash_position, order_of
+from recordmill.transforms.functional.rows.placement import POSITION_BYTES, order_of
 from tests.beam.direct import TABLE, config, direct_pipeline
 
 
@@ -149,7 +149,9 @@ def test_shard_starts_equal_those_of_one_sorted_list(
     starts = {}
     for split in ("test", "train"):
         keys = [r.values["image"] for r in rows if r.values["split"] == split]
-        positions = sorted({_hash_position(order_of(key, seed=0)) for key in keys})
+        positions = sorted(
+            {int.from_bytes(order_of(key, seed=0)[:POSITION_BYTES], "big") for key in keys}
+        )
         starts[split] = tuple(positions[records::records])
     with direct_pipeline() as p:
         plan = p | beam.Create([rows]) | AnalyzeRows(analyzer(settings))

@@ -85,7 +85,7 @@ def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -
     is_remote = not is_local(pattern) and not is_web(pattern)
     if is_folder(pattern) or (is_remote and exists(join(pattern, SUCCESS))):
         return _tables_or_folder(pattern, pattern, input_format, exclude)
-    found = [path for path in _matched(pattern) if not _is_marker(path)]
+    found = [path for path in _matched(pattern) if not _MARKER.search(path)]
     base = pattern[: pattern.rfind("/", 0, _wildcard(pattern)) + 1]
     listed = list[ListedPath]()
     for path in found:
@@ -191,11 +191,6 @@ def _matched(pattern: str) -> list[str]:
 def _wildcard(pattern: str) -> int:
     """Returns the position of the first wildcard of a pattern; its length if it has none."""
     return min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))
-
-
-def _is_marker(path: str) -> bool:
-    """Returns whether a file is one that Spark writes beside those of a table."""
-    return bool(_MARKER.search(path))
 
 
 def _is_parquet(path: str) -> bool:

@@ -170,7 +170,7 @@ def _bounded(data: bytes) -> Iterator[Segment]:
             # concatenates several EXIF segments, whose tags cannot be counted one by one.
             start = segment.body + (4 if data.startswith(_MULTI_IMAGE, segment.body) else 0)
             parsed += data.startswith(_EXIF, segment.body)
-            if parsed > 1 or _number_of_tags(data[start : segment.stop]) > MAX_TAGS:
+            if parsed > 1 or sum(1 for _ in _tags(_tiff_of(data[start : segment.stop]))) > MAX_TAGS:
                 raise WorkLimitError
         yield segment
 
@@ -255,11 +255,6 @@ def orientation_of(block: bytes | None) -> int:
             order = _order_of(tiff)
             found = struct.unpack_from(order + kind, tiff, tag.offset)[0] if kind else UPRIGHT
     return found if 1 <= found <= 8 else UPRIGHT
-
-
-def _number_of_tags(block: bytes) -> int:
-    """Returns the number of tags in the first directory of a TIFF structure, such as EXIF."""
-    return sum(1 for _ in _tags(_tiff_of(block)))
 
 
 def _tiff_of(block: bytes) -> memoryview:

@@ -12,7 +12,7 @@ import io
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageCms, ImageFile, PngImagePlugin, PpmImagePlugin, TiffImagePlugin
@@ -425,7 +425,7 @@ def read_samples(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> n
         return _loaded(image)[:, :, None]
     if isinstance(image, PpmImagePlugin.PpmImageFile):
         return _ppm(image)
-    raw = {_raw_mode(tile.args) for tile in image.tile}
+    raw = {str(tile.args[0] if isinstance(tile.args, tuple) else tile.args) for tile in image.tile}
     mode = raw.pop() if len(raw) == 1 else ""
     if mode == "LA;16B" and isinstance(image, PngImagePlugin.PngImageFile):
         _set_raw_mode(image, "RGBA")  # both bytes of gray, then of alpha
@@ -441,10 +441,6 @@ def read_samples(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> n
 def _loaded(image: ImageFile.ImageFile) -> np.ndarray:
     image.load()
     return np.asarray(image)
-
-
-def _raw_mode(args: Any) -> str:
-    return str(args[0] if isinstance(args, tuple) else args)
 
 
 def _set_raw_mode(image: ImageFile.ImageFile, mode: str) -> None:

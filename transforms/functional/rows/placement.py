@@ -127,18 +127,13 @@ def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
     return [integer(order, "big") * num_shards >> bits for order in orders]
 
 
-def _hash_position(order: bytes) -> int:
-    """Returns the first 64 bits of an order hash as an integer."""
-    return int.from_bytes(order[:POSITION_BYTES], "big")
-
-
 def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
     """Returns the numbers of the shards of records, for shards of equal numbers of records.
 
     `orders` are the order hashes of records of one split. `starts` is the hash position at which
     each shard except the first begins.
     """
-    return [bisect_right(starts, _hash_position(order)) for order in orders]
+    return [bisect_right(starts, int.from_bytes(order[:POSITION_BYTES], "big")) for order in orders]
 
 
 def stays_in_base(shard: BaseShard | None, split: str) -> bool:

@@ -433,16 +433,11 @@ def _reader(lines: BoundedLines, delimiter: str) -> Iterator[list[str]]:
 def _lines(stream: BinaryIO, first: int = 1, is_start: bool = True) -> Iterator[BoundedLines]:
     """Yields the lines of a stream, and closes it at the end of the context."""
     # Only the start of a file has a byte order mark; elsewhere, its bytes belong to the text.
-    encoding = _encoding(stream) if is_start else "utf-8"
+    encoding = ("utf-16" if is_utf16(stream) else "utf-8-sig") if is_start else "utf-8"
     with io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="") as text:
         lines = BoundedLines(text)
         lines.number = first - 1
         yield lines
-
-
-def _encoding(stream: BinaryIO) -> str:
-    """Returns the encoding that the byte order mark indicates; spreadsheets also save UTF-16."""
-    return "utf-16" if is_utf16(stream) else "utf-8-sig"
 
 
 def is_utf16(stream: BinaryIO) -> bool:

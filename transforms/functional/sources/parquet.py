@@ -299,7 +299,8 @@ def _read_images(
     """
     group, path, image = part.row_group or 0, part.file.path, projection.image
     # The analyze pass does not read images: their mean size is enough to plan shards.
-    mean = _mean_bytes(parquet.metadata.row_group(group))
+    sizes = parquet.metadata.row_group(group)
+    mean = int(max(0, sizes.total_byte_size) // max(1, sizes.num_rows))
     columns = arrays.selected(parquet.schema_arrow, projection.columns)
     left_out = {image} & embedded if projection.pixels else embedded
     kept = [column for column in columns if column.path[0] not in left_out]
@@ -395,11 +396,3 @@ def _damaged_rows(
     for damaged in range(line, end):
         if damaged not in deleted:
             yield Reject.of_malformed_row(file, damaged, detail)
-
-
-def _mean_bytes(group: Any) -> int:
-    """Returns the mean size of a row in bytes, an estimate of the image size.
-
-    The footer also states the size of each column, but Arrow aborts the process if that is wrong.
-    """
-    return int(max(0, group.total_byte_size) // max(1, group.num_rows))

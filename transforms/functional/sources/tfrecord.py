@@ -96,7 +96,7 @@ def _columns_of(file: TableFile) -> RecordColumns:
 def _probed(records: list[dict[str, Any]], file: TableFile, columns: RecordColumns) -> Probe:
     # Sorted, because the order of a map in a message is not that in which it was written.
     features = dict.fromkeys(sorted({name for values in records for name in values}))
-    images = {n for values in records for n, v in values.items() if _is_image(_first(v))}
+    images = {n for row in records for n, v in row.items() if is_image((_first(v) or b"")[:64])}
     embedded = images | ({columns.image} if first(columns.images, images) else set())
     embedded |= {name for name, keys in columns.columns.items() if images.intersection(keys)}
     names = dict.fromkeys((*features, *columns.names(features))) if records else {}
@@ -286,10 +286,6 @@ def _is_path(data: bytes) -> bool:
     if not data or len(data) > _MAX_PATH_BYTES or b"\0" in data or sniff(data):
         return False
     return isinstance(_decoded(data), str)
-
-
-def _is_image(data: bytes | None) -> bool:
-    return data is not None and is_image(data[:64])
 
 
 def _split_of(path: str) -> dict[str, Items]:

@@ -11,8 +11,8 @@ from recordmill.schemas.records import Embedded, Row, SkippedInput
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.inputs.formats import _with_partition, is_spark_json
 from recordmill.transforms.inputs.paths import (
+    _MARKER,
     _check_no_log,
-    _is_marker,
     _root_of_partitions,
     _tables_below,
     partition_of,
@@ -109,7 +109,7 @@ def test_the_folder_of_a_partitioned_table():
 
 def test_markers_and_json_of_spark():
     names = ["a/_SUCCESS", "_metadata", ".part-0.csv.crc", "_started_12", "_annotations.coco.json"]
-    assert [_is_marker(name) for name in names] == [True, True, True, True, False]
+    assert [bool(_MARKER.search(name)) for name in names] == [True, True, True, True, False]
     assert [is_spark_json(name) for name in ("t/part-0-c000.json.gz", "parts.json")] == [
         True,
         False,

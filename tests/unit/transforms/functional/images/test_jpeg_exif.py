@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from recordmill.transforms.functional.images.jpeg import _number_of_tags, orientation_of
+from recordmill.transforms.functional.images.jpeg import _tags, _tiff_of, orientation_of
 
 ORIENTATION = ExifTags.Base.Orientation
 
@@ -103,5 +103,5 @@ def test_orientation_agrees_with_pillow(tags, order, after, cut):
 def test_tags_with_the_same_large_value_are_only_counted():
     size = 12 * 60_000
     data = block([(0x10F, 1, size, struct.pack("<L", 0))] * 60_000)
-    assert _number_of_tags(data) == 60_000
+    assert sum(1 for _ in _tags(_tiff_of(data))) == 60_000
     assert orientation_of(data) == 1
