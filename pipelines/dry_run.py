@@ -205,7 +205,7 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     passes = 1 + bool(_notes(config))
     largest = max((shard.converted for shard in forecast.shards), default=0)
     seconds = _START_SECONDS + passes * rows * sample.seconds / sample.rows if sample.rows else None
-    skipped = {kind: found for kind, found in forecast.skipped.items() if found.number}
+    skipped = {kind: found for kind, found in forecast.skipped.items() if found.number > 0}
     return {
         "state": "planned",
         "directory": config.directory,

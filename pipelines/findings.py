@@ -50,12 +50,12 @@ from recordmill.schemas.records import (
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
-from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
+from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
 SEVERITIES: dict[str, Severity] = {
-    **dict.fromkeys((NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS), "warning"),
+    **dict.fromkeys((NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS, SHARED_LABELS), "warning"),
     **{OTHER_SHAPES: "warning", OTHER_NAMES: "note"},
     **dict.fromkeys(NOTED, "note"),
 }
@@ -200,11 +200,9 @@ def _several_features(option: str | None, features: Sequence[str]) -> Iterator[F
 
 def _encoded_images(outcome: Outcome) -> Iterator[Finding]:
     settings = outcome.manifest.dataset_schema.image
-    number = sum(n for how, n in outcome.manifest.images.items() if " to jpeg" in how)
-    if number:
+    if number := sum(n for how, n in outcome.manifest.images.items() if " to jpeg" in how):
         text = f"encoded: {counted(number, 'image')} as JPEG with quality {settings.quality}"
-        if settings.format != "jpeg":
-            text += "; --image format=png resizes without further loss"
+        text += "; --image format=png resizes without further loss" * (settings.format != "jpeg")
         yield finding("info", "encoded", text, figures={"images": number})
 
 
@@ -217,8 +215,7 @@ def _changed_values(outcome: Outcome) -> Iterator[Finding]:
         FIRST_FRAME: ("the first of several frames or pages", "note"),
     }
     for change, (text, severity) in texts.items():
-        number = sum(n for how, n in manifest.images.items() if change in how.split(", "))
-        if number:
+        if number := sum(n for how, n in manifest.images.items() if change in how.split(", ")):
             what = f"{images_are(number)} {text.format(*window)}"
             yield finding(severity, "values", what, figures={"images": number})
 
@@ -344,8 +341,11 @@ def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
     for change, text in CHANGES.items():
         if number := outcome.manifest.images.get(change, 0):
             is_common = change == CLIPPED and 2 * number > outcome.manifest.input.records
+            hint, figures = (
+                _CHECK_BOXES if is_common else "",
+                {"images": number},
+            )
             severity: Severity = "warning" if is_common else "note"
-            hint, figures = _CHECK_BOXES if is_common else "", {"images": number}
             what = f"{counted(number, 'image')} {text}"
             yield finding(severity, change.replace(" ", "_"), what, hint, figures=figures)
 

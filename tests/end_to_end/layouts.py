@@ -607,7 +607,39 @@ LAYOUTS = {
     "kaggle: images and masks": Layout(
         "https://www.kaggle.com/datasets/nikhilroxtomar/brain-tumor-segmentation",
         images("images/1.png", "masks/1.png"),
-        stops="images/ would be a class",
+        stops=r"masks beside their images \(masks/1.png, …\).*--exclude masks/",
+    ),
+    "ade20k": Layout(
+        "https://groups.csail.mit.edu/vision/datasets/ADE20K/",
+        images(
+            *("images/training/1.jpg", "images/validation/2.jpg"),
+            *("annotations/training/1.png", "annotations/validation/2.png"),
+        ),
+        stops=r"masks beside their images \(annotations/training/1.png, …\)",
+    ),
+    "kaggle: covid-19 radiography": Layout(
+        "https://www.kaggle.com/datasets/tawsifurrahman/covid19-radiography-database",
+        images(*(f"{label}/{kind}/1.png" for label in PETS for kind in ("images", "masks"))),
+        stops=r"masks beside their images \(cat/masks/1.png, …\).*--exclude masks/",
+    ),
+    "isic 2018": Layout(
+        "https://challenge.isic-archive.com/data/",
+        images("ISIC_Input/1.jpg", "ISIC_GroundTruth/1_segmentation.png"),
+        stops=r"\(ISIC_GroundTruth/1_segmentation.png, …\).*--exclude '\*_segmentation\*'",
+    ),
+    "kaggle: faces with masks": Layout(
+        "https://www.kaggle.com/datasets/omkargurav/face-mask-dataset",
+        images("mask/1.jpg", "no_mask/1.jpg"),
+        {"mask/1.jpg": (None, "mask"), "no_mask/1.jpg": (None, "no_mask")},
+    ),
+    "cub-200-2011": Layout(
+        "https://www.vision.caltech.edu/datasets/cub_200_2011/",
+        {
+            "classes.txt": "1 001.A\n2 002.B\n",
+            "images.txt": "1 001.A/1.jpg\n2 002.B/2.jpg\n",
+            **images("images/001.A/1.jpg", "images/002.B/2.jpg"),
+        },
+        stops="classes.txt with other names or another order",
     ),
     "semi-supervised": Layout(
         "https://cs.stanford.edu/~acoates/stl10/",

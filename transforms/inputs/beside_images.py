@@ -12,7 +12,7 @@ import posixpath
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -62,7 +62,12 @@ _VOC = re.compile(rb"<(\w+:)?annotation[\s>]")
 _ONE_OBJECT = re.compile(r"""["']?\d+(\.0*)?["']?([\s,]+[-+.\deE]+){4,}[\s,]*""")
 _CLASS_FOLDERS = "To make folders the classes instead, add --input_format folder."
 
-_MASK = re.compile(r"_mask(_?\d+)?\.\w+$", re.IGNORECASE)
+# The end of the name of a mask, and a folder of masks with the names of the images beside it.
+_MASK = re.compile(r"_(mask|segmentation)(_?\d+)?$", re.IGNORECASE)
+_MASKS = re.compile(
+    r"(?:^|/)((?:masks?|annotations?|labels?|gts?|ground_?truth)/)(.+)", re.IGNORECASE
+)
+_IMAGES_BESIDE = ("", "images/", "image/", "imgs/", "img/")
 
 # The names that ImageFolder reads, and that of Roboflow; each is in the folder to which its paths
 # are relative, which are in a column.
@@ -142,11 +147,10 @@ def _annotated_source(tree: Tree) -> Sources | None:
     if beside:
         raise _unread(tree, beside[0], _BESIDE)
     _check_no_other_labels(tree, files)
-    images = {_stem(name) for name in files if has_image_suffix(name)}
-    if mask := next((n for n in files if (m := _MASK.search(n)) and n[: m.start()] in images), ""):
+    if found := next(_masks([*filter(has_image_suffix, files)]), None):
         remedy = "List both in a table with the columns image and mask, for --schema segmentation; "
-        remedy += "or leave out the masks with --exclude '*_mask*'"
-        raise _error(tree, f"masks beside their images ({mask}, …)", remedy)
+        remedy += f"or leave out the masks with --exclude {shlex.quote(found[1])}"
+        raise _error(tree, f"masks beside their images ({found[0]}, …)", remedy)
     is_flat = any(map(has_image_suffix, tree.entries().files))
     for name in json_files:
         top, _, below = name.partition("/")
@@ -154,6 +158,24 @@ def _annotated_source(tree: Tree) -> Sources | None:
             remedy = "If it has annotations, export them as COCO"
             raise _error(tree, f"a JSON file ({name})", remedy)
     return None
+
+
+def _masks(images: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the images that are masks of others, by their names, with patterns that exclude them.
+
+    >>> [*_masks(["a/1.jpg", "b/1_mask.png", "c/images/2.jpg", "c/Masks/2.png", "mask/2.jpg"])]
+    [('b/1_mask.png', '*_mask*'), ('c/Masks/2.png', 'Masks/')]
+    """
+    stems = {*map(_stem, images)}
+    bases = {*map(_base, stems)}
+    for name in images:
+        stem = _stem(name)
+        if (end := _MASK.search(stem)) and _base(stem[: end.start()]) in bases:
+            yield name, f"*_{end[1]}*"
+        elif found := _MASKS.search(stem):
+            above = stem[: found.start(1)]
+            if any(f"{above}{folder}{found[2]}" in stems for folder in _IMAGES_BESIDE):
+                yield name, found[1]
 
 
 def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:

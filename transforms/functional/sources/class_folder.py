@@ -54,7 +54,7 @@ _TABLE = (
     "For labels in a table, use --input TABLE --image_root DIR; write that table first if they are "
     "in file names. "
 )
-_WORD = re.compile(r"[a-z]+")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of trainA, too
 # Files with the labels of images, such as list_attr_celeba.txt.
 _LISTS = re.compile(
     r"(list_|_list|attr|anno|bbox|identit|split|_labels?).*\.(txt|json|mat|xml)$", re.IGNORECASE
@@ -94,7 +94,8 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     options = FolderOptions(depth, depth * bool(splits))
     doubts = [None if splits else _doubt_of_splits(tree, folders), _doubt_of_level(tree, options)]
     if not splits and _has_splits_in_classes(tree, options):
-        options, doubts = FolderOptions(depth, depth + 2), []
+        options = FolderOptions(depth, depth + 2)
+        doubts = [_doubt_of_level(tree, options)]  # images/train beside masks/train
     is_plain = not (above or options.split_level)
     text = "" if is_plain else _text_of(options) + (f" in {above}/" if above else "")
     file = TableFile(tree.root, "folder", options=options)
@@ -139,7 +140,7 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
     """Returns a finding if class folders are named like splits; a note if one may be a class."""
     names, by_rest = [*map(posixpath.basename, folders)], defaultdict[str, list[str]](list)
     for name in names:
-        words = _WORD.findall(name.lower())
+        words = [word.lower() for word in _WORD.findall(name)]
         if not {*words}.isdisjoint(SPLIT_NAMES):
             by_rest[" ".join(w for w in words if w not in SPLIT_NAMES)].append(name)
     alike = next((several for several in by_rest.values() if len(several) > 1), [])
@@ -297,10 +298,11 @@ def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[st
     """Returns the folders in class folders that may be the classes: those of several names.
 
     The folders in cat/images and dog/images have one name, as have those with the name of the
-    folder they are in. None may be if images are beside them, unless there is only one class.
+    folder they are in. None may be if images are beside them, unless there is only one class, or if
+    splits are in the class folders.
     """
     found = filter(partial(_has_images, tree), _class_folders(tree, options))
-    for _ in range(_MAX_LEVELS):
+    for _ in range(_MAX_LEVELS * (options.split_level <= options.depth)):
         folders = list[str]()
         for folder in islice(found, _MAX_NESTED):
             if not is_only and any(map(has_image_suffix, tree.entries(folder).files)):

@@ -15,6 +15,7 @@ NO_IMAGE = "files that are not images"
 NO_SPLIT = "images that no split of the source names"
 UNNAMED = "images in the folder that no annotation names"
 SEVERAL_SPLITS = "images that several splits of the source name, written to one of them"
+SHARED_LABELS = "images with the label file of another image, whose objects both have"
 
 # Files per part: few enough for a folder to keep many workers busy, and enough to make the
 # cost of a part negligible.

@@ -41,6 +41,7 @@ from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
+    SHARED_LABELS,
     Tree,
     split_folders,
     split_named,
@@ -78,6 +79,7 @@ class YoloOptions:
     has_split_folders: bool = False  # whether folders named like splits are the splits
 
 
+_MAX_POINT = 1.5  # beyond the image, but by no more than is taken for a fraction of it
 # A class and four numbers, or four points.
 _BOX_FIELDS, _ORIENTED_FIELDS = 5, 9
 
@@ -103,7 +105,8 @@ def probe(tree: Tree, file: TableFile) -> Probe:
     classes = _classes_of(tree, options.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
-    splits = tuple(classes.splits) or (_split_folders_of(tree) if options.has_split_folders else ())
+    folders = split_folders(tree, has_image_suffix) if options.has_split_folders else ()
+    splits = tuple(classes.splits) or folders
     if missing := _Splits(tree, file, classes).missing:
         shown = "; ".join(f"{name}: {', '.join(paths)}" for name, paths in missing.items())
         what = f"{file.path}: the splits of {options.yaml} do not exist ({shown})"
@@ -131,13 +134,8 @@ def sources_in(tree: Tree, yaml: str | None = None) -> Sources:
     `yaml` is its file of classes, "" if it has none; it is looked for by default.
     """
     yaml = _yaml_of(tree) if yaml is None else yaml
-    options = YoloOptions(yaml, bool(_split_folders_of(tree)))
+    options = YoloOptions(yaml, bool(split_folders(tree, has_image_suffix)))
     return Sources((TableFile(tree.root, "yolo", options=options),))
-
-
-def _split_folders_of(tree: Tree) -> tuple[str, ...]:
-    """Returns the folders named like splits that have images."""
-    return split_folders(tree, has_image_suffix)
 
 
 def _yaml_of(tree: Tree) -> str:
@@ -174,7 +172,9 @@ def _has_labels(tree: Tree) -> bool:
             folders = (labels, *(posixpath.join(labels, n) for n in tree.entries(labels).folders))
             return any(_is_label(name) for f in folders for name in tree.entries(f).files)
     files = tree.entries().files
-    return any(name in files for name in _TEXTS) and any(map(_is_label, files))
+    stems = {stem_of(name) for name in files if has_image_suffix(name)}
+    beside = [n for n in files if _is_label(n) and stem_of(n) in stems]
+    return bool(beside) and any(name in files for name in _TEXTS)
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
@@ -351,6 +351,10 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
         # its keypoints.
         outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.keypoints
+        if outline and (max(numbers) > _MAX_POINT or (len(numbers) == 6 and fields[6] == "1")):
+            what = f"expected points from 0 to 1, got {short_repr(line)}"
+            detail = f"line {number}: {what}; a box with a confidence and a track id is not read"
+            raise RecordError(Reason.MALFORMED_ROW, detail)
         if classes.keypoints:
             points.append(_keypoints(numbers, classes.keypoints, number))
         elif not outline and len(numbers) != 4:
@@ -392,15 +396,15 @@ class _Splits:
     """The splits of images by their paths below a folder.
 
     `lists` are the lists of images, such as autosplit_train.txt. `are_declared`: whether the
-    dataset has splits, so that other images are in none.
+    dataset has splits, so that other images are in none. `labels` are the label files of images.
     """
 
     def __init__(self, tree: Tree, file: TableFile, classes: Classes) -> None:
         self._tree, self._base = tree, classes.path
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
-        self._repeated: set[str] = set()  # images in the lists of several splits
-        self.lists: set[str] = set()
+        self.repeated: set[str] = set()  # images in the lists of several splits
+        self.lists, self.labels = set[str](), set[str]()
         self.missing: dict[str, tuple[str, ...]] = {}
         self._by_name = file.options_of(YoloOptions).has_split_folders and not classes.splits
         self.are_declared = self._by_name or bool(classes.splits)
@@ -427,25 +431,15 @@ class _Splits:
             if image:
                 name = posixpath.join(folders[above], image)
                 if self._listed.setdefault(name, split) != split:
-                    self._repeated.add(name)
+                    self.repeated.add(name)
 
-    def are_several(self, name: str) -> bool:
-        """Returns whether several splits name an image, of which `split_of` returns one."""
-        found = {self._listed[name]} if name in self._listed else set()
-        found |= {
-            s for folder, s in self._folders if folder == "." or name.startswith(f"{folder}/")
-        }
-        return name in self._repeated or len(found) > 1
-
-    def split_of(self, name: str) -> str | None:
-        """Returns the split of an image, or None."""
-        if name in self._listed:
-            return self._listed[name]
-        for folder, found in self._folders:
-            if folder == "." or name.startswith(f"{folder}/"):
-                return found
+    def of(self, name: str) -> list[str]:
+        """Returns the splits that name an image; the first one is its split."""
+        listed = [self._listed[name]] if name in self._listed else []
+        folders = [s for f, s in self._folders if f == "." or name.startswith(f"{f}/")]
         # Else the name of a folder at any level: images/train, train/images.
-        return split_named(name) if self._by_name else None
+        named = [split_named(name)] if self._by_name else []
+        return [*dict.fromkeys(filter(None, (*listed, *folders, *named)))]
 
 
 def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
@@ -479,13 +473,15 @@ def _row(
     """Yields the row of an image or its reject, and the change of the skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
     if label is not None and _is_label(label):
-        # Cancels the +1 for this label file in `read`.
-        yield SkippedInput(UNMATCHED, -1)
-    split = splits.split_of(name)
+        # The first image cancels the +1 for this label file in `read`.
+        shared = SkippedInput.named(SHARED_LABELS, [name])
+        yield shared if label in splits.labels else SkippedInput(UNMATCHED, -1)
+        splits.labels.add(label)
+    split = next(iter(found := splits.of(name)), None)
     if split is None and splits.are_declared and projection.has(SPLIT):
         yield SkippedInput.named(NO_SPLIT, [name])
         return
-    if projection.has(SPLIT) and splits.are_several(name):
+    if projection.has(SPLIT) and (name in splits.repeated or len(found) > 1):
         yield SkippedInput.named(SEVERAL_SPLITS, [name])
     if label is None:
         yield SkippedInput.named(UNLABELED, [name])

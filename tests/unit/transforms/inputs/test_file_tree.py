@@ -22,7 +22,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.sources import class_folder, tree, voc, yolo
-from recordmill.transforms.functional.sources.tree import Unlisted
+from recordmill.transforms.functional.sources.tree import SHARED_LABELS, Unlisted
 from recordmill.transforms.inputs.file_tree import HIDDEN, LOOPS, FileTree, unused_patterns
 from recordmill.transforms.inputs.formats import FORMATS
 from tests.images import image_bytes, jpeg, png
@@ -284,6 +284,18 @@ def test_yolo_finds_labels_next_to_images_and_in_their_own_folder(tmp_path: Path
         yolo.UNLABELED: 1,
         class_folder.NO_IMAGE: 1,
     }
+
+
+def test_images_of_one_name_share_their_label_file(tmp_path: Path) -> None:
+    put(tmp_path, "images/1.jpg", "images/1.png", "images/2.png")
+    for name in ("1", "2"):
+        put(tmp_path, f"labels/{name}.txt", data=b"0 0.5 0.5 1 1\n")
+    put(tmp_path, "classes.txt", data=b"cat\n")
+    found = read(tmp_path, "yolo", Projection(("image", "labels")))
+    assert [f.values["labels"] for f in found if isinstance(f, Row)] == [["cat"]] * 3
+    shared = {SkippedInput.named(SHARED_LABELS, ["images/1.png"])}
+    assert {f for f in found if isinstance(f, SkippedInput) and f.names} == shared
+    assert skipped_inputs(found) == {SHARED_LABELS: 1}
 
 
 def test_invalid_yolo_labels_are_reported_with_their_line(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_yolo(names: list[str], yaml: str, tmp_path: Path) -> None:
 
 
 def test_folders_named_images_and_labels_without_text_are_no_classes(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"images/ would be a class; .* add --class_level 1"):
+    with pytest.raises(UsageError, match=r"masks beside their images \(labels/1.png, …\)"):
         found(tmp_path, "images/1.jpg", "labels/1.png")
 
 

@@ -151,8 +151,10 @@ def found_in(tmp_path, *names, level=None):
         (("images/1.jpg", "images/2.jpg"), "in images/, which .*--image_root .*--class_level 1"),
         (("data/images/1.jpg", "docs/a.md"), "in images/, which would .*--class_level 2"),
         (("images/cat/1.jpg", "more/dog/2.jpg"), "cat, dog.*--class_level 2; .*--class_level 1"),
-        (("images/1.png", "masks/1.png"), "images/ would be a class; .*--class_level 1"),
-        (("train/img/1.png", "train/gt/1.png"), "train/img/ would be a class; .*_level 2"),
+        (("images/1.png", "depth/1.png"), "images/ would be a class; .*--class_level 1"),
+        (("train/img/1.png", "train/depth/1.png"), "train/img/ would be a class; .*_level 2"),
+        (("images/train/1.png", "depth/train/1.png"), "images/ would be a class; .*_level 1"),
+        (("trainA/1.png", "trainB/1.png", "testA/2.png"), "testA, trainA: would be classes, and"),
         (
             ("a/abbey/1.jpg", "a/attic/2.jpg", "b/bar/3.jpg", "b/barn/4.jpg"),
             "all images are in folders of the class folders: abbey, attic.*_level 2; .*_level 1",

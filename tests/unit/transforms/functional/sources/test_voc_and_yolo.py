@@ -199,6 +199,10 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
             "line 1: expected numbers with a point, separated by",
         ),
         ("0,.5,.5,1,1", Reason.MALFORMED_ROW, "spaces, got a comma: '0,.5,.5,1,1'"),
+        # Ultralytics' tracker writes a confidence and a track id after the box.
+        ("0 .5 .5 .2 .2 .9 1", Reason.MALFORMED_ROW, "line 1: expected points from 0 to 1, got '0"),
+        ("0 .5 .5 .2 .2 .9 17", Reason.MALFORMED_ROW, "confidence and a track id is not read"),
+        ("0 9 9 40 9 40 30 9 30", Reason.MALFORMED_ROW, "points from 0 to 1, got '0 9 9 40"),
         ("1.5 1 1 1 1", Reason.UNKNOWN_LABEL, "class id '1.5' is not one"),
         ("'0 1 1 1 1", Reason.UNKNOWN_LABEL, 'class id "\'0" is not one'),
         ("0 x 1 1 1", Reason.BAD_BOX, "line 1: expected a number, got 'x'"),
