@@ -183,6 +183,7 @@ class CoordinateScale(NamedTuple):
     x: float
     y: float
     is_rescaled: bool = False  # whether the image has another size than the row states
+    is_stored: bool = False  # whether the row states the sides before EXIF orientation swaps them
 
 
 def coordinate_scale(
@@ -191,10 +192,11 @@ def coordinate_scale(
     """Returns the scale of a row's coordinates; raises invalid_dimensions if there is none."""
     width, height = geometry.annotated(frame)
     stated = _stated_size(row.size or (width, height), (width, height), geometry, frame)
-    is_rescaled = stated != (width, height)
+    is_stored = frame == "displayed" and stated != (row.size or stated)
+    remarks = stated != (width, height), is_stored
     if row.units == NORMALIZED:
-        return CoordinateScale(width, height, is_rescaled)
-    return CoordinateScale(width / stated[0], height / stated[1], is_rescaled)
+        return CoordinateScale(width, height, *remarks)
+    return CoordinateScale(width / stated[0], height / stated[1], *remarks)
 
 
 class PointMap(NamedTuple):

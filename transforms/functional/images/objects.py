@@ -31,11 +31,13 @@ DROPPED = "boxes dropped"
 CROPPED_OFF = "boxes cropped off"
 POINTS_OUTSIDE = "keypoints outside"
 RESCALED = "annotations rescaled"
+STORED_SIZE = "sizes before orientation"
 TINY = "boxes below 0.01 % of the image"
 
 # What was done to the annotations of images, as text after their number.
 CHANGES = {
     RESCALED: "with another size than annotated; annotations are scaled to it",
+    STORED_SIZE: "annotated with the size before EXIF orientation, but read as displayed",
     CLIPPED: "with boxes beyond the edges, which are clipped to the image",
     DROPPED: "without some boxes, which are dropped as --boxes says",
     CROPPED_OFF: "without the boxes in the part that is cropped off",
@@ -80,7 +82,7 @@ def all_objects(
     if not row.number:
         return TransformedObjects([], [])
     to_record = PointMap.of(row, geometry, frame)
-    remarks = (RESCALED,) if to_record.unit.is_rescaled else ()
+    remarks = tuple(compress((RESCALED, STORED_SIZE), to_record.unit[2:]))
     return TransformedObjects([], [*range(row.number)], to_record, remarks)
 
 

@@ -35,7 +35,6 @@ from recordmill.schemas.records import (
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.objects import (
-    RESCALED,
     all_objects,
     object_values,
     transform_boxes,
@@ -154,7 +153,7 @@ def _with_objects(
         # Needs pycocotools and ijson, which recordmill-reader does not require.
         from recordmill.transforms.functional.images.masks import drawn_values
 
-        remarks += () if RESCALED in remarks else outlined.remarks
+        remarks += tuple(remark for remark in outlined.remarks if remark not in remarks)
         drawn = drawn_values(schema, outlines, objects.kept, geometry, masks.segments)
     values: list[FeatureValue] = [
         object_values(feature, value, objects) if feature.of_objects else value

@@ -13,6 +13,7 @@ from recordmill.transforms.functional.images.objects import (
     CROPPED_OFF,
     DROPPED,
     RESCALED,
+    STORED_SIZE,
     TINY,
 )
 
@@ -50,6 +51,14 @@ def test_boxes_beyond_the_edges_of_most_images_are_a_warning():
     (found,) = _changed_annotations(outcome({"jpeg kept": 9, CLIPPED: 5}, 9))
     assert (found.kind, found.severity) == ("boxes_clipped", "warning")
     assert found.hint.startswith("check their units and order")
+
+
+def test_sizes_before_exif_orientation_are_a_warning():
+    (found,) = _changed_annotations(outcome({"jpeg kept": 9, STORED_SIZE: 2}, 9))
+    assert found.line == (
+        "warning: 2 images annotated with the size before EXIF orientation, but read as displayed"
+    )
+    assert found.hint == "if drawn on the image as stored, set frame=stored (--boxes, --masks)"
 
 
 @pytest.mark.parametrize(("tiny", "is_found"), [(0, False), (2, False), (3, True)])

@@ -21,7 +21,11 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import mask_from_outlines
-from recordmill.transforms.functional.images.objects import RESCALED, transform_boxes
+from recordmill.transforms.functional.images.objects import (
+    RESCALED,
+    STORED_SIZE,
+    transform_boxes,
+)
 from recordmill.transforms.functional.records.examples import build_frame
 from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,
@@ -203,6 +207,24 @@ def test_outlines_are_scaled_as_boxes_are(units, size, polygon):
     assert mask_from_outlines(outlines, image, schema) == mask_from_outlines(plain, image, schema)
     ref = ImageRef("k", "t", 1, "u", None, None, (None,) * len(schema.features), outlines=outlines)
     assert build_frame(schema, ref, image).remarks == ((RESCALED,) if size else ())
+
+
+@pytest.mark.parametrize(
+    ("size", "frame", "remarks"),
+    [
+        ((20, 10), "displayed", (STORED_SIZE,)),
+        ((40, 20), "displayed", (RESCALED, STORED_SIZE)),
+        ((10, 20), "displayed", ()),
+        ((20, 10), "stored", ()),
+        (None, "displayed", ()),
+    ],
+)
+def test_a_size_before_exif_orientation_is_a_remark(size, frame, remarks):
+    names = ["image", "segmentation", "labels"]
+    schema = resolved("segmentation", names, masks={"frame": frame})
+    outlines = RowOutlines("pixel", [(1, [[2.0, 2.0, 8.0, 2.0, 8.0, 6.0]])], size)
+    ref = ImageRef("k", "t", 1, "u", None, None, (None,) * len(schema.features), outlines=outlines)
+    assert build_frame(schema, ref, stored((20, 10), orientation=6)).remarks == remarks
 
 
 def test_outlines_of_an_image_of_another_aspect_ratio_are_rejected():
