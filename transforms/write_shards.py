@@ -218,15 +218,14 @@ class _WriteShard(beam.DoFn):
             if plan.resolved.schema.has_image:
                 start_writers(self._scratch, plan, joined([first]).refs)
         if processes := writers_of(self._scratch):
-            run = partial(processes.run, self._task, shard, list(rows))
-            self._awaited.append(self._pools.waiting.submit(run))
+            self._awaited.append(processes.submit(self._task, shard, list(rows)))
             yield from self._answers(3 * processes.number)
         else:
             yield from map(self._output, self._task.run(shard, rows, self._pools))
 
     def _answers(self, awaited: int) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
-        """Yields the results of the oldest requests, until so few are awaited."""
-        while len(self._awaited) > awaited:
+        """Yields the oldest results: those that are ready, and until so few are awaited."""
+        while self._awaited and (len(self._awaited) > awaited or self._awaited[0].done()):
             # Reported by the step's own thread, to which metrics belong.
             yield from map(self._output, self._awaited.popleft().result().reported())
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -64,6 +65,7 @@ class WriterProcesses:
     def __init__(self, number: int) -> None:
         """Starts the processes."""
         self.number = number
+        self._threads = ThreadPoolExecutor(number, thread_name_prefix="writer")
         forked = _forked.pop(os.getpid()) if os.getpid() in _forked else None
         self._service = forked or ServiceProcess(__name__, number)
         self._service.send(current_options())
@@ -83,11 +85,17 @@ class WriterProcesses:
             self._service.request_each("remember", None)
         self._are_ready.set()
 
-    def run(self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
-        """Writes a shard in one of the processes.
+    def submit(
+        self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]
+    ) -> Future[Answer]:
+        """Writes a shard in one of the processes, after those that were submitted before.
 
-        Raises RecordmillError if the process has died.
+        The result raises RecordmillError if the process has died.
         """
+        return self._threads.submit(self.run, task, shard, rows)
+
+    def run(self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
+        """Writes a shard in one of the processes, as `submit` does."""
         with self._lock:
             if task is not self._known:
                 self._service.request_each("remember", task)
@@ -98,6 +106,7 @@ class WriterProcesses:
 
     def end(self) -> None:
         """Kills the processes and waits for their end."""
+        self._threads.shutdown(cancel_futures=True)
         self._service.end()
 
 
