@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -146,9 +145,10 @@ def _serve(service: Callable[[Sequence[int]], None], descriptors: Sequence[int])
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     # Who holds the other ends of these awaits that they are closed, as `Popen` does.
-    ends = (*sorted(descriptors), os.sysconf("SC_OPEN_MAX"))
-    for low, high in pairwise((_STANDARD_ERROR, *ends)):
-        os.closerange(low + 1, high)
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        if descriptor > _STANDARD_ERROR and descriptor not in descriptors:
+            with suppress(OSError):  # that of the listing
+                os.close(descriptor)
     service(descriptors)
 
 
