@@ -148,6 +148,12 @@ def test_a_command_forks_them_from_itself(tmp_path: Path) -> None:
     assert files(tmp_path / "forked/birds/1.0.0") == files(alone)
 
 
+def test_a_process_forked_in_vain_ends_by_itself() -> None:
+    with writer_processes.forked_ahead():
+        (service,) = writer_processes._forked.values()
+    assert service._process.poll() == 0  # killing it takes another second
+
+
 @pytest.mark.usefixtures("low_limits")
 @pytest.mark.parametrize(
     "flags",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
 from recordmill.schemas.dataset_info import WrittenShard
@@ -39,6 +39,7 @@ from recordmill.transforms.workers.service_process import (
 
 # Rows, or images, that take about two seconds of one core, as importing what they need does.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
+_STANDARD_INPUT = 0
 _AHEAD = 20  # a process that was forked ahead is ready in a twentieth of that time
 
 
@@ -175,6 +176,8 @@ def serve(descriptors: Sequence[int]) -> None:
     limit_cores(1)  # before pools of threads and processes are made
 
     connections = [Connection(descriptor) for descriptor in descriptors]
+    if connections[0] not in wait([connections[0], _STANDARD_INPUT]):
+        os._exit(0)  # the run has ended without a need for them
     use_options(connections[0].recv())
     collect_garbage()  # from new objects: collecting others would copy memory that all share
     for connection in connections:
