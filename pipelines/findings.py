@@ -130,9 +130,8 @@ def source_findings(source: SourceEntry) -> Iterator[Finding]:
 
 def _dropped_rows(outcome: Outcome) -> Iterator[Finding]:
     if number := outcome.manifest.input.duplicates:
-        is_similar = outcome.manifest.config.get("near_duplicates") == "drop"
-        what = f"{counted(number, 'row')} with the image of another row"
-        text = f"dropped: {what}{', or a similar one' if is_similar else ''}"
+        text = f"dropped: {counted(number, 'row')} with the image of another row"
+        text += ", or a similar one" * (outcome.manifest.config.get("near_duplicates") == "drop")
         yield finding("info", "dropped_rows", text, figures={"rows": number})
 
 
@@ -567,10 +566,10 @@ def _numeric_names(
         yield finding("note", found, text, feature=feature, examples=numbers, figures=figures)
 
 
-def _lists(names: Sequence[str]) -> list[str]:
-    """Returns the class names that look like lists: by their form, or because they join others."""
+def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool]) -> list[str]:
+    """Returns the class names that look like lists, or of whose words all or any are names."""
     parts = {name: re.split("[, ]+", name) for name in names}
-    joins = {name for name, found in parts.items() if len(found) > 1 and parts.keys() >= {*found}}
+    joins = {n for n, found in parts.items() if len(found) > 1 and join(p in parts for p in found)}
     return [name for name in names if name in joins or _LIST.fullmatch(name)]
 
 
@@ -579,15 +578,18 @@ def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
     for feature in outcome.class_features:
         names = manifest.classes.get(feature, ())
         folded = Counter(map(_folded, names))
-        has_default = manifest.dataset_schema.features[feature].default is not None
-        ids = () if has_default else sorted(outcome.labels(feature))
+        of_schema, labels = manifest.dataset_schema.features[feature], outcome.labels(feature)
+        ids = () if of_schema.default is not None else sorted(labels)
         alike = sorted((name for name in names if folded[_folded(name)] > 1), key=_folded)
         missing = [name for name in names if name.casefold() in _NO_VALUES]
         negative = [str(label) for label in ids if label < 0]
+        # Of lists that never have several labels, some may be one text.
+        is_list = of_schema.shape == () and not of_schema.per_box
+        join = any if is_list and labels.total() <= manifest.input.records else all
         kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (
             ("note", "alike_classes", _ALIKE, "--rename OLD=NEW merges them", alike),
             ("note", "missing_value_classes", _MISSING, "--where leaves their rows out", missing),
-            ("warning", "list_classes", _JOINED, "", _lists(names)),
+            ("warning", "list_classes", _JOINED, "", _lists(names, join)),
             ("warning", "negative_classes", _NEGATIVE, "", negative),
         )
         for severity, kind, what, hint, examples in kinds:

@@ -17,6 +17,7 @@ from pydantic import Field
 from recordmill.schemas.document import Document, unwritten_if_empty
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.origins import Origin
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
@@ -77,6 +78,12 @@ class ResolvedSchema:
         """Returns the number of named classes, with those of no record; 0 if they have no names."""
         names = self.classes.get(feature)
         return len(names) - self.schema.features[feature].label_offset if names else 0
+
+    @property
+    def mask_classes(self) -> int:
+        """The number of class names for the ids in mask files; 0 if these have no names."""
+        names = self.classes.get(self.schema.mask_feature or "", ())
+        return len(names) if self.schema.columns_from((Origin.MASK,)) else 0
 
     def class_name(self, feature: str, label: int) -> str:
         """Returns the class name of a label, or its number if classes have no names."""

@@ -149,15 +149,7 @@ def _features(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any
 
 
 def _checksums(dataset: DatasetFolder) -> set[str]:
-    return {_checksum(shard) for split in dataset.splits.values() for shard in split.shards}
-
-
-def _checksum(shard: ShardEntry) -> str:
-    """Returns the checksums of a shard and of its index.
-
-    One string, not a tuple: so many tuples make Python's garbage collector scan both manifests.
-    """
-    return shard.sha256 + shard.index_sha256
+    return {s.sha256 + s.index_sha256 for split in dataset.splits.values() for s in split.shards}
 
 
 def _open(directory: str) -> DatasetFolder:
@@ -174,7 +166,7 @@ def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill:
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
         (split, number), shard = item
         first = ComparedRecord(numbers[split], number, 0)
-        is_shared = _checksum(shard) in shared
+        is_shared = shard.sha256 + shard.index_sha256 in shared
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)

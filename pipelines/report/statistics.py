@@ -161,9 +161,7 @@ def number_text(value: float) -> str:
     >>> number_text(1234567), number_text(0.12345), number_text(3.0)
     ('1,234,567', '0.1235', '3')
     """
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def whole_text(value: float) -> str:

@@ -161,9 +161,7 @@ def is_public(text: str) -> bool:
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
     """Returns the IPv4 address that an IPv6 address embeds: mapped, or by NAT64."""
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped
+    return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address.ipv4_mapped
 
 
 def check_address(uri: str, root: str) -> None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
+from unicodedata import normalize
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
@@ -344,12 +344,7 @@ def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
 
 def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
     files = [name for name in tree.entries(folder).files if not is_table(name)]
-    return frozenset(map(_one_form, (*files, *map(stem_of, files))))
-
-
-def _one_form(name: str) -> str:
-    """Returns a name in the Unicode form of most tables; macOS names files in the other one."""
-    return unicodedata.normalize("NFC", name)
+    return frozenset(normalize("NFC", name) for name in (*files, *map(stem_of, files)))
 
 
 class _Guess(NamedTuple):
@@ -373,7 +368,7 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
         (column, folder)
         for folder in folders
         for column, value in row.items()
-        if _one_form(value) in images[folder]
+        if normalize("NFC", value) in images[folder]
         or ("/" in value and tree.has(posixpath.join(folder, value)))
     )
     image, folder = next(found, ("COLUMN", next(reversed(images))))
@@ -392,8 +387,8 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
         order = f"--boxes order=ORDER ({', '.join(boxes.orders)})" if len(boxes.orders) > 1 else ""
     mapped = ",".join(f"{role}={column}" for role, column in names.items() if role != column)
     options = (
-        f"--input {_quoted(tree, table)}",
-        "" if folder == own else f"--image_root {_quoted(tree, folder)}",
+        f"--input {shlex.quote(tree.path(table))}",
+        "" if folder == own else f"--image_root {shlex.quote(tree.path(folder))}",
         f"--columns {shlex.quote(mapped)}" if mapped else "",
         f"(columns: {', '.join(row)})" if row and "COLUMN" in names.values() else "",
         order,
@@ -404,10 +399,6 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
 
 def _has_runs(column: str, value: str) -> bool:
     return are_runs(value) or (not value and column in ("EncodedPixels", "rle_mask", "rle"))
-
-
-def _quoted(tree: Tree, name: str) -> str:
-    return shlex.quote(tree.path(name))
 
 
 def _first_row(tree: Tree, table: str) -> dict[str, str]:

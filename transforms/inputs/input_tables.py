@@ -414,7 +414,8 @@ def unused_columns(
         }
     if names := [*left]:
         more = f" (and {counted(len(names) - _SHOWN, 'more column')})"
-        text = f"not stored: {', '.join(names[:_SHOWN])}{more * (len(names) > _SHOWN)}"
+        shown = ", ".join(name or "''" for name in names[:_SHOWN])  # pandas' index has no name
+        text = f"not stored: {shown}{more * (len(names) > _SHOWN)}"
         hint = "recordmill schema --infer TABLE prints a schema with all columns, for --schema"
         figures = {"columns": len(names)}
         yield finding("info", "unused_columns", text, hint, examples=names, figures=figures)

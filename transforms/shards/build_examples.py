@@ -14,7 +14,7 @@ from recordmill.schemas.config import ConvertConfig, Decode
 from recordmill.schemas.features import MASK, Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.origins import Origin
-from recordmill.schemas.plan import Plan
+from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import (
     BuiltFrame,
     ImageRef,
@@ -251,7 +251,7 @@ def _build_one(
     ref, schema = fetched.ref, plan.resolved.schema
     try:
         image = read_image(fetched.image or b"", schema.image, decode)
-        masks = _read_masks(fetched, image, schema)
+        masks = _read_masks(fetched, image, plan.resolved)
         others = tuple(_read_others(fetched, schema, decode)) if schema.image_names else ()
         if check:
             check(image, masks.classes, others, schema)
@@ -294,13 +294,13 @@ def _read_others(fetched: Fetched, schema: Schema, decode: Decode) -> Iterator[S
             yield read_image(data or b"", schema.image_settings[name], decode)
 
 
-def _read_masks(fetched: Fetched, image: StoredImage, schema: Schema) -> Masks:
+def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) -> Masks:
     """Returns the mask of classes, from a file or outlines, and the segments of outlines.
 
     `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
     cannot be decoded, or does not match the image's size.
     """
-    ref, classes, segments = fetched.ref, None, None
+    ref, schema, classes, segments = fetched.ref, resolved.schema, None, None
     if not schema.mask_feature and not ref.outlines:
         return NO_MASKS
     data, file = None, _NO_FILE
@@ -313,7 +313,8 @@ def _read_masks(fetched: Fetched, image: StoredImage, schema: Schema) -> Masks:
         segments = _from_file(read_segments, data, file, sized, schema)
         check_segments(outlines, segments)
     if mask and mask.source.origin is Origin.MASK:
-        classes = _from_file(mask_from_file, data or b"", file, sized, schema)
+        read = partial(mask_from_file, classes=resolved.mask_classes)
+        classes = _from_file(read, data or b"", file, sized, schema)
     elif mask and outlines is not None:
         classes = mask_from_outlines(outlines, sized, schema, segments)
     return Masks(classes, segments)

@@ -154,7 +154,8 @@ def settings_fingerprint(
 ) -> str:
     """Returns a hex digest of the settings that decide the bytes of every shard of a run.
 
-    `resolved` is the resolved schema with its image settings; class names are left out. `versions`
+    `resolved` is the resolved schema with its image settings; of class names, only the number of
+    those of masks counts. `versions`
     is the version of each library that decides the bytes of shards, by name.
     """
     of_shards = fields_that_affect(type(config), Affects.SHARD)
@@ -164,6 +165,8 @@ def settings_fingerprint(
         "schema": resolved.schema.model_dump(mode="json"),
         "options": config.model_dump(mode="json", include=of_shards),
     }
+    if resolved.mask_classes:
+        document["mask_classes"] = resolved.mask_classes
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

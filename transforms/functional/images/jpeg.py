@@ -252,7 +252,7 @@ def orientation_of(block: bytes | None) -> int:
     for tag in _tags(tiff):
         if tag.name == _ORIENTATION:
             kind = _INTEGERS.get(tag.kind)
-            order = _order_of(tiff)
+            order = _ORDERS[bytes(tiff[:2])]
             found = struct.unpack_from(order + kind, tiff, tag.offset)[0] if kind else UPRIGHT
     return found if 1 <= found <= 8 else UPRIGHT
 
@@ -260,10 +260,6 @@ def orientation_of(block: bytes | None) -> int:
 def _tiff_of(block: bytes) -> memoryview:
     match = _PREFIX.match(block)
     return memoryview(block)[match.end() if match else 0 :]
-
-
-def _order_of(tiff: memoryview) -> str:
-    return _ORDERS[bytes(tiff[:2])]
 
 
 def _tags(tiff: memoryview) -> Iterator[_Tag]:
@@ -275,7 +271,7 @@ def _tags(tiff: memoryview) -> Iterator[_Tag]:
     # TIFF 6.0, section 2, header: byte order, 42, offset of the first directory.
     if bytes(tiff[:2]) not in _ORDERS or bytes(tiff[2:4]) not in _MAGICS or len(tiff) < 8:
         return
-    order = _order_of(tiff)
+    order = _ORDERS[bytes(tiff[:2])]
     (start,) = struct.unpack_from(f"{order}L", tiff, 4)
     if start + 2 > len(tiff):
         return

@@ -401,17 +401,30 @@ def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
 
 
 def mask_from_file(
-    data: bytes, image: StoredImage, schema: Schema, header: png.PngHeader | None = None
+    data: bytes,
+    image: StoredImage,
+    schema: Schema,
+    header: png.PngHeader | None = None,
+    classes: int = 0,
 ) -> bytes:
     """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
 
     `data` is a gray or palette PNG, whose values or palette indexes are class ids. `header` is the
-    header of the file, if it has been read. Raises RecordError if the file is not such a PNG, is
-    damaged, or differs in size from the image.
+    header of the file, if it has been read. `classes` is their number, 0 if it is not known. Raises
+    RecordError if the file is not such a PNG, is damaged, differs in size from the image, or has an
+    id of no class, other than the largest one, which losses ignore.
     """
-    geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    geometry, settings = (
+        geometry_of(image.source_size, image.orientation, schema.image),
+        schema.masks,
+    )
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
-    ids = _read_ids(data, geometry.annotated(schema.masks.frame), schema.masks.frame, header)
+    ids = _read_ids(data, geometry.annotated(settings.frame), settings.frame, header)
+    if classes and (unknown := ids[(ids >= classes) & (ids != settings.max_id)]).size:
+        what = (
+            f"id {unknown.min()} is not within 0 to {classes - 1}, or {settings.max_id} (ignored)"
+        )
+        raise RecordError(Reason.UNKNOWN_LABEL, what)
     return _encode_mask(ids, geometry, schema.masks)
 
 

@@ -192,9 +192,7 @@ def _plain(column: pa.Array) -> pa.Array:
         return column if _is_plain(type_.value_type) else _plain(column.dictionary_decode())
     if any(check(type_) for check in _TIMES):
         return _iso_text(column)
-    if pa.types.is_decimal(type_):
-        return _numbers(column)
-    return column
+    return _numbers(column) if pa.types.is_decimal(type_) else column
 
 
 def _is_plain(type_: pa.DataType) -> bool:

@@ -183,9 +183,7 @@ def _table_of(rows: Any) -> pa.Table:
         )
     if isinstance(rows, pa.Table):
         return rows
-    if hasattr(rows, _ARROW_STREAM):
-        return pa.table(rows)
-    return _table_of_dicts(rows)
+    return pa.table(rows) if hasattr(rows, _ARROW_STREAM) else _table_of_dicts(rows)
 
 
 def _table_of_dicts(rows: Any) -> pa.Table:
@@ -222,6 +220,4 @@ def _as_arrow(value: Any) -> Any:
         return stream.getvalue()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

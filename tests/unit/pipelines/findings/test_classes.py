@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -225,6 +226,22 @@ def test_labels_that_may_not_be_meant_are_noted(
     outcome = Outcome(
         made.model_copy(update={"dataset_schema": schema, "classes": {"label": names}})
     )
+    assert [finding.kind for finding in _doubtful_labels(outcome)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("shape", "records", "kinds"),
+    [((), 80, ["list_classes"]), ((), 79, []), (None, 80, [])],
+)
+def test_lists_in_one_text_are_found_by_one_of_their_names(
+    shape: tuple[()] | None, records: int, kinds: list[str]
+) -> None:
+    made = manifest({0: 20, 1: 20})
+    feature = made.dataset_schema.features["label"].model_copy(update={"shape": shape})
+    schema = made.dataset_schema.model_copy(update={"features": {"label": feature}})
+    changes: dict[str, Any] = {"dataset_schema": schema, "classes": {"label": ("cat dog", "dog")}}
+    changes["input"] = SimpleNamespace(records=records)
+    outcome = Outcome(made.model_copy(update=changes))
     assert [finding.kind for finding in _doubtful_labels(outcome)] == kinds
 
 

@@ -196,6 +196,8 @@ def test_columns_that_nothing_uses_are_named(tmp_path: Path) -> None:
     used: dict[str, Any] = {"key_column": "a", "group_column": "who", "where": "score > 0"}
     assert unused(path, **used) == ["info: not stored: b, c"]
     assert unused(path, schema="tabular") == []
+    path.write_text(",image,label\n0,1.jpg,x\n")
+    assert unused(path) == ["info: not stored: ''"]
     path.write_text("image,label\n1.jpg,x\n")
     assert unused(path) == []
 

@@ -11,6 +11,7 @@ import pytest
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import Checkpoint, WrittenShard
+from recordmill.schemas.features import Schema
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
@@ -141,6 +142,20 @@ def settings(**options: Any) -> str:
 @pytest.mark.parametrize("option", OF_SHARDS)
 def test_the_settings_fingerprint_changes_with_each_option_that_affects_shards(option: str) -> None:
     assert settings(**{option: OF_SHARDS[option]}) != settings()
+
+
+@pytest.mark.parametrize("origin", ["mask:mask", "segmentation:outlines"])
+def test_the_number_of_classes_affects_shards_with_mask_files(origin: str) -> None:
+    key = "image/segmentation/class/encoded"
+    document = preset("segmentation").model_dump(by_alias=True)
+    document["features"][key]["from"] = origin
+    schema = Schema.model_validate(document)
+    config = ConvertConfig(inputs=("t.csv",), output="out", name="birds")
+    digests = {
+        settings_fingerprint(config, ResolvedSchema(schema, {key: names}), {})
+        for names in (("a",), ("b",), ("a", "b"))
+    }
+    assert len(digests) == (2 if origin == "mask:mask" else 1)
 
 
 def test_no_other_option_affects_shards() -> None:

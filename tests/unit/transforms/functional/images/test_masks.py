@@ -148,6 +148,18 @@ def test_a_mask_from_outlines_equals_the_mask_from_a_file():
     np.testing.assert_array_equal(decoded(drawn), ids)
 
 
+def test_an_id_of_no_class_in_a_mask_file_is_rejected():
+    schema, ids, image = preset("segmentation"), np.zeros((3, 5)), stored_image(SIZE)
+    ids[0], ids[1] = 255, 2
+    known = mask_from_file(file_of(ids, "L"), image, schema, classes=3)
+    np.testing.assert_array_equal(decoded(known), ids)
+    with pytest.raises(
+        RecordError, match=r"^unknown_label: id 2 is not within 0 to 1, or 255 \(ignored\)$"
+    ) as raised:
+        mask_from_file(file_of(ids, "L"), image, schema, classes=2)
+    assert raised.value.reason is Reason.UNKNOWN_LABEL
+
+
 def test_padding_has_the_configured_id():
     schema = preset("segmentation").model_dump(by_alias=True, exclude={"image", "masks"})
     schema = Schema.model_validate(
