@@ -116,7 +116,7 @@ def _unmatched(
     damage: Sequence[Problem],
 ) -> Iterator[Problem]:
     # A damaged shard has too few verified records: report counts only if the writers' differ, too.
-    wrong = "" if damage and not _mismatch(*written) else _mismatch(*verified)
+    wrong = "" if damage and not any(mismatches(*written)) else "; ".join(mismatches(*verified))
     if wrong:
         yield Problem("row counts", f"do not match: {wrong}")
 
@@ -133,10 +133,6 @@ def _first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject
     for (_, reason), rejected in rejects.items():
         found.setdefault(reason, []).extend(rejected.examples)
     return tuple(min(found[reason]) for reason in sorted(found) if found[reason])
-
-
-def _mismatch(counts: RowCounts, splits: Mapping[str, SplitCounts]) -> str:
-    return "; ".join(mismatches(counts, splits))
 
 
 def _classes(tally: SplitTally, split: str, base: Base | None) -> dict[str, dict[int, int]]:

@@ -220,9 +220,7 @@ def _problem(box: Box) -> str | None:
         return "has a coordinate that is not finite"
     if xmax < xmin or ymax < ymin:
         return "is inverted; expected the second corner to the right of and below the first"
-    if xmax == xmin or ymax == ymin:
-        return "has no area"
-    return None
+    return "has no area" if xmax == xmin or ymax == ymin else None
 
 
 def _bad_box(index: int, box: Box, what: str) -> RecordError:

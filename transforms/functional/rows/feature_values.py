@@ -160,9 +160,7 @@ def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:
     if feature.default is not None:
         default: FeatureValue = CONVERTERS[feature.kind](feature.default, False)
         return lambda: default
-    if feature.missing is Missing.EMPTY:
-        return lambda: []
-    return _reject_missing
+    return (lambda: []) if feature.missing is Missing.EMPTY else _reject_missing
 
 
 def _reject_missing() -> FeatureValue:

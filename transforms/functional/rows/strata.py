@@ -328,7 +328,7 @@ def allocate_groups(groups: Mapping[_Key, Group], weights: Sequence[int]) -> dic
     found = dict[_Key, int]()
     # [(key, [(label, rows)])]; the sort is stable
     largest_first = sorted(groups.items(), key=lambda item: -item[1].rows)
-    ordered = [(key, tuple(_all_counts(group).items())) for key, group in largest_first]
+    ordered = [(k, (*{**g.labels, -1: g.rows}.items(),)) for k, g in largest_first]
     for key, counts in ordered:
         if kept := groups[key].fixed:
             found[key] = kept.index(max(kept))
@@ -356,7 +356,7 @@ class _GroupPlacing:
     def __init__(self, groups: Iterable[Group], weights: Sequence[int]) -> None:
         total = Counter[int]()
         for group in groups:
-            total.update(_all_counts(group))
+            total.update({**group.labels, -1: group.rows})
         self._splits = range(len(weights))
         self._one = sum(weights)
         # What each split has above its share, times the sum of the weights; -1 is all rows.
@@ -386,10 +386,6 @@ class _GroupPlacing:
             for split in self._splits:
                 costs[split] += rows * (2 * excess[split] + size) * scale[split]
         return min(self._splits, key=lambda split: (costs[split], split != current, split))
-
-
-def _all_counts(group: Group) -> dict[int, int]:
-    return {**group.labels, -1: group.rows}
 
 
 def group_bits(groups: int, group_labels: int, labels: int) -> int:
