@@ -77,7 +77,8 @@ def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     if flags.sheet and records:
         terminal.line(f"drew {flags.sheet}: {counted(len(records), 'record')}")
     elif records or not damage:
-        _show(terminal, source, records, names, whole=_is_single(flags))
+        is_single = flags.record is not None or flags.key is not None
+        _show(terminal, source, records, names, whole=is_single)
     if schema:
         _show_differences(terminal, records, schema)
     if damage:
@@ -111,10 +112,6 @@ def _record(record: FoundRecord) -> dict[str, Any]:
         "split": record.split,
         "features": {name: json_value(values) for name, values in features},
     }
-
-
-def _is_single(flags: argparse.Namespace) -> bool:
-    return flags.record is not None or flags.key is not None
 
 
 def _chosen(
