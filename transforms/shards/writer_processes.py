@@ -73,7 +73,10 @@ class WriterProcesses:
         self._lock = threading.Lock()
         self._known: ShardTask | None = None
         self._are_ready = threading.Event()
-        threading.Thread(target=self._wait_until_ready, daemon=True).start()
+        if forked:  # loads nothing more
+            self._are_ready.set()
+        else:
+            threading.Thread(target=self._wait_until_ready, daemon=True).start()
 
     @property
     def are_ready(self) -> bool:
