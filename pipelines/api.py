@@ -70,8 +70,8 @@ def convert(
     Args:
         input: a table, a folder or a file pattern; or a list of them. Or rows: a list of dicts, a
             DataFrame of pandas or polars, a `pyarrow.Table`, or a dataset of Hugging Face. Images
-            are paths, from the working directory; bytes; images of Pillow; or uint8 arrays of
-            pixels, (height, width) or (height, width, channels).
+            are paths, relative to `image_root`, or else to the working directory; bytes; images of
+            Pillow; or uint8 arrays of pixels, (height, width) or (height, width, channels).
         beam_options: pipeline options of Beam: flags, a mapping, or `PipelineOptions`.
         progress: whether to show progress on standard error.
         **options: options of `recordmill convert`: `recordmill convert --help=all` lists them.

@@ -46,7 +46,7 @@ _BASE_BYTES = 900 * 10**6
 # Memory of each reference in the shards that are being written.
 _REF_BYTES = 550
 
-_START_SECONDS = 5.0
+_START_SECONDS = 4.0
 _SHOWN_CLASSES = 5
 
 # Results of the last step of the graph by run id; the runner and the caller share a process.
@@ -59,7 +59,7 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     `options`: pipeline options of Beam; their runner is not used. Raises RecordmillError if the dry
     run fails.
     """
-    run = uuid.uuid4().hex
+    run, began = uuid.uuid4().hex, time.monotonic()
     try:
         with TemporaryDirectory(prefix="recordmill-") as folder:
             pipeline = make_pipeline(in_process(options))
@@ -72,6 +72,7 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     files = (*job.tables.files, *(job.labels.files if job.labels else ()))
     gzipped = tuple(file.path for file in files if is_large_gzip(file))
     found = _found.pop(run)
+    found = replace(found, seconds=time.monotonic() - began - found.sample.seconds)
     return replace(found, gzipped_tables=gzipped, base=_of_base(job.analyzer.base, found))
 
 
@@ -201,10 +202,10 @@ def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig)
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     """Returns a forecast as a JSON document, in which sizes, times and memory are estimates."""
-    sample, rows = forecast.sample, sum(shard.converted for shard in forecast.shards)
-    passes = 1 + bool(_notes(config))
-    largest = max((shard.converted for shard in forecast.shards), default=0)
-    seconds = _START_SECONDS + passes * rows * sample.seconds / sample.rows if sample.rows else None
+    sample, converted = forecast.sample, [shard.converted for shard in forecast.shards]
+    building = sum(converted) * (1 + bool(_notes(config))) * sample.seconds / (sample.rows or 1)
+    # A run reads and assigns the rows as the dry run did.
+    seconds = round(_START_SECONDS + forecast.seconds + building, 1)
     skipped = {kind: found for kind, found in forecast.skipped.items() if found.number > 0}
     return {
         "state": "planned",
@@ -227,8 +228,8 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
             "rejected": [_reject(reject) for reject in sample.rejects],
             "images": dict(sorted(sample.images.items())),
         },
-        "seconds": None if seconds is None else round(seconds, 1),
-        "memory_bytes": _BASE_BYTES + _REF_BYTES * num_cores() * largest,
+        "seconds": seconds if sample.rows else None,
+        "memory_bytes": _BASE_BYTES + _REF_BYTES * num_cores() * max(converted, default=0),
         "requests": _requests(forecast, config),
         "base": asdict(forecast.base) if forecast.base else None,
         "gzipped_tables": [masked_url(path) for path in forecast.gzipped_tables],

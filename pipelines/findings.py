@@ -37,6 +37,7 @@ from recordmill.schemas.manifest import ClassDrift, Manifest
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import (
+    NOT_FINITE,
     NOTED,
     OTHER_NAMES,
     OTHER_SHAPES,
@@ -66,8 +67,8 @@ _UNREAD = {kind.files: kind.remedy.rstrip(".") for kind in FOREIGN.values() if k
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 
 _HINTS = {STORED_SIZE: "if drawn on the image as stored, set frame=stored (--boxes, --masks)"}
+_FINITE = "leave the fields empty, for default: in a schema, or their rows out with --where"
 _CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh"
-
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
 _SHOWN_PAIRS = 2
 _TOLERANCE = 0.2  # the part of its asked share by which a split may differ
@@ -241,8 +242,7 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
 
 def no_rows(base: str) -> Finding:
     """Returns the finding of an increment without rows."""
-    text = f"the input has no rows, so the records are those of {base}"
-    return finding("note", "no_rows", text)
+    return finding("note", "no_rows", f"the input has no rows, so the records are those of {base}")
 
 
 class _Alike(NamedTuple):
@@ -271,7 +271,7 @@ def _identical_images(outcome: Outcome) -> Iterator[Finding]:
     yield from _conflicts("label_conflicts", content.conflicts, _IDENTICAL, check)
     check = "; one record of each was kept. Check its label."
     yield from _conflicts("dropped_label_conflicts", content.dropped_conflicts, _IDENTICAL, check)
-    same = "the same image as another record"
+    same = "the image of another record"
     yield from _duplicates("duplicates", content.duplicates, same, _DEDUPLICATE)
 
 
@@ -283,7 +283,7 @@ def _similar_images(outcome: Outcome) -> Iterator[Finding]:
     hint = _OWN_SPLIT if is_kept_together else ""
     yield from _leakage("similar_leakage", near.leaks, _SIMILAR, hint)
     yield from _conflicts("similar_label_conflicts", near.conflicts, _SIMILAR)
-    alike = "an image similar to that of another record"
+    alike = "in similar form the image of another record"
     yield from _duplicates("similar", near.duplicates, alike)
     if near.full_buckets:
         what = f"{near.full_buckets:,} sets of images with equal low frequencies are too large"
@@ -302,10 +302,9 @@ def _leakage(
     for leak in leaks[:_SHOWN_LEAKS]:
         one, two = leak.splits
         text = f"{one} and {two} share {alike.counted(leak.images)} ({alike.pairs(leak.examples)})"
-        figures, found = {"images": leak.images, "records": leak.records}, leak.examples
-        yield finding(
-            "warning", kind, text, hint, splits=leak.splits, examples=found, figures=figures
-        )
+        found = partial(finding, splits=leak.splits, examples=leak.examples)
+        figures = {"images": leak.images, "records": leak.records}
+        yield found("warning", kind, text, hint, figures=figures)
     if (hidden := len(leaks) - _SHOWN_LEAKS) > 0:
         text = f"{counted(hidden, 'more pair')} of splits share {alike.plural}"
         yield finding("warning", kind, text, hint, figures={"pairs": hidden})
@@ -323,7 +322,8 @@ def _duplicates(
     kind: str, records: Mapping[str, int], what: str, hint: str = ""
 ) -> Iterator[Finding]:
     for split, number in records.items():
-        text = f"{counted(number, 'record')} of {split} {has(number)} {what} of {split}"
+        verb = "repeats" if number == 1 else "repeat"
+        text = f"{counted(number, 'record')} of {split} {verb} {what} of {split}"
         yield finding("note", kind, text, hint, splits=(split,), figures={"records": number})
 
 
@@ -341,13 +341,16 @@ def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
     for change, text in CHANGES.items():
         if number := outcome.manifest.images.get(change, 0):
             is_common = change == CLIPPED and 2 * number > outcome.manifest.input.records
-            hint, figures = (
-                _CHECK_BOXES if is_common else _HINTS.get(change, ""),
-                {"images": number},
-            )
+            hint = _CHECK_BOXES if is_common else _HINTS.get(change, "")
+            figures = {"images": number}
             severity: Severity = "warning" if hint else "note"
             what = f"{counted(number, 'image')} {text}"
             yield finding(severity, change.replace(" ", "_"), what, hint, figures=figures)
+    for name in outcome.manifest.dataset_schema.features:
+        if number := outcome.manifest.images.get(NOT_FINITE.format(name), 0):
+            what = f"{counted(number, 'value')} of {name!r} {'is' if number == 1 else 'are'}"
+            text, figures = f"{what} not finite (NaN or infinite)", {"values": number}
+            yield finding("warning", "not_finite", text, _FINITE, feature=name, figures=figures)
 
 
 def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
@@ -440,10 +443,7 @@ def _stratification(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
-    """Yields each split that lacks classes, although each split could have them.
-
-    A class with fewer records than there are splits cannot be in each of them.
-    """
+    """Yields each split that lacks classes, of those with a record for each split."""
     manifest = outcome.manifest
     splits = {name: split for name, split in manifest.ordered_splits.items() if split.records}
     for feature in () if outcome.is_sample else outcome.class_features:

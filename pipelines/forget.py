@@ -209,17 +209,12 @@ def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[Simi
 
 def _index_of(dataset: DatasetFolder, shard: ShardEntry) -> pa.Table:
     """Returns the index of a shard; the column of perceptual hashes is empty without images."""
-    names = ["key", "index", *_digest_columns(dataset)]
+    others = ["other_images"] if dataset.manifest.dataset_schema.image_names else []
+    names = ["key", "index", "sha256", *others]
     if dataset.manifest.dataset_schema.has_image:
         return dataset.index(shard, [*names, "phash"])
     table = dataset.index(shard, names)
     return table.append_column("phash", pa.nulls(len(table), pa.string()))
-
-
-def _digest_columns(dataset: DatasetFolder) -> list[str]:
-    """Returns the columns of the index that have the digests of a record's images."""
-    has_others = dataset.manifest.dataset_schema.image_names
-    return ["sha256", "other_images"] if has_others else ["sha256"]
 
 
 def _digests_of(

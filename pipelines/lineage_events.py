@@ -110,11 +110,6 @@ def _base_dataset(base: Base) -> Input:
     return Input(DatasetName(namespace, posixpath.dirname(name)), base.manifest.version)
 
 
-def _output_of(config: ConvertConfig) -> DatasetName:
-    """Returns the name of the dataset that a run writes, which all of its versions have."""
-    return _name_of(layout.join(config.output, config.name))
-
-
 def _folder_of_pattern(path: str) -> str:
     wildcard = min((at for at in map(path.find, _WILDCARDS) if at >= 0), default=len(path))
     return path if wildcard == len(path) else path[: path.rfind("/", 0, wildcard) + 1] or "."
@@ -252,7 +247,7 @@ def _output(
     config: ConvertConfig, record: RunRecord, manifest: Manifest | None, by: str
 ) -> OutputDataset:
     """Returns the output, with its version and statistics if it is published."""
-    name = _output_of(config)
+    name = _name_of(layout.join(config.output, config.name))
     if manifest is None:
         return OutputDataset(*name)
     fields = [

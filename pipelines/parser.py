@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.option import DeclaredOption, options_of
-from recordmill.transforms.storage.stores.options import add_store_flags
+from recordmill.transforms.storage.stores.options import add_store_flags, positive
 
 # Shells for which `recordmill completion` prints a script.
 SHELLS = ("bash", "zsh", "fish")
@@ -258,7 +258,7 @@ def _add_gc_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill gc`."""
     parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
     parser.add_argument(
-        "--keep", type=_positive, required=True, metavar="N", help="number of versions to keep"
+        "--keep", type=positive, required=True, metavar="N", help="number of versions to keep"
     )
     parser.add_argument("--dry_run", action="store_true", help="list them, and delete nothing")
 
@@ -277,12 +277,6 @@ def _add_forget_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow_missing", action="store_true", help=text)
     text = "delete all versions that still have the records"
     parser.add_argument("--purge", action="store_true", help=text)
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return int(text)
 
 
 def _add_completion_flags(parser: argparse.ArgumentParser) -> None:

@@ -75,7 +75,7 @@ class RecordSource:
         if len(paths) == 1 and not _exists(layout.join(folder, layout.SUCCESS)):
             folder = newest_version(folder)
         if len(paths) != 1 or not _exists(layout.join(folder, layout.SUCCESS)):
-            return cls(tuple(_find_record_files(paths)))
+            return cls(tuple(file for path in paths for file in _files_of(path)[0]))
         dataset = DatasetFolder.open_unchecked(folder)
         return cls(tuple(dataset.path(s.file) for s in dataset.shards().values()), dataset)
 
@@ -249,14 +249,6 @@ class RecordSet:
     problems: tuple[Problem, ...] = ()  # missing and surplus shards
 
 
-def _find_record_files(paths: Sequence[str]) -> list[str]:
-    """Returns the TFRecord files at the paths or patterns; searches folders.
-
-    Raises UsageError if a path does not exist, or a folder has no TFRecord file.
-    """
-    return [file for path in paths for file in _files_of(path)[0]]
-
-
 def record_sets(path: str) -> list[RecordSet]:
     """Returns the sets of the TFRecord files at a path or pattern.
 
@@ -311,7 +303,7 @@ def _is_folder(path: str) -> bool:
 
 def _record_names(folder: str, below: Iterable[str]) -> list[str]:
     """Returns the names of TFRecord files: by the name, or by the content of one of their set."""
-    visible = [name for name in below if not _is_hidden(name)]
+    visible = [n for n in below if not any(p.startswith((".", "beam-temp-")) for p in n.split("/"))]
     named = {name for name in visible if is_record_file(posixpath.basename(name))}
     sets = defaultdict[str, list[str]](list)
     for name in visible:
@@ -325,10 +317,6 @@ def _record_names(folder: str, below: Iterable[str]) -> list[str]:
         others = (name for name in visible if not has_image_suffix(name))
         named = {name for name in others if _is_tfrecord(layout.join(folder, name))}
     return sorted(named)
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "beam-temp-")) for part in name.split("/"))
 
 
 def _is_tfrecord(path: str) -> bool:

@@ -24,7 +24,6 @@ from recordmill.schemas import layout, tensorflow_metadata
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, manifest_of
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, visible
 from recordmill.schemas.option import RESPONSIBLE_AI
 from recordmill.schemas.origins import KEYPOINTS
@@ -96,8 +95,8 @@ def _card_template() -> Template:
 
 
 def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
-    """Returns README.md."""
-    resolved = info.plan.resolved
+    """Returns README.md, with the findings that do not differ from run to run."""
+    resolved, findings = info.plan.resolved, findings_of(Outcome(manifest_of(info, config, {})))
     text = _card_template().render(
         front_matter=yaml.safe_dump(
             _front_matter(info, config), sort_keys=False, allow_unicode=True
@@ -109,7 +108,7 @@ def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
         features=resolved.schema.features,
         classes={feature: names for feature, names in resolved.classes.items() if names},
         shown=_SHOWN_CLASSES,
-        warnings=[found.text for found in _findings(info, config) if found.severity == "warning"],
+        warnings=[found.text for found in findings if found.severity == "warning"],
         responsible={
             name: (value,) if isinstance(value, str) else value
             for name, value in config.croissant.items()
@@ -117,11 +116,6 @@ def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
         },
     )
     return text.encode("utf-8")
-
-
-def _findings(info: DatasetInfo, config: ConvertConfig) -> tuple[Finding, ...]:
-    """Returns the findings that do not differ from run to run."""
-    return findings_of(Outcome(manifest_of(info, config, {})))
 
 
 def _front_matter(info: DatasetInfo, config: ConvertConfig) -> dict[str, Any]:

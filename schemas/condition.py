@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import keyword
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,7 @@ _MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.Lt,
     ast.GtE: ast.LtE,
 }
+_WORDS = {"and", "or", "not", "in", "is", "None"}
 _MAX_CHARACTERS = 10_000
 _SHOWN = 60  # characters of a value in messages
 
@@ -55,9 +57,8 @@ class Condition:
             test = _test(ast.parse(self.text.strip(), mode="eval").body, columns)
         except (SyntaxError, RecursionError, MemoryError) as error:
             what = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply"
-            raise ValueError(
-                f"expected a condition, as in label in ('a', 'b') or age == 7: {what}"
-            ) from error
+            example = f"label in ('a', 'b') or {_column_named(self.text)} == 7"
+            raise ValueError(f"expected a condition, as in {example}: {what}") from error
         return test, columns
 
     @property
@@ -102,6 +103,17 @@ def condition_of(name: str, value: Any) -> str:
     return f"{shown!r} in {column}" if isinstance(value, list) else f"{column} == {shown!r}"
 
 
+def _column_named(text: str) -> str:
+    """Returns the first name in a text that needs `column`, or an example of another.
+
+    >>> _column_named("id == 3 and image/class/label == 3"), _column_named("age = 3")
+    ("column('image/class/label')", 'age')
+    """
+    names = re.findall(r"[^\W\d]\w*(?:[/-]\w+)*", re.sub("'[^']*'|\"[^\"]*\"", "", text))
+    odd = (n for n in names if not n.isidentifier() or n in {*keyword.kwlist} - _WORDS)
+    return next((f"column({name!r})" for name in odd), "age")
+
+
 def _test(node: ast.expr, columns: dict[str, Any]) -> _Test:
     if isinstance(node, ast.BoolOp):
         tests = [_test(value, columns) for value in node.values]
@@ -131,8 +143,9 @@ def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, columns: dict[st
             return _member(listed, value, isinstance(op, ast.NotIn))
         op, left, right = _MIRRORED.get(type(op), type(op))(), right, left  # 18 <= age
         if (name := _column(left)) is None:
-            what = f"expected a column, got {ast.unparse(left)}"
-            raise ValueError(f"{what}; column('a name') is one with blanks or other characters")
+            odd = ast.unparse(left if isinstance(right, ast.Constant) else right)  # image/id == 3
+            named = odd.replace(" ", "")
+            raise ValueError(f"expected a column, got {odd}; column({named!r}) is one of that name")
     value = _value(right)
     columns[name] = value[0] if isinstance(value, tuple) and value else value
     if isinstance(op, ast.Is | ast.IsNot) and value is None:

@@ -16,6 +16,7 @@ from recordmill.schemas.shard_format import SHARD_FORMATS, SUFFIX_PATTERN, forma
 SUCCESS = "_SUCCESS"
 MANIFEST = "manifest.json"
 RUN = "run.json"
+LOST = "lost.jsonl"  # what --salvage could not save, one JSON object per line
 FEATURES = "features.json"
 DATASET_INFO = "dataset_info.json"
 SCHEMA = "schema.pbtxt"

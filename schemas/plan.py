@@ -212,6 +212,7 @@ class Forecast:
     # Large gzipped text tables, each of which a single core reads.
     gzipped_tables: tuple[str, ...] = ()
     skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
+    seconds: float = 0.0  # how long the rows took to read and assign, without the sample
     # With `--append`, what happens to the base version; the rest is about new rows.
     base: BaseForecast | None = None
 

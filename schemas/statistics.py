@@ -104,7 +104,7 @@ class DuplicateStats(Summed, Document):
     kept: ClassVar[int | None] = EXAMPLE_GROUPS
 
     images: int = 0
-    # Number of records with the image of another record of the split, by split.
+    # Number of records that repeat an image of the split, by split: all but one of each.
     duplicates: _BySplit = Field(default_factory=dict)
     leaks: tuple[Leakage, ...] = ()  # pairs of splits that share images
     conflicts: Conflicts = Conflicts()  # images whose records have different labels
@@ -125,7 +125,7 @@ class NearDuplicates(Summed, Document):
     compared: int = 0  # number of images that were compared: those with a perceptual hash
     groups: int = 0
     records: int = 0
-    # Number of records with an image similar to that of another record of the split, by split.
+    # Number of records that repeat a similar image of the split, by split: all but one of a group.
     duplicates: _BySplit = Field(default_factory=dict)
     # Pairs of splits that share groups; `images` is the number of groups.
     leaks: tuple[Leakage, ...] = ()

@@ -221,8 +221,8 @@ class Probe:
     schema: Schema | None = None
     # The columns of unencoded pixels, with their shape.
     raw: Mapping[str, str] = field(default_factory=dict)
-    # The columns that have values of other columns, under the names of a schema.
-    derived: frozenset[str] = frozenset()
+    # The features of records that columns read, under the names of a schema.
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 # The value of a column that a row does not have.

@@ -125,16 +125,11 @@ def _document(config: ConvertConfig, record: RunRecord) -> dict[str, Any]:
     """Returns the record of a run with the location and the counts of its dataset."""
     directory = record.directory or config.directory
     document = {**record.model_dump(mode="json"), "directory": directory}
-    published = record.state == PUBLISHED
+    published, counts = record.state == PUBLISHED, {"rows", "records", "rejected"}
     if published:
         splits = DatasetFolder.open(config.directory).manifest.ordered_splits
         document["splits"] = {
-            name: {
-                "rows": split.rows,
-                "records": split.records,
-                "rejected": split.rejected,
-                "shards": len(split.shards),
-            }
+            name: {**split.model_dump(include=counts), "shards": len(split.shards)}
             for name, split in splits.items()
         }
     report = layout.join(directory, layout.REPORT)

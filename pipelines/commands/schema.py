@@ -12,6 +12,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -351,7 +352,7 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     names = [
         name
         for name in tables.columns
-        if name not in tables.derived
+        if name in tables.reads.get(name, [name])
         and (name not in tables.unsupported or name in tables.embedded)
     ]
     guess = infer_from_rows(names, rows, config.columns)
@@ -368,6 +369,9 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     sampled = {column: _images(column, rows, config) for column in others}
     further = {c: f for c, f in sampled.items() if f.formats}  # others only have such names
     heading = _heading(table, guess, config, tables, options)
+    text = {"kind": Kind.BYTES}
+    texts = {n: guess.features[n].model_copy(update=text) for n in _doubtful_numbers(guess, config)}
+    guess = replace(guess, features={**guess.features, **texts})
     return schema_yaml(guess, schema_name(table), heading, images, further)
 
 
@@ -454,10 +458,15 @@ def _heading(
     others = {name: type_ for name, type_ in tables.unsupported.items() if name not in used}
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in others.items()]
     lines += [f"Left out: {name}: it holds {what}." for name, what in guess.left_out.items()]
-    numbers = [c for c, v in guess.values.items() if _GROUPED.fullmatch(" ".join(map(str, v)))]
-    if config.delimiter == ";" and numbers:
-        lines += [f"Decimal commas? {', '.join(numbers)}: see docs/how-to/from-excel.md."]
+    if numbers := _doubtful_numbers(guess, config):
+        what = "may have decimal commas or points between thousands, and are text here"
+        lines += [f"{', '.join(numbers)}: {what}: see docs/how-to/from-excel.md."]
     return [*lines, ""]
+
+
+def _doubtful_numbers(guess: InferredSchema, config: ConvertConfig) -> list[str]:
+    texts = {name: " ".join(map(str, values)) for name, values in guess.values.items()}
+    return [n for n, text in texts.items() if config.delimiter == ";" and _GROUPED.fullmatch(text)]
 
 
 def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.origins import Kind
+from recordmill.schemas.origins import INSTANCES, Kind
 from recordmill.transforms.functional.records.example_reader import (
     PixelType,
     check_choice,
@@ -82,13 +83,13 @@ def load(
         batch_size: records per batch; sequences become ragged batches; None for no batches.
         shuffle: shuffles the shards in each epoch, and the records within a buffer.
         decode: decodes the image, and its mask to class ids; otherwise returns the stored bytes.
-        image_size: (height, width) in pixels to resize images to, or one number for both.
+        image_size: (height, width) in pixels, or one number; masks of objects keep their size.
         resize: "stretch", "crop" or "pad" (with black bars) images of another shape.
         antialias: averages all pixels when images shrink, which doubles the cost of resizing.
         channels: channels of decoded images: 3 for RGB, 1 for gray, 0 for the stored number.
         dtype: "uint8", or "uint16" for all bits of 16-bit images; 8 bits are multiplied by 257.
         features: the features to return; all by default.
-        as_supervised: returns pairs of image and label, or mask, as Keras expects them.
+        as_supervised: returns pairs of image and label (the first `classes: true`), or mask.
         seed: makes the shuffled order the same in each run, at some cost in speed.
         shuffle_buffer: records in the buffer; by default, as many as fit into 256 MiB undecoded.
         epochs: the number of passes over the records; None for an endless dataset.
@@ -116,13 +117,7 @@ class _Shards:
     def of(
         cls, path: str | os.PathLike[str] | DatasetFolder, split: str, share: tuple[int, int]
     ) -> Self:
-        """Opens a dataset, unless it is open, and selects records.
-
-        Args:
-            path: a dataset, or its folder.
-            split: a split or slice.
-            share: (i, n) for the i-th of n equal shares.
-        """
+        """Opens a dataset, unless it is open, and selects the records of a split or slice."""
         dataset = path if isinstance(path, DatasetFolder) else _open(path)
         shards = cls(dataset, dataset.select(split, share))
         if dataset.shard_format.seekable and not layout.is_url(dataset.directory):
@@ -165,13 +160,7 @@ class _Shards:
         return first.files().flat_map(self.open).take(1)
 
     def open(self, file: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
-        """Returns the records of one shard.
-
-        Args:
-            file: the path of the shard.
-            skip: number of records before the first.
-            take: number of records.
-        """
+        """Returns `take` records of one shard, after the first `skip`."""
         kind = self.dataset.shard_format.tensorflow
         if kind is None or not _tensorflow_reads(self.dataset.directory):
             spec = tf.TensorSpec((), tf.string)
@@ -274,6 +263,9 @@ class _Selection:
                 f"resize={resize.fill!r} moves what is in {', '.join(boxes)}. Use "
                 'resize="stretch", or leave them out with features=[…].'
             )
+        masks = [n for n in boxes if self.schema.features[n].source.origin in INSTANCES]
+        if masks and resize:
+            warnings.warn(f"image_size does not resize {', '.join(masks)}.", stacklevel=4)
         # The mask has the size of the first image.
         images = {name: name for name in self.schema.stored_images}
         if self.schema.mask_feature and self.schema.image_feature:

@@ -293,3 +293,32 @@ def test_rows_in_memory_give_the_dataset_of_the_equal_parquet_file(tmp_path: Pat
     ]
     assert [reject["source"] for reject in memory.rejects()] == ["row 4"]
     assert [path.name for path in (tmp_path / "b/birds").iterdir()] == ["1.0.0"]
+
+
+def test_nan_and_infinity_are_stored_alike_by_all_sources_and_are_a_finding(tmp_path: Path) -> None:
+    values = [float("nan"), float("inf"), float("-inf"), 1.5]
+    table, parquet = tmp_path / "t.csv", tmp_path / "t.parquet"
+    table.write_text("id,t\na,NaN\nb,inf\nc,-Infinity\nd,1.5\n")
+    columns = {"id": [*"abcd"], "t": values, "list": [[value] for value in values]}
+    pq.write_table(pa.table(columns), parquet)
+    schema = tmp_path / "s.yaml"
+    schema.write_text('name: s\nfeatures: {t: {kind: float, from: "column:t"}}\n')
+    nested = tmp_path / "l.yaml"
+    nested.write_text('name: l\nfeatures: {list: {kind: float, from: "column:list", shape: []}}\n')
+    inputs = {
+        "csv": (table, schema),
+        "parquet": (parquet, schema),
+        "arrow": (pa.table(columns), schema),
+        "list": (parquet, nested),
+        "dicts": (pa.table(columns).to_pylist(), nested),
+        "pandas": (pa.table(columns).to_pandas(), nested),
+    }
+    for name, (rows, features) in inputs.items():
+        out = {"output": tmp_path / "out", "name": name, "schema": features, "key_column": "id"}
+        dataset = convert(rows, **out)
+        (feature,) = dataset.load("train").element_spec
+        assert [one.text for one in dataset.findings if one.severity == "warning"] == [
+            f"3 values of {feature!r} are not finite (NaN or infinite)"
+        ], name
+        found = [record[feature] for record in dataset.load("train").as_numpy_iterator()]
+        assert sorted(str(one.item()) for one in found) == ["-inf", "1.5", "inf", "nan"], name

@@ -88,7 +88,7 @@ def test_duplicates_and_leakage_are_reported(
         f"warning: test and train share 1 image (z leak.jpg = {fourth})",
         "warning: 1 image has more than one label (0 first.jpg = z again.jpg). "
         "Check which label is right.",
-        "note: 3 records of train have the same image as another record of train",
+        "note: 3 records of train repeat the image of another record of train",
         f"note: 16 images are blurred ({blurred}, 0 first.jpg, …)",
         f"note: 16 images are tiny (0 first.jpg, {first}, …)",
         "warning: test lacks 3 of the 4 classes of 'label' (cat, goat, Übermut)",

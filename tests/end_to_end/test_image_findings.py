@@ -100,7 +100,7 @@ def test_the_manifest_has_the_quality(converted: tuple[Path, str]) -> None:
     [
         "warning: test and train share 1 group of similar images (0-half.jpg ~ 0.jpg)",
         "warning: 1 group of similar images has more than one label (1-crop.jpg ~ 1.png)",
-        "note: 2 records of train have an image similar to that of another record of train",
+        "note: 2 records of train repeat in similar form the image of another record of train",
         "note: 1 image is blank (black.png)",
         "note: 1 image is tiny (tiny.jpg)",
     ],

@@ -19,8 +19,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 
 from recordmill.pipelines.dataset.dataset import open_dataset
-from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.image_tensors import TensorResize
+from recordmill.pipelines.dataset.load import _Selection, load
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.features import Schema
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.framing import _masked_crc32c
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published
@@ -298,7 +301,8 @@ def test_a_record_that_is_longer_than_its_shard_is_not_given_to_tensorflow(
 def test_beam_is_not_loaded_for_local_files(dataset: Path) -> None:
     code = f"""
 import sys
-from recordmill.pipelines.dataset.load import load
+from recordmill.pipelines.dataset.image_tensors import TensorResize
+from recordmill.pipelines.dataset.load import _Selection, load
 batches = list(load({str(dataset)!r}, "all", batch_size=4, image_size=8))
 print(len(batches), "apache_beam" in sys.modules)
 """
@@ -350,3 +354,21 @@ def test_a_file_system_of_beam(dataset: Path, there: str, request: pytest.Fixtur
         assert names(load(url, split)) == names(load(dataset, split))
     with pytest.raises(VerificationFailed):
         load("onlybeam://nowhere")
+
+
+def test_masks_of_objects_are_not_resized_which_is_a_warning() -> None:
+    chosen = _Selection(preset("instance_segmentation"), None, False, 3, "uint8")
+    with pytest.warns(UserWarning, match=r"^image_size does not resize image/object/mask\.$"):
+        chosen.decoders(TensorResize((4, 6)))
+
+
+def test_the_label_of_pairs_is_the_first_feature_with_classes() -> None:
+    image, label = {"kind": "bytes", "from": "image:bytes"}, {"kind": "int64", "classes": True}
+    features = {
+        "size": {"kind": "int64", "from": "column:size"},
+        "group5": {**label, "from": "column:group"},
+        "label": {**label, "from": "column:label"},
+        "image": image,
+    }
+    schema = Schema.model_validate({"name": "s", "features": features})
+    assert _Selection(schema, None, True, 3, "uint8").names_in_order == ("image", "group5")

@@ -171,9 +171,14 @@ def test_the_command_has_the_options_that_the_schema_was_inferred_with(folder: P
 
 def test_commas_points_and_blanks_of_excel_are_shown(folder: Path) -> None:
     table = folder / "excel.csv"
-    table.write_text("kg;eur;n;class\n0,25;1.234,50;1;dog\n7;2;2;dog \n")
+    table.write_text("kg;eur;n;class;stock\n0,25;1.234,50;1;dog;11.524\n7;2;2;dog ;8\n")
     guessed = recordmill("schema", "--infer", table, "--delimiter", ";").out
-    assert "# Decimal commas? kg, eur: see docs/how-to/from-excel.md.\n" in guessed
+    assert (
+        "# kg, eur, stock: may have decimal commas or points between thousands, and are text here: "
+        "see docs/how-to/from-excel.md.\n"
+    ) in guessed
+    assert '  stock: {kind: bytes, from: "column:stock"}  # 2 values: 11.524, 8\n' in guessed
+    assert '  "n": {kind: int64, from: "column:n"}' in guessed
     assert "# 2 values: dog, 'dog '\n" in guessed
 
 

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.options import config_of, load_schema
-from recordmill.pipelines.record_files import _find_record_files
+from recordmill.pipelines.record_files import _files_of
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import SkippedInput
@@ -186,7 +186,7 @@ UNREACHABLE = "http://127.0.0.1:1/a.b"
 READERS: dict[str, Callable[[str], object]] = {
     "--schema": load_schema,
     "--classes": lambda path: config(classes=path),
-    "inspect": lambda path: _find_record_files([path]),
+    "inspect": _files_of,
     "--input": lambda path: probe_tables(config().model_copy(update={"inputs": (path,)})),
     "--labels": lambda path: probe_labels(config().model_copy(update={"labels": path})),
 }

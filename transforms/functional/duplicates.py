@@ -53,12 +53,6 @@ def num_buckets(rows: int) -> int:
     return 1 + rows // _BUCKET_IMAGES
 
 
-def _bucket_of(digest: bytes, buckets: int) -> int:
-    """Returns the bucket of an image."""
-    # Scales the first 64 bits to [0, buckets), as digests are uniform.
-    return int.from_bytes(digest[:8], "big") * buckets >> 64
-
-
 def label_text(label: str | list[str] | None) -> str:
     """Returns the class of a record's index row as one text; "" for none.
 
@@ -91,7 +85,9 @@ def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
         return {0: tally} if tally else {}
     parts: dict[int, Tally] = {}
     for digest, seen in tally.items():
-        parts.setdefault(_bucket_of(digest, buckets), {})[digest] = seen
+        # Scales the first 64 bits to [0, buckets), as digests are uniform.
+        bucket = int.from_bytes(digest[:8], "big") * buckets >> 64
+        parts.setdefault(bucket, {})[digest] = seen
     return parts
 
 

@@ -225,7 +225,7 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
         preset=presets.pop() if len(presets) == 1 else "",
         schemas=_distinct([probe.schema for probe in probes if probe.schema]),
         raw={name: what for probe in probes for name, what in probe.raw.items()},
-        derived=frozenset().union(*(probe.derived for probe in probes)),
+        reads={name: keys for probe in probes for name, keys in probe.reads.items()},
         findings=(*findings, *of_probes, *_merge_findings(probed, classes)),
     )
 
@@ -395,18 +395,18 @@ def _common_columns(tables: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def unused_columns(
     inputs: Sequence[InputTables], schema: Schema, config: ConvertConfig
 ) -> Iterator[Finding]:
-    """Yields the columns of tables that nothing uses; other formats have their own columns."""
+    """Yields the columns of tables and TFRecord files that nothing uses."""
     used, left = {*(needed_columns(schema, config) or ())}, dict[str, None]()
     for tables in () if schema.every_column else inputs:
-        # Of records with the keys of a preset, derived columns are the ones that are read.
-        is_foreign = not (tables.schemas or tables.derived)
-        formats, columns = {file.format for file in tables.files}, dict.fromkeys(tables.columns)
-        if not all(INPUT_FORMATS[f].is_table or (f == "tfrecord" and is_foreign) for f in formats):
+        formats = {file.format for file in tables.files}
+        columns = dict.fromkeys(n for n in tables.columns if n in tables.reads.get(n, [n]))
+        if not all(INPUT_FORMATS[f].is_table or f == "tfrecord" for f in formats):
             continue
         # Either a column of objects is listed, or those of its fields that are not used.
         above = {n: {n[: dot.start()] for dot in re.finditer(r"\.", n)} for n in columns}
         partly = {name for one in used for name in above.get(one, ())}
-        known = used | partly
+        read = {key for name in used for key in tables.reads.get(name, ())}
+        known = used | partly | read | {*schema.image_attributes, *(tables.splits and [SPLIT])}
         left |= {
             name: None
             for name in columns

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.input_formats import INPUT_FORMATS
-from recordmill.schemas.layout import SUCCESS, is_web, join
+from recordmill.schemas.layout import LOST, SUCCESS, is_web, join
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Exclusion, Partition
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.records.compression import HEAD_BYTES
@@ -86,7 +86,8 @@ def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -
     if is_folder(pattern) or (is_remote and exists(join(pattern, SUCCESS))):
         return _tables_or_folder(pattern, pattern, input_format, exclude)
     found = [path for path in _matched(pattern) if not _MARKER.search(path)]
-    base = pattern[: pattern.rfind("/", 0, _wildcard(pattern)) + 1]
+    wildcard = min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))
+    base = pattern[: pattern.rfind("/", 0, wildcard) + 1]
     listed = list[ListedPath]()
     for path in found:
         if len(found) > 1 and is_folder(path):
@@ -160,6 +161,8 @@ def _records_below(tree: Tree) -> list[str]:
     for name in tree.walk():
         if isinstance(name, str):
             base = posixpath.basename(name)
+            if base == LOST:
+                continue
             if has_image_suffix(name) or is_table(name) or base in (SUCCESS, FEATURES):
                 return []
             (named if is_record_file(name) else others).append(name)
@@ -186,11 +189,6 @@ def _matched(pattern: str) -> list[str]:
             f"{pattern}: no such file{similar_path(pattern)}. Check the path and its permissions."
         )
     return found
-
-
-def _wildcard(pattern: str) -> int:
-    """Returns the position of the first wildcard of a pattern; its length if it has none."""
-    return min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))
 
 
 def _is_parquet(path: str) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.features import Feature
 from recordmill.schemas.origins import ImageAttribute, Kind
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.workers.process import rewritten_standard_error
@@ -473,14 +473,11 @@ def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBat
     for name in schema.frame_features:
         records_of_values = indices_of[name].numpy()[:, 0]
         sizes = np.bincount(records_of_values, minlength=len(records))
-        counts[name], rest = (part.tolist() for part in np.divmod(sizes, _width(schema, name)))
+        width = prod(size for size in schema.features[name].shape or () if size)
+        counts[name], rest = (part.tolist() for part in np.divmod(sizes, width))
         if any(rest):
             raise UnequalLengthsError(f"{name!r} does not have as many values in each frame")
     return ParsedBatch(resolved, context, {}, _equal_lengths(counts))
-
-
-def _width(schema: Schema, name: str) -> int:
-    return prod(size for size in schema.features[name].shape or () if size)
 
 
 def _parse_sequences(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBatch:

@@ -53,9 +53,6 @@ _SIGNATURE_BYTES = 64
 _BUFFER_BYTES = 2**20
 _KEPT_BYTES = 16 * 2**20
 
-# The list of what was lost, one JSON object per line.
-_LOST = "lost.jsonl"
-
 
 class Seen(NamedTuple):
     """How many records have a feature of a kind, and the first of them."""
@@ -200,7 +197,7 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
         written[target] = found.records
         lost += found.problems
     lines = "".join(f"{json.dumps(asdict(problem))}\n" for problem in lost)
-    write_bytes(layout.join(directory, _LOST), lines.encode())
+    write_bytes(layout.join(directory, layout.LOST), lines.encode())
     return written
 
 

@@ -220,21 +220,13 @@ class _Reporter:
             is_here = is_local(self._folder)
             self._due = time.monotonic() + (_SECONDS if is_here else _STORE_SECONDS)
             if self._folder:
-                path = layout.join(self._folder, f"{_process()}.json")
-                write_bytes(path, _encoded(COUNTERS), with_folders=False)
+                # An id of this process, unique over all machines; a fork gets another one.
+                path = layout.join(self._folder, f"{uuid.uuid5(_RUN, str(os.getpid()))}.json")
+                write_bytes(path, json.dumps(asdict(COUNTERS)).encode(), with_folders=False)
         except Exception:  # noqa: BLE001 - a progress bar must not fail a run
             self._due = time.monotonic() + _STORE_SECONDS
         finally:
             self._lock.release()
-
-
-def _encoded(counters: ProgressCounters) -> bytes:
-    return json.dumps(asdict(counters)).encode()
-
-
-def _process() -> str:
-    """Returns an id of this process, unique over all machines; a fork gets another one."""
-    return f"{uuid.uuid5(_RUN, str(os.getpid()))}"
 
 
 _RUN = uuid.uuid4()

@@ -91,6 +91,13 @@ def test_missing_values_of_pandas_are_missing(tmp_path: Path) -> None:
     assert read(frame, tmp_path)[1] == {"a": None, "b": None}
 
 
+@pytest.mark.parametrize("table", [list, pd.DataFrame])
+def test_nan_within_a_list_is_a_value_as_in_parquet(tmp_path: Path, table: Any) -> None:
+    rows = table([{"a": [1.5, float("nan")]}, {"a": float("nan")}])
+    first, second = read(rows, tmp_path)
+    assert (str(first["a"]), second["a"]) == ("[1.5, nan]", None)
+
+
 def test_the_same_rows_are_in_the_same_file_whose_rows_are_named_by_number(tmp_path: Path) -> None:
     paths = []
     for _ in range(2):

@@ -21,6 +21,7 @@ from recordmill.pipelines.verification import Verification
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example, SequenceExample
 from recordmill.transforms.functional.records.framing import framed, read_frames
+from recordmill.transforms.inputs.paths import list_paths
 
 Files = dict[str, bytes]
 
@@ -560,6 +561,19 @@ def test_every_intact_record_of_a_file_with_20_damaged_places_is_salvaged(tmp_pa
     assert recordmill.verify(tmp_path / "out").records == len(kept)
     with pytest.raises(UsageError, match="has files, such as"):
         recordmill.verify(path, salvage=tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a.rec", "a.tfrecord", "a", "train-00000-of-00001"])
+def test_salvaged_files_of_any_name_are_an_input_beside_their_list(
+    tmp_path: Path, name: str
+) -> None:
+    damaged = joined(records(9))[:-3]
+    path = write(tmp_path / "in", {name: damaged})
+    recordmill.verify(path, check=False, salvage=tmp_path / "out")
+    assert (tmp_path / "out/lost.jsonl").exists()
+    assert [found.path for found in list_paths(str(tmp_path / "out"), "auto")] == [
+        str(tmp_path / "out" / name)
+    ]
 
 
 def test_shards_in_folders_are_salvaged_under_their_names(tmp_path: Path) -> None:

@@ -149,3 +149,39 @@ def test_any_value_is_named_in_short(value: Any) -> None:
 def test_anything_else_is_not_a_condition(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|cannot be compared|is compared with"):
         _ = Condition(text).columns
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "label == 'a/b' and image/class/label == 3",
+            "expected a condition, as in label in ('a', 'b') or column('image/class/label') == 7: "
+            "invalid syntax",
+        ),
+        (
+            "class == 3",
+            "expected a condition, as in label in ('a', 'b') or column('class') == 7: "
+            "invalid syntax",
+        ),
+        (
+            "image/id == 3",
+            "expected a column, got image / id; column('image/id') is one of that name",
+        ),
+        ("1 == 1", "expected a column, got 1; column('1') is one of that name"),
+        (
+            "weight (kg) > 5",
+            "expected a column, got weight(kg); column('weight(kg)') is one of that name",
+        ),
+        (
+            "label = 3",
+            "expected a condition, as in label in ('a', 'b') or age == 7: invalid syntax",
+        ),
+    ],
+)
+def test_columns_with_other_characters_are_named_as_a_condition_has_to(
+    text: str, message: str
+) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared
+        _ = Condition(text).columns
+    assert str(error.value) == message

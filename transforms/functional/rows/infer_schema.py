@@ -311,13 +311,9 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _share(values: Counter[Any], test: Any) -> float:
-    """Returns the fraction of values that pass a test."""
-    return sum(n for value, n in values.items() if test(value)) / max(1, values.total())
-
-
 def _image_share(values: Mapping[str, Counter[Any]], column: str) -> float:
-    return _share(values[column], _is_image)
+    counts = values[column]
+    return sum(n for value, n in counts.items() if _is_image(value)) / max(1, counts.total())
 
 
 def _is_image(value: Any) -> bool:

@@ -135,7 +135,7 @@ def columns_of(schema: pa.Schema) -> dict[str, Column]:
 
     The fields of images with `bytes` are left out, since their reader accesses them.
     """
-    columns = {field.name: _column(field) for field in schema}
+    columns = {f.name: Column(f.name, (f.name,), f.name, f.type) for f in schema}
     found = dict[str, Column]()
     for column in columns.values():
         found[column.name] = column
@@ -198,10 +198,6 @@ def _plain(column: pa.Array) -> pa.Array:
 def _is_plain(type_: pa.DataType) -> bool:
     none = pa.array([], type_)
     return _plain(none) is none
-
-
-def _column(field: pa.Field) -> Column:
-    return Column(field.name, (field.name,), field.name, field.type)
 
 
 def _below(column: Column) -> Iterator[Column]:

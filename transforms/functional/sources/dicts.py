@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -204,8 +205,11 @@ def _table_of_dicts(rows: Any) -> pa.Table:
 
 def _array(name: str, values: Sequence[Any]) -> pa.Array:
     plain = [_as_arrow(value) for value in values]
+    # NaN is how pandas writes that a row has no value; within a list, it is a value.
+    if has_lists := any(isinstance(value, list) for value in plain):
+        plain = [None if isinstance(v, float) and math.isnan(v) else v for v in plain]
     try:
-        return pa.array(plain, from_pandas=True)
+        return pa.array(plain, from_pandas=not has_lists)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise UsageError(f"column {name!r} of the rows: {error}") from error
 

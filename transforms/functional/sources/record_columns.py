@@ -59,6 +59,7 @@ class RecordColumns:
     image: str = "image"
     images: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    described: tuple[str, ...] = ()  # the features that follow from the image, such as its height
     # The features of other columns, of which the first that a record has is used.
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # The features of columns with labels; also the first.
@@ -74,18 +75,18 @@ class RecordColumns:
     classes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     schema: Schema | None = None  # the schema of the records; None if it is not known
 
-    def names(self, features: Collection[str]) -> Iterator[str]:
-        """Yields the columns of records with these features, besides the features."""
-        if first(self.images, features):
-            yield self.image
-        yield from (name for name, found in self.columns.items() if first(found, features))
-        for name, found in self.labels.items():
-            if any(one.present(features) for one in found):
-                yield name
+    def reads(self, features: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Returns the columns of records with these features, and the features that each reads."""
+        image, others = first(self.images, features), dict.fromkeys((*self.paths, *self.described))
+        found = {self.image: (image, *filter(features.__contains__, others))} if image else {}
+        found |= {n: (key,) for n, keys in self.columns.items() if (key := first(keys, features))}
+        labels = ((n, one) for n, known in self.labels.items() for one in known[::-1])
+        found |= {name: one for name, one in labels if one.present(features)}
         if self._has_boxes(features):
-            yield from BOX_COLUMNS
+            found |= dict.fromkeys(BOX_COLUMNS, self.boxes)
             if {*self.size} <= {*features}:
-                yield from (name for name, found in self.areas.items() if found in features)
+                found |= {name: (key,) for name, key in self.areas.items() if key in features}
+        return found
 
     def values(
         self, record: Values, columns: Collection[str], named: Collection[str], seen: Seen
@@ -293,6 +294,7 @@ def _inverse(schema: Schema) -> RecordColumns:
         image=schema.image.column,
         images=(schema.image_feature,) if schema.image_feature else (),
         paths=tuple(paths),
+        described=tuple(key for one, key in keys.items() if one is not ImageAttribute.BYTES),
         columns=columns,
         labels={name: (found,) for name, found in labels.items()},
         boxes=(sides[order],) if order in sides else one_by_one if len(one_by_one) == 4 else (),
@@ -318,6 +320,7 @@ def conventional_columns() -> RecordColumns:
         images = tuple(dict.fromkeys((*merged.images, *other.images)))
         paths = tuple(dict.fromkeys((*merged.paths, *other.paths)))
         merged = replace(merged, columns=columns, labels=labels, images=images, paths=paths)
+        merged = replace(merged, described=(*merged.described, *other.described))
     # A feature with the name of a column comes first.
     return replace(
         merged,

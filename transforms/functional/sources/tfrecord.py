@@ -99,14 +99,15 @@ def _probed(records: list[dict[str, Any]], file: TableFile, columns: RecordColum
     images = {n for row in records for n, v in row.items() if is_image((_first(v) or b"")[:64])}
     embedded = images | ({columns.image} if first(columns.images, images) else set())
     embedded |= {name for name, keys in columns.columns.items() if images.intersection(keys)}
-    names = dict.fromkeys((*features, *columns.names(features))) if records else {}
+    reads = columns.reads(features)
+    names = dict.fromkeys((*features, *reads)) if records else {}
     split = _split_of(file.path)
     return Probe(
         (*names, *(name for name in split if name not in names)) if records else (),
         bool(records),
         unsupported=dict.fromkeys(sorted(images), IMAGES),
         embedded=frozenset(embedded),
-        derived=frozenset(names.keys() - features.keys()),
+        reads=reads,
         classes=columns.declared(records),
         splits=tuple(split[SPLIT]) if records and split and SPLIT not in names else (),
         preset="" if columns.schema else _preset_of(features, names),

@@ -31,7 +31,7 @@ _NUMBER = re.compile(
     r"[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)",
     re.ASCII | re.IGNORECASE,
 )
-_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
+_COMMA = re.compile(r"[+-]?\d*(?:\.\d{3})*,\d+", re.ASCII)
 _SHOWN = 80
 _NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
@@ -236,6 +236,22 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
     if feature.shape is not None:  # an empty list is valid, unless the shape requires items
         return feature.shape != () and not feature.has_open_rows
     return feature.kind is not Kind.BYTES or feature.source.origin is Origin.CLASS_NAME
+
+
+def not_finite(values: Iterable[Any]) -> int:
+    """Returns the number of values, single or in lists, that are NaN or infinite.
+
+    >>> not_finite([1.5, math.nan, [2.5, math.inf], [], None])
+    2
+    """
+    lists = (value if isinstance(value, list) else [value or 0] for value in values)
+    # The sum of finite float32 is finite; a sum is faster than a check of each number.
+    return sum(
+        not math.isfinite(n)
+        for numbers in lists
+        if not math.isfinite(sum(numbers))
+        for n in numbers
+    )
 
 
 def has_surrogates(text: str) -> bool:

@@ -74,12 +74,13 @@ def add_store_flags(parser: Any, kind: type[WebFlags] = StoreOptions) -> None:
         if each.default is False:
             how: dict[str, Any] = {"action": "store_true"}
         else:
-            how = {"type": str if each.default is None else _positive}
+            how = {"type": str if each.default is None else positive}
         names = (f"--{each.name}", *each.metadata["aliases"])
         parser.add_argument(*names, default=each.default, help=each.metadata["help"], **how)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Returns the number above 0 that a text is, for argparse."""
     if not is_integer(text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return int(text)

@@ -67,3 +67,24 @@ def test_a_tiny_median_box_is_a_warning(tiny, is_found):
     assert [f.text for f in found] == is_found * [
         "3 of 4 boxes cover less than 0.01 % of their image"
     ]
+
+
+def test_values_that_are_not_finite_are_a_warning_for_each_feature():
+    counts = {"not finite, image/object/area": 1, "not finite, image/object/bbox/xmin": 2000}
+    found = [*_changed_annotations(outcome({"jpeg kept": 3, **counts}, 4))]
+    assert [(f.kind, f.severity, f.text, f.feature, f.figures) for f in found] == [
+        (
+            "not_finite",
+            "warning",
+            "2,000 values of 'image/object/bbox/xmin' are not finite (NaN or infinite)",
+            "image/object/bbox/xmin",
+            {"values": 2000},
+        ),
+        (
+            "not_finite",
+            "warning",
+            "1 value of 'image/object/area' is not finite (NaN or infinite)",
+            "image/object/area",
+            {"values": 1},
+        ),
+    ]

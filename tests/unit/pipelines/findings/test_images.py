@@ -43,7 +43,7 @@ def test_similar_images_are_noted():
     assert found[10:] == [
         "warning: 1 more pair of splits share similar images",
         "warning: 1 group of similar images has more than one label (a ~ b)",
-        "note: 4 records of train have an image similar to that of another record of train",
+        "note: 4 records of train repeat in similar form the image of another record of train",
         "note: 2 sets of images with equal low frequencies are too large to compare all pairs; "
         "some similar images may be missing",
     ]

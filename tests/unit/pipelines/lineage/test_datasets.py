@@ -12,7 +12,6 @@ from recordmill.pipelines.lineage_events import (
     Input,
     _base_dataset,
     _name_of,
-    _output_of,
     _tables_of,
 )
 from recordmill.schemas.config import ConvertConfig
@@ -92,6 +91,4 @@ def test_versions_of_a_dataset_have_one_name(directory: str, namespace: str, nam
     manifest = Manifest.model_construct(version="1.0.0")
     base = Base(directory, "", manifest, {})
     assert _base_dataset(base) == Input(DatasetName(namespace, name), "1.0.0")
-    folder = directory.rpartition("/")[0]
-    output, _, name = folder.rpartition("/")
-    assert _output_of(config(output=output, name=name)) == _name_of(folder)
+    assert _name_of(directory.rpartition("/")[0]) == DatasetName(namespace, name)

@@ -19,6 +19,8 @@ from recordmill.transforms.inputs import input_tables
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import probe_tables, unused_columns
+from tests.images import png
+from tests.unit.transforms.functional.sources.test_tfrecord import example, framed
 
 ROWS = [{"image": f"{i}.png", "split": "ab"[i % 2], "year": 2000 + i % 3} for i in range(12)]
 
@@ -216,3 +218,26 @@ def test_columns_of_annotation_formats_are_not_named(tmp_path: Path) -> None:
     document = {"images": images, "categories": [{"id": 1, "name": "a"}], "annotations": [box]}
     (tmp_path / "t.json").write_text(json.dumps(document))
     assert unused(tmp_path / "t.json") == []
+
+
+def test_features_of_records_that_nothing_reads_are_named(tmp_path: Path) -> None:
+    box = [f"image/object/bbox/{side}" for side in ("xmin", "xmax", "ymin", "ymax")]
+    numbers = {f"image/{name}": [7] for name in ("id", "class/label", "height", "width")}
+    classes = {"image/object/class/text": [b"cat"], "image/object/class/label": [1]}
+    path = tmp_path / "x-train.tfrecord-00000-of-00001"
+    record = example(
+        **{"image/encoded": [png(4, 4)], **numbers, **classes}, **{name: [0.5] for name in box}
+    )
+    path.write_bytes(framed(record))
+    # The size follows from the image, the names of classes belong to their ids, and the split is
+    # that of the name of the file.
+    unread = "image/class/label, image/id"
+    assert unused(path, schema="object_detection") == [f"info: not stored: {unread}"]
+    assert unused(path, schema="tf_slim") == [
+        "info: not stored: image/id, image/object/bbox/xmax, image/object/bbox/xmin "
+        "(and 4 more columns)"
+    ]
+    assert unused(path, schema="tf_slim", columns={"label": "labels", "id": "image/id"}) == [
+        "info: not stored: image/class/label, image/object/bbox/xmax, image/object/bbox/xmin "
+        "(and 2 more columns)"
+    ]

@@ -210,6 +210,7 @@ def test_the_probe_returns_columns_and_image_columns():
         embedded=frozenset({"image"}),
         classes={"label": DeclaredClasses((), unnamed="label", by_name=True)},
         splits=("train",),
+        reads={"image": ("image",), "label": ("label", "")},
     )
 
 

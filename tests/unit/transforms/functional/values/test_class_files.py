@@ -64,5 +64,8 @@ def test_a_line_of_excel_and_decimal_commas_are_named():
     assert "(the line 'sep=;' is of Excel: remove it, and set --delimiter ';')" in missing_column(
         "label", ["sep=;"], "t.csv"
     )
-    with pytest.raises(RecordError, match=r"range with a decimal point, not a comma, got '0,5'$"):
-        to_number("0,5", is_text=True)
+    for text in ("0,5", "1.308,06", "-1.234.567,8"):
+        with pytest.raises(RecordError) as error:
+            to_number(text, is_text=True)
+        expected = "a float within float32's range with a decimal point, not a comma"
+        assert error.value.detail == f"expected {expected}, got {text!r}"
