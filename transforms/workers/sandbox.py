@@ -44,8 +44,8 @@ _PRINTED_BYTES = 4096
 # Time allowed for a child to start a task, even on a busy machine.
 _START_SECONDS = 60
 
-_children = num_cores()
-_slots = threading.BoundedSemaphore(_children)
+# Tasks at a time. Writer processes have one each, and one child.
+_slots = threading.BoundedSemaphore(num_cores())
 _stopped = threading.Event()
 _lock = threading.Lock()
 
@@ -145,7 +145,7 @@ def _pool() -> ProcessPool:
         if os.getpid() not in _pools:
             _start_quiet_tracker()
             _pools[os.getpid()] = ProcessPool(
-                max_workers=_children, initializer=_set_up_child, context=_Context()
+                max_workers=num_cores(), initializer=_set_up_child, context=_Context()
             )
         return _pools[os.getpid()]
 
