@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,6 +72,9 @@ _CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
 _SHOWN_PAIRS = 2
 _TOLERANCE = 0.2  # the part of its asked share by which a split may differ
+# Names of splits that mean the same as others.
+_SPLITS = {"training": "train", "testing": "test"}
+_SPLITS |= dict.fromkeys(("val", "validation", "dev"), "valid")
 _FEWER_SHARDS = "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
 _FEW_SHARDS = 10  # empty shards that a small dataset may have by chance
 _FEW = 10  # the fewest images per label that Vertex AI accepts for training
@@ -342,9 +345,8 @@ def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
         if number := outcome.manifest.images.get(change, 0):
             is_common = change == CLIPPED and 2 * number > outcome.manifest.input.records
             hint = _CHECK_BOXES if is_common else _HINTS.get(change, "")
-            figures = {"images": number}
             severity: Severity = "warning" if hint else "note"
-            what = f"{counted(number, 'image')} {text}"
+            what, figures = f"{counted(number, 'image')} {text}", {"images": number}
             yield finding(severity, change.replace(" ", "_"), what, hint, figures=figures)
     for name in outcome.manifest.dataset_schema.features:
         if number := outcome.manifest.images.get(NOT_FINITE.format(name), 0):
@@ -391,6 +393,16 @@ def _group_leakage(outcome: Outcome) -> Iterator[Finding]:
     text = f"{what} ({some(shown, leaks.groups, len(shown))})"
     groups, figures = [(g, *splits) for g, splits in leaks.examples], {"groups": leaks.groups}
     yield finding("warning", "group_leakage", text, _SAME_SPLIT, examples=groups, figures=figures)
+
+
+def _alike_splits(outcome: Outcome) -> Iterator[Finding]:
+    alike = defaultdict[str, list[str]](list)
+    for name in outcome.manifest.ordered_splits:
+        alike[_SPLITS.get(folded := _folded(name), folded)].append(name)
+    if found := [", ".join(names) for names in alike.values() if len(names) > 1]:
+        text = f"splits whose names mean the same: {'; '.join(found[:_SHOWN_LEAKS])}"
+        hint = "if they are one split, give it one name in the input"
+        yield finding("warning", "alike_splits", text, hint, examples=found)
 
 
 def _missed_shares(outcome: Outcome) -> Iterator[Finding]:
@@ -610,24 +622,10 @@ def _folded(name: str) -> str:
 # In the order in which the terminal prints their findings.
 _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     lambda outcome: source_findings(outcome.manifest.source or SourceEntry()),
-    _dropped_rows,
-    _skipped_inputs,
-    _shards_of_splits,
-    _encoded_images,
-    _changed_values,
-    _group_leakage,
-    _identical_images,
-    _similar_images,
-    _image_quality,
-    _changed_annotations,
-    _tiny_boxes,
-    _missed_shares,
-    _stratification,
-    _missing_classes,
-    _class_sizes,
-    _class_drift,
-    _class_names,
-    _doubtful_labels,
+    *(_dropped_rows, _skipped_inputs, _shards_of_splits, _encoded_images, _changed_values),
+    *(_group_leakage, _identical_images, _similar_images, _image_quality),
+    *(_changed_annotations, _tiny_boxes, _alike_splits, _missed_shares, _stratification),
+    *(_missing_classes, _class_sizes, _class_drift, _class_names, _doubtful_labels),
     _base_version,
 )
 

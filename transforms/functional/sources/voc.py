@@ -33,15 +33,8 @@ from recordmill.transforms.functional.values.boxes import (
 )
 
 COLUMNS = (
-    "image",
-    "id",
-    "height",
-    "width",
-    *BOX_COLUMNS,
-    "labels",
-    "difficult",
-    "truncated",
-    SPLIT,
+    *("image", "id", "height", "width", *BOX_COLUMNS, "labels"),
+    *("difficult", "truncated", SPLIT),
 )
 
 _FLAGS = ("difficult", "truncated")

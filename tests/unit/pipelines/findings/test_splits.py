@@ -6,6 +6,7 @@ import pytest
 
 from recordmill.pipelines.findings import (
     Outcome,
+    _alike_splits,
     _missed_shares,
     _missing_classes,
     _stratification,
@@ -140,3 +141,26 @@ def test_splits_with_mostly_empty_shards_are_noted(records: list[int], noted: bo
         "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
     )
     assert list(lines(empty_shards({"train": records}))) == ([expected] if noted else [])
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("train", "val", "test", "eval", "x"), []),
+        (
+            ("Train", "train", "VALID", "val", "validation", "dev", "test"),
+            ["train, Train; validation, val, VALID, dev"],
+        ),
+        (("fold-1", "Fold 1", "fold2"), ["Fold 1, fold-1"]),
+    ],
+)
+def test_splits_with_names_of_one_meaning_are_a_warning(
+    names: tuple[str, ...], found: list[str]
+) -> None:
+    outcome = Outcome(Manifest.model_construct(splits=dict.fromkeys(names, entry())))
+    hint = "      (if they are one split, give it one name in the input)"
+    assert list(lines(_alike_splits(outcome))) == [
+        line
+        for shown in found
+        for line in (f"warning: splits whose names mean the same: {shown}", hint)
+    ]
