@@ -21,7 +21,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import KEYPOINTS, RECTANGLES, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
@@ -66,13 +66,14 @@ _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
 _OF_OBJECTS = (*_OF_BOXES, *_POINTS)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_ANNOTATIONS, _SPOOLS, _SPOOL_BYTES = 1000, 64, 2**18
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "panoptic", "captions")
 _KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_info)_(?=.)")
-_COCO_LISTS = re.compile(rb'\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL)
+_COCO_LISTS = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL
+)
 _WORD = re.compile("[A-Za-z]+")
 
 
@@ -103,7 +104,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         outline = outline_of(stream)
         images, first = _first_entries(stream, outline)
         categories = entries_of(stream, outline, {"categories"}, is_checked=False)
-        classes = _declared(file.path, categories)
+        classes, repeated = _declared(file.path, categories)
     except DAMAGED_JSON as error:
         raise UsageError(f"{file.path}: is not a JSON document: {message_of(error)}") from error
     for name in ("images", "annotations", "categories"):
@@ -138,7 +139,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         has_rows=True,
         classes={"labels": classes} if classes and has_objects else {},
         preset=preset,
-        findings=tuple(_findings(file.path, first, is_empty)),
+        findings=tuple(_findings(file.path, first, is_empty, repeated)),
     )
 
 
@@ -152,36 +153,40 @@ def _preset_of(keys: set[str], annotations: list[Any]) -> str:
     return "captioning" if "caption" in keys else ""
 
 
-def _findings(path: str, annotations: list[Any], is_empty: bool) -> Iterator[Finding]:
-    if is_empty:
+def _findings(path: str, first: list[Any], empty: bool, repeated: list[str]) -> Iterator[Finding]:
+    if empty:
         text = f"{path}: has no annotation; its images are converted as images without objects"
-        yield Finding(kind="no_annotations", severity="warning", text=text)
-    if any(_lacks_box(a) for a in annotations if isinstance(a, dict)):
+        yield finding("warning", "no_annotations", text)
+    if any(_lacks_box(a) for a in first if isinstance(a, dict)):
         text = f"{path}: annotations without bbox; their boxes are those around the segmentation"
-        yield Finding(kind="boxes_of_outlines", severity="note", text=text)
+        yield finding("note", "boxes_of_outlines", text)
+    if repeated:
+        text = f"{path}: categories of one name become one class ({some(repeated)})"
+        hint = "if they differ, rename one of the two in the file"
+        yield finding("warning", "repeated_categories", text, hint, examples=repeated)
 
 
 def _lacks_box(annotation: dict[str, Any]) -> bool:
     return "bbox" not in annotation and "segmentation" in annotation
 
 
-def _declared(path: str, categories: Iterator[tuple[str, Any]]) -> DeclaredClasses | None:
-    """Returns the classes in `categories`; None if there are none, or not all ids are integers."""
-    names: dict[str, int] = {}
-    for number, (_, entry) in enumerate(categories):
+def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, list[str]]:
+    """Returns the classes in `categories` if all ids are integers, and names with several ids."""
+    names, repeated = dict[str, int](), list[str]()
+    for number, (_, entry) in enumerate(found):
         if number == MAX_CLASSES:
             raise UsageError(
                 f"{path}: expected at most {MAX_CLASSES:,} categories, got more. Remove those "
                 "without annotations."
             )
-        id_, name = (
-            (entry.get("id"), entry.get("name")) if isinstance(entry, dict) else (None, None)
-        )
+        id_, name = map(entry.get, ("id", "name")) if isinstance(entry, dict) else (None, None)
         if isinstance(id_, bool) or not isinstance(id_, int):
-            return None
-        if isinstance(name, str):
-            names.setdefault(name, id_)  # rows with another id of the same name have the same class
-    return DeclaredClasses(tuple(sorted((i, name) for name, i in names.items()))) if names else None
+            return None, []
+        # Rows with another id of the same name have the same class.
+        if isinstance(name, str) and (first := names.setdefault(name, id_)) != id_:
+            repeated.append(f"{name}: {first} and {id_}")
+    classes = DeclaredClasses(tuple(sorted((i, name) for name, i in names.items())))
+    return classes if names else None, repeated
 
 
 def _paths_in(stream: BinaryIO) -> Iterator[str]:
@@ -301,12 +306,8 @@ def _json_files(tree: Tree) -> Iterator[str]:
         files = top.files if not folder else tree.entries(folder).files
         for name in files:
             path = posixpath.join(folder, name)
-            if name.lower().endswith(".json") and _is_coco(tree, path):
+            if name.lower().endswith(".json") and _COCO_LISTS.match(head_of(tree, path)):
                 yield path
-
-
-def _is_coco(tree: Tree, name: str) -> bool:
-    return bool(_COCO_LISTS.match(head_of(tree, name).removeprefix(_BYTE_ORDER_MARK)))
 
 
 def read(

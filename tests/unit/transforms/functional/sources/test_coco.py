@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as pycocotools
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import lines
 from recordmill.schemas.records import KEYPOINTS, RECTANGLES, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
@@ -64,6 +65,16 @@ def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
     odd = document([image_bytes(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
     assert probe(odd) == probe(whole)
     assert [f for f in read(odd) if isinstance(f, Row)] == read(whole)
+
+
+def test_categories_of_one_name_are_a_warning():
+    cats = [{"id": id_, "name": name} for id_, name in ((0, "cat"), (3, "dog"), (7, "cat"))]
+    found = probe(document([image_bytes(5)], [annotation(1, 5)], cats))
+    assert found.classes == {"labels": DeclaredClasses(((0, "cat"), (3, "dog")))}
+    assert [*lines(found.findings)] == [
+        "warning: d/c.json: categories of one name become one class (cat: 0 and 7)",
+        "      (if they differ, rename one of the two in the file)",
+    ]
 
 
 @settings(max_examples=60, deadline=None)
