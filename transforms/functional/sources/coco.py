@@ -36,7 +36,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.sources.tree import Tree, head_of, stem_of
+from recordmill.transforms.functional.sources.tree import Tree, head_of, other_splits, stem_of
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     entries_of,
@@ -222,13 +222,15 @@ def recognize_folder(tree: Tree) -> Sources | None:
     if kind is None:
         return None
     found = {name: _file_in(tree, name) for name in by_kind[kind]}
+    splits = {name: dict(file.partition).get(SPLIT) or "" for name, file in found.items()}
     if any(file.partition for file in found.values()):
         # Beside train.json and val.json, all.json has the same images, or those of no split.
         found = {name: file for name, file in found.items() if file.partition}
     files = [replace(file, image_folder=tree.root) for file in found.values()]
     others = sorted(n for names in by_kind.values() for n in names if n not in found)
     unread = f"; not read: {', '.join(others)}" if others else ""
-    return Sources(_with_key_prefixes(files), f"COCO ({', '.join(found)}{unread})")
+    text, findings = f"COCO ({', '.join(found)}{unread})", tuple(other_splits(tree.root, splits))
+    return Sources(_with_key_prefixes(files), text, findings=findings)
 
 
 def sources_of_file(tree: Tree, name: str) -> Sources:

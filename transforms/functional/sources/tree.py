@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
+from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.records import SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import SPLIT_NAMES, Part, TableFile
@@ -32,6 +34,10 @@ _MAX_SEARCHED = 10_000
 
 # Bytes of a file that are read to recognize its format: an annotation may begin with comments.
 HEAD_BYTES = 2**16
+
+
+# What the names of files with a split may contain, as instances_minival.json does.
+_SPLIT_WORDS = re.compile("train|val|test|dev")
 
 
 class Unlisted(NamedTuple):
@@ -125,6 +131,20 @@ def split_folders(tree: Tree, accepts: Callable[[str], bool]) -> tuple[str, ...]
     return tuple(
         sorted({posixpath.basename(name) for name in named if has_file(tree, name, accepts)})
     )
+
+
+def other_splits(root: str, splits: Mapping[str, str]) -> Iterator[Finding]:
+    """Yields a warning if files without a split have one in their name, as `minival` has.
+
+    `splits`: the split of each file, "" for none.
+    """
+    words = {name: frozenset(_SPLIT_WORDS.findall(stem_of(name).lower())) for name in splits}
+    known = {word for split in splits.values() for word in _SPLIT_WORDS.findall(split.lower())}
+    named = [n for n, split in splits.items() if not split and not words[n] <= known]
+    if named and len({words[name] for name in named}) + bool(known) > 1:
+        text = f"{root}: {some(named)}: not splits, because their names have other words"
+        hint = "if they are splits, rename them, as to train.json and val.json"
+        yield finding("warning", "splits_as_files", text, hint, examples=named)
 
 
 def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:

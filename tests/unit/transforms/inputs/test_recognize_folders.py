@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import lines
 from recordmill.schemas.tables import SPLIT, Sources, TableFile
 from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.class_folder import FolderOptions
@@ -158,6 +159,30 @@ def test_a_coco_file_without_a_split_is_not_read_beside_those_of_splits(tmp_path
     layout = found(tmp_path, *(f"annotations/{name}.json" for name in ("all", "train", "val")))
     assert [Path(file.path).stem for file in layout.files] == ["train", "val"]
     assert layout.text.endswith("; not read: annotations/all.json)")
+
+
+@pytest.mark.parametrize(
+    ("names", "warned"),
+    [
+        (("instances_minitrain", "instances_minival"), "instances_minitrain, instances_minival"),
+        (("instances_minitrain", "instances_val2017"), "instances_minitrain"),
+        (("minitrain", "train", "val"), ""),
+        (("trainval", "test"), "trainval"),
+        (("trainval", "train", "val"), ""),
+        (("minitrain_1", "minitrain_2"), ""),
+        (("minival",), ""),
+        (("a", "b"), ""),
+    ],
+)
+def test_coco_files_with_other_words_for_splits_are_a_warning(
+    names: tuple[str, ...], warned: str, tmp_path: Path
+) -> None:
+    layout = found(tmp_path, *(f"{name}.json" for name in names))
+    shown = ", ".join(f"{name}.json" for name in warned.split(", "))
+    assert [*lines(layout.findings)] == [
+        f"warning: {tmp_path}: {shown}: not splits, because their names have other words",
+        "      (if they are splits, rename them, as to train.json and val.json)",
+    ] * bool(warned)
 
 
 def test_other_json_files_are_not_coco(tmp_path: Path) -> None:
