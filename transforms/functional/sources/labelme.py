@@ -58,7 +58,7 @@ def _parse(
 ) -> dict[str, Any]:
     """Parses one JSON file to values by column.
 
-    `others` collects the types of shapes without a box. Raises RecordError: malformed_row if the
+    `others` collects the types of shapes without a box, and flags of the image. Raises RecordError: malformed_row if the
     annotation is not valid, or bad_box if a box is not, and invalid boxes are not dropped.
     """
     try:
@@ -67,6 +67,8 @@ def _parse(
         raise _malformed(f"is not a valid JSON file: {error}") from error
     if not isinstance(found, dict) or not isinstance(shapes := found.get("shapes"), list):
         raise _malformed("expected an object with a list 'shapes', as LabelMe writes it")
+    if others is not None and isinstance(flags := found.get("flags"), dict):
+        others += [f"flag {short_repr(name)}" for name, value in flags.items() if value is True]
     boxes, labels, outlines = list[Box](), list[str](), list[Any]()
     for number, shape in enumerate(shapes, start=1):
         if not isinstance(shape, dict):

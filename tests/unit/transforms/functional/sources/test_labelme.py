@@ -55,6 +55,15 @@ def test_other_shapes_are_collected():
     assert others == ["circle", "None"]
 
 
+def test_flags_of_the_image_are_collected():
+    others = []
+    flags = {"cat": True, "dog": False, "x": 1}
+    assert labelme._parse(document(flags=flags), others=others)["labels"] == []
+    labelme._parse(document(flags=None), others=others)
+    labelme._parse(document(flags=flags))
+    assert others == ["flag 'cat'"]
+
+
 def test_shapes_of_old_versions_are_polygons():
     old = {"label": "dog", "points": POLYGON["points"]}
     assert labelme._parse(document(old))["xmax"] == [5.0]
