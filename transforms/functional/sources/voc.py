@@ -138,11 +138,12 @@ def _side(root: Element, tag: str) -> int | None:
 
 
 def _box(number: int, element: Element) -> Box:
-    box = element.find("bndbox")
-    if box is None:
-        raise RecordError(Reason.BAD_BOX, f"object {number} has no <bndbox>")
+    boxes = element.findall("bndbox")
+    if len(boxes) != 1:
+        what = f"object {number}: expected one <bndbox>, got {len(boxes)}"
+        raise RecordError(Reason.BAD_BOX, what)
     xmin, ymin, xmax, ymax = (
-        number_of((box.findtext(side) or "").strip(), f"object {number}: {side}")
+        number_of((boxes[0].findtext(side) or "").strip(), f"object {number}: {side}")
         for side in BOX_SIDES
     )
     return xmin, ymin, xmax, ymax

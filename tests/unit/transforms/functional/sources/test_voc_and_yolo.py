@@ -55,6 +55,15 @@ def test_a_image_without_objects_has_empty_lists():
     assert (found["labels"], found["xmin"], found["difficult"]) == ([], [], [])
 
 
+def test_an_object_has_one_box():
+    two = OBJECT.format(difficult=0, xmin=1).replace("</object>", "<bndbox/></object>")
+    for data, number in ((two, 2), ("<object><name>cat</name></object>", 0)):
+        with pytest.raises(
+            RecordError, match=rf"^bad_box: object 1: expected one <bndbox>, got {number}$"
+        ):
+            voc._parse(annotation(data))
+
+
 @pytest.mark.parametrize(
     "other",
     ["<object><name>cat</name></object>", OBJECT.format(difficult=0, xmin="x")],
