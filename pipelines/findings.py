@@ -39,6 +39,7 @@ from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import (
     NOT_FINITE,
     NOTED,
+    OTHER_LABELS,
     OTHER_NAMES,
     OTHER_SHAPES,
     OUTSIDE_CLASSES,
@@ -57,8 +58,8 @@ from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLI
 # so that its number can precede it: "images whose boxes …".
 SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys((NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS, SHARED_LABELS), "warning"),
-    **{OTHER_SHAPES: "warning", OTHER_NAMES: "note"},
-    **dict.fromkeys(NOTED, "note"),
+    **dict.fromkeys((OTHER_SHAPES, OTHER_LABELS), "warning"),
+    **dict.fromkeys((*NOTED, OTHER_NAMES), "note"),
 }
 
 # Skipped images in formats that are not read, with what to do

@@ -58,8 +58,9 @@ def _parse(
 ) -> dict[str, Any]:
     """Parses one JSON file to values by column.
 
-    `others` collects the types of shapes without a box, and flags of the image. Raises RecordError: malformed_row if the
-    annotation is not valid, or bad_box if a box is not, and invalid boxes are not dropped.
+    `others` collects the types of shapes without a box, and flags of the image. Raises RecordError:
+    malformed_row if the annotation is not valid, or bad_box if a box is not, and invalid boxes are
+    not dropped.
     """
     try:
         found = parse_json(data.decode("utf-8-sig"))

@@ -16,14 +16,14 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
+from recordmill.schemas.records import OTHER_LABELS, Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.images.sniffing import IMAGE_SUFFIXES
 from recordmill.transforms.functional.sources.json_lines import parse_object
 from recordmill.transforms.functional.sources.tree import is_hidden
-from recordmill.transforms.functional.values.typed import has_surrogates
+from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 BLOCK_BYTES = 512
 
@@ -210,6 +210,7 @@ class _Sample:
     fault: str = ""
     truncated: bool = False  # whether the tar file is damaged within this sample
     others: list[str] = field(default_factory=list)
+    label: Any = None  # that of the JSON member, if it differs from that of the .cls
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -254,6 +255,9 @@ def read(
         yield _row(sample, path, number, projection, limit)
         if sample.others:
             yield SkippedInput.named(OTHER, sample.others)
+        if sample.label is not None and projection.has("label"):
+            shown = f"{_text(sample.key)}: {short_repr(sample.label)}"
+            yield SkippedInput.named(OTHER_LABELS, [shown])
 
 
 def _samples(stream: BinaryIO, limit: int) -> Iterator[_Sample | SkippedInput]:
@@ -331,6 +335,9 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
         what = "a JSON object" if suffix in _JSON else "valid UTF-8"
         sample.fault = f"{_shown(name)} is not {what}: {error}"
         return
+    labels = [values.get("label") for values in (sample.values, found)]
+    if None not in labels and str(labels[0]) != str(labels[1]):
+        sample.label = labels[suffix in _JSON]
     if suffix in _JSON:  # members of their own have precedence over fields of the JSON member
         sample.values = {**found, **sample.values}
     else:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding, counted, finding
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNLABELED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
@@ -94,6 +95,7 @@ class Classes(NamedTuple):
     # The folders, or text files with lists of images, of each split.
     splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     path: str = ""
+    number: int | None = None  # of classes, as `nc` of data.yaml states it
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
@@ -118,7 +120,21 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         classes={"labels": DeclaredClasses(tuple(sorted(classes.names.items())))},
         splits=splits,
         preset="keypoints" if classes.keypoints else "object_detection",
+        findings=tuple(_contradictions(tree, options.yaml, classes)),
     )
+
+
+def _contradictions(tree: Tree, yaml: str, classes: Classes) -> Iterator[Finding]:
+    """Yields warnings if `nc`, or a list of names beside data.yaml, differs from its names."""
+    what, shown = f"{tree.path(yaml)}: 'names' has", counted(len(classes.names), "class")
+    if classes.number not in (None, len(classes.names)):
+        text = f"{what} {shown}, but 'nc' is {classes.number}; other ids are rejected"
+        yield finding("warning", "number_of_classes", text, "Correct either")
+    for name in filter(tree.has, _TEXTS if yaml and yaml not in _DARKNET else ()):
+        lines = _content(tree, name).decode("utf-8-sig", "replace").splitlines()
+        if {i: line.strip() for i, line in enumerate(lines) if line.strip()} != classes.names:
+            text = f"{what} other names than {name}, which is not read"
+            yield finding("warning", "other_class_names", text, "Correct either, or remove it")
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
@@ -264,6 +280,7 @@ def _parse_yaml(data: bytes, where: str) -> Classes:
         keypoint_names=_keypoint_names(document.get("kpt_names"), shape, where),
         splits={key: paths for key in _SPLITS if (paths := _paths(document.get(key)))},
         path=path.replace("\\", "/") if isinstance(path := document.get("path"), str) else "",
+        number=number if isinstance(number := document.get("nc"), int) else None,
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import lines
 from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNANNOTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Projection, TableFile
@@ -366,6 +367,33 @@ def test_the_splits_of_yolo_are_those_of_its_yaml(train, val, expected, tmp_path
     tree = put(tmp_path, {"pets.yaml": text, "readme.yaml": "a: 1", **IMAGES, **lists})
     assert yolo.sources_in(tree).files[0].options == yolo.YoloOptions("pets.yaml")
     assert splits_of(tree, "yolo", yaml="pets.yaml") == (expected, 2 - len(expected))
+
+
+@pytest.mark.parametrize(
+    ("yaml", "texts", "expected"),
+    [
+        ("nc: 2", {"classes.txt": "cat\ndog\n"}, []),
+        ("nc: two", {}, []),
+        ("nc: 3", {}, ["2 classes, but 'nc' is 3; other ids are rejected", "Correct either"]),
+        (
+            "",
+            {"classes.txt": "dog\ncat\n", "labels/classes.txt": "cat\ndog"},
+            ["other names than classes.txt, which is not read", "Correct either, or remove it"],
+        ),
+    ],
+)
+def test_contradicting_classes_of_yolo_are_a_warning(yaml, texts, expected, tmp_path):
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "1.jpg").touch()
+    for name, text in {"data.yaml": f"names: [cat, dog]\n{yaml}", **texts}.items():
+        (tmp_path / name).write_text(text)
+    tree = FileTree(str(tmp_path))
+    found = yolo.probe(tree, yolo.sources_in(tree).files[0])
+    begin = f"warning: {tmp_path}/data.yaml: 'names' has "
+    assert [*lines(found.findings)] == [
+        line.format(text)
+        for line, text in zip((begin + "{}", "      ({})"), expected, strict=False)
+    ]
 
 
 def test_lists_of_images_are_not_label_files(tmp_path):

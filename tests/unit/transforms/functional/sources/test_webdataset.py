@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Items, Location, Row, SkippedInput
+from recordmill.schemas.records import OTHER_LABELS, Embedded, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.sources import webdataset
@@ -47,7 +47,7 @@ def plain(found):
 SAMPLE = [
     ("a/새 1.jpg", b"\xff\xd8 first"),
     ("a/새 1.cls", b" cat \n"),
-    ("a/새 1.json", b'{"score": 1.5, "tags": ["x", "y"], "label": "not this"}'),
+    ("a/새 1.json", b'{"score": 1.5, "tags": ["x", "y"], "label": "cat"}'),
     ("a/새 1.txt", "Ein Kätzchen | schläft\n".encode()),
 ]
 
@@ -74,6 +74,20 @@ def test_a_sample_is_a_row_with_the_byte_range_of_its_image():
     assert data[first.image.start : first.image.stop] == b"\xff\xd8 first"
     assert (second.line, second.values["image"]) == (2, "b.PNG")
     assert data[second.image.start : second.image.stop] == b"\x89PNG second"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [('"cat"', "'cat'"), ("[7]", "[7]"), ("7", ""), ('"7"', ""), ("null", "")],
+)
+def test_a_label_in_json_that_is_not_read_is_counted(label, shown, order):
+    texts = [("a.cls", b"7"), ("a.json", f'{{"label": {label}}}'.encode())][::order]
+    row, *skipped = read(written([("a.jpg", b"1"), *texts]))
+    assert row.values["label"] == "7"
+    assert skipped == [SkippedInput(OTHER_LABELS, 1, (f"a: {shown}",))] * bool(shown)
+    (row,) = read(written([("a.jpg", b"1"), *texts]), Projection(("image",), "image"))
+    assert row.values == {"image": "a.jpg"}
 
 
 def test_columns_outside_the_projection_are_omitted():
