@@ -312,7 +312,7 @@ class Timeline(Summed):
         (None, None, Counter({100: 2}))
         """
         self.counts[int(now) // self.seconds] += records
-        while len(self.counts) > MAX_INTERVALS:
+        while max(self.counts) - min(self.counts) >= MAX_INTERVALS:
             self._coarsen()
 
     @classmethod
