@@ -158,6 +158,7 @@ def main() -> None:
     import recordmill.pipelines.commands.forget
     import recordmill.pipelines.commands.verify
     import recordmill.transforms.verification.verify_shard  # noqa: F401 - once for all children
+    import tests.conftest  # noqa: F401 - spares work of Beam
     from recordmill.transforms.verification.tensorflow_reader import load
 
     load()
