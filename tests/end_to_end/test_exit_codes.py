@@ -132,7 +132,6 @@ sys.exit(main())
     ("arguments", "code", "said"),
     [
         (["schema", "image_classification"], 0, "image_classification"),
-        (["schema", "no_such_schema"], 2, "no_such_schema"),
         (["verify", "nowhere"], 3, "nowhere"),
     ],
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from PIL import Image
 
 from recordmill.transforms.functional.rendering.drawing import TILE_SIDE
 from tests.end_to_end import readers
-from tests.end_to_end.command import ROOT, published, recordmill
+from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
@@ -283,16 +281,6 @@ def test_records_are_compared_with_a_schema(dataset: Path, tmp_path: Path) -> No
         "'extra' is not in schema tf_tutorial: in 2 of 2 records",
     ):
         assert text in out
-
-
-def test_inspect_does_not_import_tensorflow(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.tfrecord", FOREIGN)
-    code = (
-        "import sys; from recordmill.pipelines.command_line import main; "
-        f"assert main(['inspect', {str(path)!r}, '--sheet', {str(tmp_path / 's.png')!r}]) == 0; "
-        "sys.exit('tensorflow' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
 
 
 def test_a_table_is_shown_by_another_command(tmp_path: Path) -> None:

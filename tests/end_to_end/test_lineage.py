@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 
 import recordmill as api
 from recordmill.pipelines import convert as conversion
+from recordmill.pipelines import lineage
 from recordmill.schemas.errors import RejectBudgetExceeded
 from tests.end_to_end.command import ROOT, Ended, convert, recordmill
 from tests.images import jpeg
@@ -209,9 +211,10 @@ def test_a_command_that_does_not_run_a_conversion_sends_nothing(
     assert endpoint.events == []
 
 
-def test_events_in_a_file_of_a_process(table: Path, tmp_path: Path) -> None:
+def test_events_in_a_file(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transport = {"type": "file", "log_file_path": str(tmp_path / "events"), "append": True}
-    ended = convert_in_process(table, tmp_path, OPENLINEAGE__TRANSPORT=json.dumps(transport))
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT", json.dumps(transport))
+    ended = convert(table, tmp_path)
     assert ended.code == 0, ended.err
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     validate(events)
@@ -270,6 +273,7 @@ def test_a_broken_endpoint_is_one_warning_and_changes_nothing(
             ended = convert_in_process(table, tmp_path, OPENLINEAGE_URL=url)
         else:
             monkeypatch.setenv("OPENLINEAGE_URL", url)
+            monkeypatch.setattr(lineage.Sender, "close", partialmethod(lineage.Sender.close, 1.0))
             ended = convert(table, tmp_path)
     assert (ended.code, expected.code) == (0, 0)
     assert "hush" not in ended.err

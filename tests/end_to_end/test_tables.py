@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,20 +35,22 @@ ALONE = """
 import sys
 from recordmill.__main__ import main
 from recordmill.pipelines.command_line import main as run
-dataset = sys.argv.pop(1)
-print(main(), run(["verify", dataset]), "tensorflow" in sys.modules)
+dataset, foreign = sys.argv.pop(1), sys.argv.pop(1)
+codes = main(), run(["verify", dataset]), run(["inspect", foreign, "--sheet", foreign + ".png"])
+print(*codes, "tensorflow" in sys.modules)
 """
 
 
 def test_a_second_run_in_a_new_process_gives_the_same_files_but_run_json(
     dataset: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """The process also verifies them. Only verifier processes import TensorFlow."""
+    """The process also verifies them, and shows a file. Only its verifier imports TensorFlow."""
+    foreign = shutil.copy(next(dataset.glob("*train.tfrecord-*")), tmp_path / "foreign.tfrecord")
     second = tmp_path / "birds" / "1.0.0"
     again = ("--input", folder / "whole.csv", "--output", tmp_path, "--name", "birds")
-    command = [sys.executable, "-c", ALONE, second, "convert", *again, *FLAGS]
+    command = [sys.executable, "-c", ALONE, second, foreign, "convert", *again, *FLAGS]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert ended.stdout.splitlines()[-1] == "0 0 False", ended.stderr
+    assert ended.stdout.splitlines()[-1] == "0 0 0 False", ended.stderr
     readers.assert_the_same(second, dataset)
     assert (second / "run.json").read_bytes() != (dataset / "run.json").read_bytes()
 
