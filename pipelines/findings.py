@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -39,15 +40,12 @@ from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import (
     NOT_FINITE,
     NOTED,
-    OTHER_LABELS,
-    OTHER_NAMES,
-    OTHER_SHAPES,
     OUTSIDE_CLASSES,
     OUTSIDE_SAMPLE,
     RENAMED,
-    UNANNOTATED,
     UNMATCHED_LABELS,
     UNUSED_IMAGES,
+    WARNED,
 )
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, STORED_SIZE, TINY
@@ -57,9 +55,8 @@ from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLI
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
 # so that its number can precede it: "images whose boxes …".
 SEVERITIES: dict[str, Severity] = {
-    **dict.fromkeys((NO_SPLIT, UNANNOTATED, SEVERAL_SPLITS, SHARED_LABELS), "warning"),
-    **dict.fromkeys((OTHER_SHAPES, OTHER_LABELS), "warning"),
-    **dict.fromkeys((*NOTED, OTHER_NAMES), "note"),
+    **dict.fromkeys((NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS, *WARNED), "warning"),
+    **dict.fromkeys(NOTED, "note"),
 }
 
 # Skipped images in formats that are not read, with what to do
@@ -235,11 +232,15 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
     if is_same and manifest.input.rows == manifest.input.converted:
         yield no_rows(base.version)
     shards = sum(len(split.shards) for split in manifest.splits.values())
-    text = (
-        f"base {base.version}: {kept:,} records kept, {new:,} new, {gone:,} gone; "
-        f"{base.shards_unchanged:,} of {shards:,} shards are unchanged "
-        f"({outcome.linked:,} not even read)"
-    )
+    # Shards after those of the base have the new rows.
+    splits = ((base.kept.get(name, 0), split.shards) for name, split in manifest.splits.items())
+    old = sum(total <= of for of, found in splits for total in accumulate(s.records for s in found))
+    changed, is_update = " or changed", manifest.config.get("on_conflict") == "update"
+    of_kept = changed * (not manifest.config["append"] and base.shards_unchanged < old)
+    of_new = changed * (is_update and min(new, gone) > 0)
+    text = f"base {base.version}: {kept:,} records kept{of_kept}, {new:,} new{of_new}, "
+    text += f"{gone:,} gone{of_new}; {base.shards_unchanged:,} of {shards:,} shards are unchanged "
+    text += f"({outcome.linked:,} not even read)"
     figures = {"kept": kept, "new": new, "gone": gone, "linked": outcome.linked}
     yield finding("info", "base_version", text, figures=figures)
 
@@ -291,8 +292,8 @@ def _similar_images(outcome: Outcome) -> Iterator[Finding]:
     yield from _duplicates("similar", near.duplicates, alike)
     if near.full_buckets:
         what = f"{near.full_buckets:,} sets of images with equal low frequencies are too large"
-        text = f"{what} to compare all pairs; some similar images may be missing"
-        figures = {"sets": near.full_buckets}
+        text, figures = f"{what} to compare all pairs", {"sets": near.full_buckets}
+        text += "; some similar images may be missing"
         yield finding("note", "similar_not_compared", text, hint, figures=figures)
     if near.overflow:
         text = "too many images are similar to be grouped; none of them is listed"

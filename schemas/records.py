@@ -38,7 +38,8 @@ NOT_FINITE = "not finite, {}"  # how the manifest counts the values of a feature
 RENAMED = "--rename {}={}"  # rows with the first name, which have the second one now
 UNLABELED = "images without a label file, read as images without objects"
 # What was read, if not as it is.
-NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES, UNLABELED)
+NOTED = (MORE_BOXES, KEYPOINTS, ORIENTED, ROTATED, RECTANGLES, UNLABELED, OTHER_NAMES)
+WARNED = (UNANNOTATED, OTHER_SHAPES, OTHER_LABELS)
 
 # Maximum length of a key, a path or an address; common servers accept about as many characters. A
 # small table may have a text of millions of characters in every row.
