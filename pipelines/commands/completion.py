@@ -31,15 +31,9 @@ _SCHEMA = {
 
 # How a shell completes the value of a flag, by its metavar.
 _BY_METAVAR = {
-    "DIR": shtab.DIRECTORY,
-    "DIR/NAME": shtab.DIRECTORY,
-    "DIR|FILE": shtab.FILE,
-    "FILE": shtab.FILE,
-    "FILE.png": shtab.FILE,
-    "NAME|FILE|DIR": _SCHEMA,
-    "PATTERN": shtab.FILE,
-    "PRESET|FILE": _SCHEMA,
-    "TABLE": shtab.FILE,
+    **dict.fromkeys(("DIR", "DIR/NAME"), shtab.DIRECTORY),
+    **dict.fromkeys(("DIR|FILE", "FILE", "FILE.png", "PATTERN", "TABLE"), shtab.FILE),
+    **dict.fromkeys(("NAME|FILE|DIR", "PRESET|FILE"), _SCHEMA),
 }
 
 

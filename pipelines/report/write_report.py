@@ -162,24 +162,11 @@ _SEVERITIES = ("warning", "note", "info")
 
 # The section of the page with the details of a finding, by the first word of its kind.
 _SECTIONS = {
-    "leakage": "leaks",
-    "label": "leaks",
-    "dropped": "leaks",
-    "duplicates": "leaks",
-    "similar": "leaks",
+    **dict.fromkeys(("leakage", "label", "dropped", "duplicates", "similar"), "leaks"),
     "quality": "quality",
-    "encoded": "images",
-    "rescaled": "images",
-    "tiny": "images",
-    "group": "splits",
-    "missed": "splits",
-    "missing": "splits",
-    "stratification": "splits",
-    "absent": "splits",
-    "rare": "splits",
-    "uneven": "splits",
-    "class": "splits",
-    "numeric": "splits",
+    **dict.fromkeys(("encoded", "rescaled", "tiny"), "images"),
+    **dict.fromkeys(("group", "missed", "missing", "stratification", "absent", "rare"), "splits"),
+    **dict.fromkeys(("uneven", "class", "numeric"), "splits"),
 }
 
 

@@ -168,16 +168,8 @@ _COLUMN_ID = b"delta.columnMapping.id"
 
 # https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Valid Feature Names in Table Features"
 _READABLE = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
+    ("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview")
+) | {"v2Checkpoint", "vacuumProtocolCheck"}
 
 # The actions of a commit that add and remove data files.
 _FILES = ("add", "remove")

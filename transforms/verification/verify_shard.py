@@ -58,6 +58,7 @@ _BATCH_RECORDS = 4096
 
 # Exceptions of reading an index that is invalid, lacks a row, or has the wrong types.
 _DAMAGED_INDEX = (VerificationFailed, ValueError, LookupError)
+_DAMAGE = (VerificationFailed, FrameError, DecodeError, ValueError, OSError, *DAMAGED_STREAM)
 
 
 def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Problem:
@@ -324,13 +325,6 @@ def find_removed(directory: str, shard: ShardEntry, removed: Removed) -> list[Pr
             for key, frame in zip(keys, read_frames(stream), strict=False):
                 for what in removed.found_in(key, frame.data):
                     problems.append(Problem(shard.file, what, frame.record, frame.offset))
-    except (
-        VerificationFailed,
-        FrameError,
-        DecodeError,
-        ValueError,
-        OSError,
-        *DAMAGED_STREAM,
-    ) as error:
+    except _DAMAGE as error:
         problems.append(Problem(shard.file, f"cannot be searched for removed records: {error}"))
     return problems

@@ -54,6 +54,15 @@ _TABLE = (
     "For labels in a table, use --input TABLE --image_root DIR; write that table first if they are "
     "in file names. "
 )
+# Words in the names of folders that are parts of a dataset, of counted classes, and of pairs.
+_PARTS = frozenset(("part", "parts", "fold", "batch", "chunk", "shard", "subset", "images", "img"))
+_COUNTED = frozenset(("class", "label", "category", "id", "person", "subject"))
+_PAIRED = re.compile(
+    r"(^|[\W_])(rgb|depth|inputs?|targets?|low|high|[lh]r|gt|left|right|noisy|clean|hazy|blur|sharp|ir"
+    r"|visible|thermal)($|[\W_])",
+    re.IGNORECASE,
+)
+_MAX_PAIRED = 4
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of trainA, too
 # Files with the labels of images, such as list_attr_celeba.txt.
 _LISTS = re.compile(
@@ -96,6 +105,7 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     if not splits and _has_splits_in_classes(tree, options):
         options = FolderOptions(depth, depth + 2)
         doubts = [_doubt_of_level(tree, options)]  # images/train beside masks/train
+    doubts.append(_doubt_of_names(tree, options))
     is_plain = not (above or options.split_level)
     text = "" if is_plain else _text_of(options) + (f" in {above}/" if above else "")
     file = TableFile(tree.root, "folder", options=options)
@@ -126,6 +136,10 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
         has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
         is_all = has_lists or (has_all_images(label) and not _is_split(label))
         folder = first if label and is_all else _images_as_class(tree, options)
+        if not folder and label:
+            text = f"{tree.root}: all images are in {label}/, the only class"
+            hint = "labels in a table are read with --input TABLE --image_root DIR"
+            return finding("note", "one_class", text, hint)
         if not folder:
             return None
         text = (
@@ -134,6 +148,40 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
             f"{shlex.quote(tree.path(folder))}. To make it a class, {to_make}"
         )
     return finding("warning", "other_level", f"{tree.root}: {text}.")
+
+
+def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
+    """Returns a warning if class folders are parts of a dataset, pairs, or a copy of others."""
+    folders = [
+        *islice(filter(partial(_has_images, tree), _class_folders(tree, options)), _MAX_NESTED)
+    ]
+    names = sorted({*map(posixpath.basename, folders)})
+    rest = {re.sub(r"\d+", "", name) for name in names}
+    words = {word for name in rest for word in _WORD.findall(name.lower()) if len(word) > 1}
+    inner = {posixpath.basename(name) for name in _folders_in(tree, folders)}
+    copy = next((n for n in folders if len({*tree.entries(n).folders} & {*names}) > 1), "")
+    what, remedy = "", "merge their images into one folder per class, or list them in a table"
+    if copy:
+        names = [posixpath.basename(copy)]
+        what, remedy = (
+            "the names of other classes in it",
+            f"leave it out with --exclude {shlex.quote(copy)}/",
+        )
+    elif len(names) > len(rest) == 1 and words and not words <= _COUNTED:
+        is_part = words & _PARTS or (len(inner) == 1 and has_all_images(*inner))
+        what = "names that differ only in their numbers, as parts have" * bool(is_part)
+    elif 1 < len(names) <= _MAX_PAIRED and all(map(_PAIRED.search, names)):
+        of_names = (frozenset(map(stem_of, tree.entries(name).files)) for name in folders)
+        found = {*zip(map(posixpath.dirname, folders), of_names, strict=True)}
+        is_same = len(found) == len({above for above, _ in found})  # in each split
+        what = "images of the same names, as pairs have" * is_same
+        remedy = "list them in a table with a column for each"
+    if not what:
+        return None
+    text = f"{tree.root}: {some(names)}: would be classes, and have {what}"
+    hint = f"If they are none, {remedy}. To make them the classes, add --class_level "
+    hint += str(options.depth + 1)
+    return finding("warning", "parts_as_classes", text, hint, examples=names)
 
 
 def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:

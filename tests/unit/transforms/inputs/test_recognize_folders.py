@@ -35,7 +35,11 @@ def found(root: Path, *names: str) -> Sources:
     ("names", "has_splits", "text"),
     [
         (["train/cat/1.jpg", "val/dog/2.jpg"], True, "class folders within split folders"),
-        (["training/cat/1.jpg", "Test/1.jpg", "a.png"], True, "class folders within split folders"),
+        (
+            ["training/a/1.jpg", "training/b/1.jpg", "Test/1.jpg"],
+            True,
+            "class folders within split folders",
+        ),
         (["cat/1.jpg", "dog/a/2.jpg", ".git/train/x"], False, ""),
         (["1.jpg"], False, ""),
     ],

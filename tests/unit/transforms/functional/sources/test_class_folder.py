@@ -154,6 +154,28 @@ def found_in(tmp_path, *names, level=None):
         (("images/1.png", "depth/1.png"), "images/ would be a class; .*--class_level 1"),
         (("train/img/1.png", "train/depth/1.png"), "train/img/ would be a class; .*_level 2"),
         (("images/train/1.png", "depth/train/1.png"), "images/ would be a class; .*_level 1"),
+        (
+            ("rgb/1.jpg", "rgb/2.jpg", "depth/1.png", "depth/2.png"),
+            "depth, rgb: would be classes, and have images of the same names, as pairs have. If "
+            "they are none, list them in a table with a column for each. .*--class_level 1",
+        ),
+        (
+            tuple(
+                f"{name}.jpg" for name in ("train/lr_x2/1", "train/hr/1", "val/hr/2", "val/lr_x2/2")
+            ),
+            "hr, lr_x2: would be .* pairs .*_level 2",
+        ),
+        (
+            ("H10_part_1/1.jpg", "H10_part_2/2.jpg"),
+            "H10_part_1, H10_part_2: would be classes, and have names that differ only in their "
+            "numbers, as parts have. If they are none, merge .*--class_level 1",
+        ),
+        (("MOT17-02/img1/1.jpg", "MOT17-04/img1/1.jpg"), "MOT17-02, MOT17-04: .* numbers, as"),
+        (
+            ("archive/cat/1.jpg", "archive/dog/2.jpg", "cat/1.jpg", "dog/2.jpg"),
+            "archive: would be classes, and have the names of other classes in it. If they are "
+            "none, leave it out with --exclude archive/. To make them the classes, .* 1",
+        ),
         (("trainA/1.png", "trainB/1.png", "testA/2.png"), "testA, trainA: would be classes, and"),
         (
             ("a/abbey/1.jpg", "a/attic/2.jpg", "b/bar/3.jpg", "b/barn/4.jpg"),
@@ -201,7 +223,12 @@ def test_few_of_many_folders_in_the_class_folders_are_searched(tmp_path, monkeyp
         (("cat/1.jpg", "cat/x/1.jpg", "cat/y/1.jpg", "dog/x/1.jpg", "dog/y/2.jpg"), ""),
         (("cat/images/1.jpg", "dog/images/2.jpg", "dog/notes/a.md"), ""),
         (("cat/cat/1.jpg", "dog/dog/2.jpg"), ""),
-        (("cat/indoor/1.jpg",), ""),
+        (("class_1/images/1.jpg", "class_2/images/2.jpg"), ""),
+        (("n01443537/images/1.jpg", "n01629819/images/2.jpg"), ""),
+        (("cat_1/1.jpg", "cat_2/2.jpg"), ""),
+        (("1/1.jpg", "2/2.jpg"), ""),
+        (("low/1.jpg", "high/2.jpg"), ""),
+        (("shallow/1.jpg", "depth_charge/1.jpg"), ""),
         (("photo/1.jpg", "sketch/1.jpg", "README.md"), ""),
         (("test_tube/1.jpg", "train_station/1.jpg"), ""),
         (("cat/1.jpg", "dog/2.jpg"), ""),
@@ -219,6 +246,15 @@ def test_the_level_of_classes_is_found(tmp_path, names, text):
         {"train", "val"} if "split" in text else {None}
     )
     assert set(classes) == {*expected.values()}
+
+
+@pytest.mark.parametrize(
+    "names", [("birds/img1/1.jpg",), ("train/birds/1.jpg", "test/birds/2.jpg")]
+)
+def test_one_class_is_a_note(tmp_path, names):
+    (found,) = found_in(tmp_path, *names).findings
+    assert found.line == f"note: {tmp_path}: all images are in birds/, the only class"
+    assert found.hint == "labels in a table are read with --input TABLE --image_root DIR"
 
 
 def test_splits_without_classes_stop(tmp_path):
