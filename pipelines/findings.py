@@ -48,7 +48,7 @@ from recordmill.schemas.records import (
     WARNED,
 )
 from recordmill.schemas.statistics import Conflicts, Leakage, Pair
-from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, STORED_SIZE, TINY
+from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, HINTS, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS
 
@@ -64,7 +64,6 @@ _UNREAD = {kind.files: kind.remedy.rstrip(".") for kind in FOREIGN.values() if k
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 
-_HINTS = {STORED_SIZE: "if drawn on the image as stored, set frame=stored (--boxes, --masks)"}
 _FINITE = "leave the fields empty, for default: in a schema, or their rows out with --where"
 _CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh"
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
@@ -346,7 +345,7 @@ def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
     for change, text in CHANGES.items():
         if number := outcome.manifest.images.get(change, 0):
             is_common = change == CLIPPED and 2 * number > outcome.manifest.input.records
-            hint = _CHECK_BOXES if is_common else _HINTS.get(change, "")
+            hint = _CHECK_BOXES if is_common else HINTS.get(change, "")
             severity: Severity = "warning" if hint else "note"
             what, figures = f"{counted(number, 'image')} {text}", {"images": number}
             yield finding(severity, change.replace(" ", "_"), what, hint, figures=figures)

@@ -94,7 +94,7 @@ def built(case, seed, boxes, units="pixel", ids=None):
     )
     corners = [float(side) for box in boxes for side in box]
     ref = ImageRef("k", "t", 1, "u", None, None, values, boxes=(units, corners))
-    masks = Masks(mask_from_file(mask.getvalue(), stored, schema))
+    masks = Masks(*mask_from_file(mask.getvalue(), stored, schema)[:1])
     made = build_example(schema, ref, stored, masks)
     return Example.FromString(made.data).features.feature, stored
 

@@ -406,18 +406,18 @@ def mask_from_file(
     schema: Schema,
     header: png.PngHeader | None = None,
     classes: int = 0,
-) -> bytes:
+) -> tuple[bytes, bool]:
     """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
+
+    Also returns whether all of its foreground has the largest id, which losses ignore.
 
     `data` is a gray or palette PNG, whose values or palette indexes are class ids. `header` is the
     header of the file, if it has been read. `classes` is their number, 0 if it is not known. Raises
     RecordError if the file is not such a PNG, is damaged, differs in size from the image, or has an
     id of no class, other than the largest one, which losses ignore.
     """
-    geometry, settings = (
-        geometry_of(image.source_size, image.orientation, schema.image),
-        schema.masks,
-    )
+    settings = schema.masks
+    geometry = geometry_of(image.source_size, image.orientation, schema.image)
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
     ids = _read_ids(data, geometry.annotated(settings.frame), settings.frame, header)
     if classes and (unknown := ids[(ids >= classes) & (ids != settings.max_id)]).size:
@@ -425,7 +425,8 @@ def mask_from_file(
             f"id {unknown.min()} is not within 0 to {classes - 1}, or {settings.max_id} (ignored)"
         )
         raise RecordError(Reason.UNKNOWN_LABEL, what)
-    return _encode_mask(ids, geometry, schema.masks)
+    is_ignored = bool(ids.any()) and not ((ids != 0) & (ids != settings.max_id)).any()
+    return _encode_mask(ids, geometry, settings), is_ignored
 
 
 def read_segments(

@@ -32,6 +32,7 @@ CROPPED_OFF = "boxes cropped off"
 POINTS_OUTSIDE = "keypoints outside"
 RESCALED = "annotations rescaled"
 STORED_SIZE = "sizes before orientation"
+IGNORED = "masks ignored"
 TINY = "boxes below 0.01 % of the image"
 
 # What was done to the annotations of images, as text after their number.
@@ -42,6 +43,11 @@ CHANGES = {
     DROPPED: "without some boxes, which are dropped as --boxes says",
     CROPPED_OFF: "without the boxes in the part that is cropped off",
     POINTS_OUTSIDE: "with keypoints outside the image, whose visibility becomes 0",
+    IGNORED: "whose mask has no id but 0 and the one that losses ignore (255, or 65535 in 16 bits)",
+}
+HINTS = {
+    STORED_SIZE: "if drawn on the image as stored, set frame=stored (--boxes, --masks)",
+    IGNORED: "if it is the foreground, write the id of its class, such as 1",
 }
 
 # The part of the image below which a box is `TINY`.

@@ -62,6 +62,7 @@ class Masks(NamedTuple):
 
     classes: bytes | None = None  # the PNG of class ids; None for schemas without one
     segments: np.ndarray | None = None  # the ids of segments in the mask file, if it has them
+    remarks: tuple[str, ...] = ()
 
 
 NO_MASKS = Masks()
@@ -122,6 +123,7 @@ def build_frame(
             features[key] = _attribute(found, attribute)
     if schema.mask_feature is not None:
         features[schema.mask_feature] = masks.classes
+        remarks += masks.remarks
     return BuiltFrame(
         ref,
         tuple(features.values()),

@@ -58,9 +58,8 @@ _TABLE = (
 _PARTS = frozenset(("part", "parts", "fold", "batch", "chunk", "shard", "subset", "images", "img"))
 _COUNTED = frozenset(("class", "label", "category", "id", "person", "subject"))
 _PAIRED = re.compile(
-    r"(^|[\W_])(rgb|depth|inputs?|targets?|low|high|[lh]r|gt|left|right|noisy|clean|hazy|blur|sharp|ir"
-    r"|visible|thermal)($|[\W_])",
-    re.IGNORECASE,
+    r"(?i)(^|[\W_])(rgb|depth|inputs?|targets?|low|high|[lh]r|gt|left|right|noisy|clean|hazy|blur"
+    r"|sharp|ir|visible|thermal)($|[\W_])"
 )
 _MAX_PAIRED = 4
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of trainA, too
@@ -152,9 +151,8 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
 
 def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
     """Returns a warning if class folders are parts of a dataset, pairs, or a copy of others."""
-    folders = [
-        *islice(filter(partial(_has_images, tree), _class_folders(tree, options)), _MAX_NESTED)
-    ]
+    found = filter(partial(_has_images, tree), _class_folders(tree, options))
+    folders = [*islice(found, _MAX_NESTED)]
     names = sorted({*map(posixpath.basename, folders)})
     rest = {re.sub(r"\d+", "", name) for name in names}
     words = {word for name in rest for word in _WORD.findall(name.lower()) if len(word) > 1}
@@ -163,24 +161,22 @@ def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
     what, remedy = "", "merge their images into one folder per class, or list them in a table"
     if copy:
         names = [posixpath.basename(copy)]
-        what, remedy = (
-            "the names of other classes in it",
-            f"leave it out with --exclude {shlex.quote(copy)}/",
-        )
+        what = "the names of other classes in it"
+        remedy = f"leave it out with --exclude {shlex.quote(copy)}/"
     elif len(names) > len(rest) == 1 and words and not words <= _COUNTED:
         is_part = words & _PARTS or (len(inner) == 1 and has_all_images(*inner))
         what = "names that differ only in their numbers, as parts have" * bool(is_part)
     elif 1 < len(names) <= _MAX_PAIRED and all(map(_PAIRED.search, names)):
         of_names = (frozenset(map(stem_of, tree.entries(name).files)) for name in folders)
-        found = {*zip(map(posixpath.dirname, folders), of_names, strict=True)}
-        is_same = len(found) == len({above for above, _ in found})  # in each split
+        pairs = {*zip(map(posixpath.dirname, folders), of_names, strict=True)}
+        is_same = len(pairs) == len({above for above, _ in pairs})  # in each split
         what = "images of the same names, as pairs have" * is_same
         remedy = "list them in a table with a column for each"
     if not what:
         return None
     text = f"{tree.root}: {some(names)}: would be classes, and have {what}"
-    hint = f"If they are none, {remedy}. To make them the classes, add --class_level "
-    hint += str(options.depth + 1)
+    level = options.depth + 1
+    hint = f"If they are none, {remedy}. To make them the classes, add --class_level {level}"
     return finding("warning", "parts_as_classes", text, hint, examples=names)
 
 

@@ -139,13 +139,11 @@ def _side(root: Element, tag: str) -> int | None:
 
 def _box(number: int, element: Element) -> Box:
     boxes = element.findall("bndbox")
+    what = f"object {number}: expected one <bndbox>, got {len(boxes)}"
     if len(boxes) != 1:
-        what = f"object {number}: expected one <bndbox>, got {len(boxes)}"
         raise RecordError(Reason.BAD_BOX, what)
-    xmin, ymin, xmax, ymax = (
-        number_of((boxes[0].findtext(side) or "").strip(), f"object {number}: {side}")
-        for side in BOX_SIDES
-    )
+    texts = ((side, (boxes[0].findtext(side) or "").strip()) for side in BOX_SIDES)
+    xmin, ymin, xmax, ymax = (number_of(t, f"object {number}: {side}") for side, t in texts)
     return xmin, ymin, xmax, ymax
 
 

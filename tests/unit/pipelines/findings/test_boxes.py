@@ -12,6 +12,7 @@ from recordmill.transforms.functional.images.objects import (
     CLIPPED,
     CROPPED_OFF,
     DROPPED,
+    IGNORED,
     RESCALED,
     STORED_SIZE,
     TINY,
@@ -51,6 +52,15 @@ def test_boxes_beyond_the_edges_of_most_images_are_a_warning():
     (found,) = _changed_annotations(outcome({"jpeg kept": 9, CLIPPED: 5}, 9))
     assert (found.kind, found.severity) == ("boxes_clipped", "warning")
     assert found.hint.startswith("check their units and order")
+
+
+def test_masks_whose_foreground_is_ignored_are_a_warning():
+    (found,) = _changed_annotations(outcome({"jpeg kept": 9, IGNORED: 9}, 9))
+    assert (found.kind, found.line) == (
+        "masks_ignored",
+        "warning: 9 images whose mask has no id but 0 and the one that losses ignore (255, or "
+        "65535 in 16 bits)",
+    )
 
 
 def test_sizes_before_exif_orientation_are_a_warning():

@@ -144,14 +144,15 @@ def test_a_mask_from_outlines_equals_the_mask_from_a_file():
     drawn = mask_from_outlines(RowOutlines("pixel", [(4, left)]), stored_image((3, 5), 6), schema)
     ids = np.zeros((3, 5))
     ids[:, :2] = 4
-    assert drawn == mask_from_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)
+    assert (drawn, False) == mask_from_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)
     np.testing.assert_array_equal(decoded(drawn), ids)
 
 
 def test_an_id_of_no_class_in_a_mask_file_is_rejected():
     schema, ids, image = preset("segmentation"), np.zeros((3, 5)), stored_image(SIZE)
     ids[0], ids[1] = 255, 2
-    known = mask_from_file(file_of(ids, "L"), image, schema, classes=3)
+    known, is_ignored = mask_from_file(file_of(ids, "L"), image, schema, classes=3)
+    assert not is_ignored
     np.testing.assert_array_equal(decoded(known), ids)
     with pytest.raises(
         RecordError, match=r"^unknown_label: id 2 is not within 0 to 1, or 255 \(ignored\)$"
@@ -160,12 +161,20 @@ def test_an_id_of_no_class_in_a_mask_file_is_rejected():
     assert raised.value.reason is Reason.UNKNOWN_LABEL
 
 
+@pytest.mark.parametrize(("id_", "expected"), [(255, True), (1, False), (0, False)])
+def test_a_mask_whose_foreground_is_ignored_is_found(id_, expected):
+    ids = np.zeros((3, 5))
+    ids[0] = id_
+    made = mask_from_file(file_of(ids, "L"), stored_image(SIZE), preset("segmentation"), classes=2)
+    assert made[1] is expected
+
+
 def test_padding_has_the_configured_id():
     schema = preset("segmentation").model_dump(by_alias=True, exclude={"image", "masks"})
     schema = Schema.model_validate(
         {**schema, "image": {"resize": "5x5 pad"}, "masks": {"padding": 255}}
     )
-    made = decoded(mask_from_file(file_of(ids_of(9), "L"), stored_image(SIZE), schema))
+    made = decoded(mask_from_file(file_of(ids_of(9), "L"), stored_image(SIZE), schema)[0])
     assert made[1:4].tolist() == ids_of(9).tolist()
     assert made[0].tolist() == made[4].tolist() == [255] * 5
     with pytest.raises(ValueError, match="expected at most 255, got 256"):
