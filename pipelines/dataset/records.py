@@ -80,11 +80,10 @@ class Records:
         _check_seekable(dataset)
         self.path, self.split = dataset.directory, split
         names = None if features is None else tuple(features)
-        self._reader = ExampleReader(
-            dataset.manifest.dataset_schema, names, decode, channels, dtype
-        )
-        if self._reader.decodes:
-            warn_of_lost_bits(dataset.manifest.images, dtype, "Records")
+        schema = dataset.manifest.dataset_schema
+        self._reader = ExampleReader(schema, names, decode, channels, dtype)
+        # The counts of images, until they are warned of; slices share them.
+        self._unwarned = dict(dataset.manifest.images) if self._reader.decodes else {}
         self._transform = transform
         self.class_names = dataset.classes
         self._index = _Index(dataset, split)
@@ -116,11 +115,13 @@ class Records:
 
         In an object store, records that are close to each other take one request.
         """
+        if self._unwarned:  # the caller of `__getitem__` is two frames above
+            warn_of_lost_bits(self._unwarned, self._reader.dtype, "Records", stacklevel=4)
+            self._unwarned.clear()
         # `_rows` maps numbers of this slice to rows of the shared index.
         rows = [self._rows[number] for number in numbers]
-        return [
-            self._read(row, data) for row, data in zip(rows, self._index.read(rows), strict=True)
-        ]
+        found = zip(rows, self._index.read(rows), strict=True)
+        return [self._read(row, data) for row, data in found]
 
     def _read(self, row: int, data: bytes) -> Any:
         try:
@@ -130,7 +131,7 @@ class Records:
         return record if self._transform is None else self._transform(record)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[number] for number in range(len(self)))
+        return (self.__getitems__([number])[0] for number in range(len(self)))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self._find(key) is not None
@@ -215,12 +216,9 @@ class _Index:
         Raises:
             VerificationFailed: if a record is damaged, or is not the published one.
         """
-        return self._dataset.read_records(
-            [
-                (*self._location(row), (int(self._offsets[row]), int(self._lengths[row])))
-                for row in rows
-            ]
-        )
+        starts, lengths = self._offsets, self._lengths
+        spans = [(*self._location(row), (int(starts[row]), int(lengths[row]))) for row in rows]
+        return self._dataset.read_records(spans)
 
     def damaged(self, row: int, what: str) -> VerificationFailed:
         """Returns the error for a damaged record.
@@ -236,9 +234,8 @@ class _Index:
         # _ends[i] is the number of records in the first i + 1 ranges.
         at = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[at]
-        return self._dataset.shard(part.split, part.shard), part.skip + part.take - int(
-            self._ends[at] - row
-        )
+        number = part.skip + part.take - int(self._ends[at] - row)
+        return self._dataset.shard(part.split, part.shard), number
 
     @cached_property
     def _order(self) -> np.ndarray:

@@ -68,8 +68,18 @@ def test_8_bits_of_16_are_announced_once(dataset: Path, reader) -> None:
     assert len(records) == 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        reader(dataset, decode=False)
-        reader(dataset, features=["label"])
+        list(reader(dataset, decode=False))
+        list(reader(dataset, features=["label"]))
+
+
+def test_records_warn_where_the_first_image_is_decoded(dataset: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        records = Records(dataset)
+        assert len(records.keys()) == len(records[:2]) + 1
+    with pytest.warns(UserWarning, match="2 images have 16 bits per sample") as found:
+        assert [records[0]["label"], *(one["label"] for one in records[1:])] == [0] * 3
+    assert [one.filename for one in found] == [__file__]
 
 
 @pytest.mark.parametrize("reader", [Records, load])
