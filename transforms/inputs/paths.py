@@ -155,19 +155,16 @@ def _not_excluded(records: Sequence[str], exclusion: Exclusion) -> list[str]:
 def _records_below(tree: Tree) -> list[str]:
     """Returns the TFRecord files at any depth of a folder of nothing else, sorted; [] for others.
 
-    If no name shows what the files are, the content of the first ones decides.
+    The content of the first files whose names do not show what they are decides on such files.
     """
     named, others = list[str](), list[str]()
     for name in tree.walk():
-        if isinstance(name, str):
-            base = posixpath.basename(name)
-            if base == LOST:
-                continue
+        if isinstance(name, str) and (base := posixpath.basename(name)) != LOST:
             if has_image_suffix(name) or is_table(name) or base in (SUCCESS, FEATURES):
                 return []
             (named if is_record_file(name) else others).append(name)
-    if not named and any(_has_records(tree, name) for name in others[:_TRIED]):
-        named = [name for name in others if _has_records(tree, name)]
+    if any(_has_records(tree, name) for name in others[:_TRIED]):
+        named += [name for name in others if _has_records(tree, name)]
     return sorted(named)
 
 

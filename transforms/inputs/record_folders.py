@@ -104,7 +104,8 @@ def record_files(folder: str) -> list[str]:
         if FEATURES in entries(below)[1]:  # the newest version of TFDS
             return record_files(below)
     names = sorted(filter(is_record_file, files))
-    is_mixed = folders or any(map(has_image_suffix, files))
+    # Salvaged records are in files of any name, which `lost.jsonl` is beside.
+    is_mixed = folders or layout.LOST in files or any(map(has_image_suffix, files))
     return [] if is_mixed and FEATURES not in files else [layout.join(folder, n) for n in names]
 
 

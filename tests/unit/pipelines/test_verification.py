@@ -576,6 +576,16 @@ def test_salvaged_files_of_any_name_are_an_input_beside_their_list(
     ]
 
 
+def test_salvaged_files_of_several_suffixes_are_one_input(tmp_path: Path) -> None:
+    names = ["a.rec", "b.tfrecord", "c", "x/d.rec", "x/e.tfrecord"]
+    write(tmp_path / "in", {name: joined(records(9))[:-3] for name in names})
+    for number in (3, 5):
+        paths, out = [tmp_path / "in" / name for name in names[:number]], tmp_path / str(number)
+        recordmill.verify(paths, check=False, salvage=out)
+        found = [found.path for found in list_paths(str(out), "auto")]
+        assert found == [str(out / name) for name in names[:number]]
+
+
 def test_shards_in_folders_are_salvaged_under_their_names(tmp_path: Path) -> None:
     damaged = zipped(records(200))[:-300]
     files = {"x/a.tfrecord.gz": damaged, "y/a.tfrecord.gz": damaged, "y/b.tfrecord": b"?"}
