@@ -33,9 +33,20 @@ def test_only_images_that_a_split_names_are_converted(tmp_path: Path) -> None:
     assert found == {"train": 1, "val": 1}
     shown = {f.kind: f for f in recordmill.open(dataset).findings if f.severity == "warning"}
     assert shown["empty_split"].splits == ("test",)
+    left = "the input states the split 'test', but no row is left for it: it has none, or all were"
+    assert shown["empty_split"].text == f"{left} rejected"
     assert any("1 image that no split of the source names" in f.text for f in shown.values())
     everything = published(root, tmp_path / "all", "--split_column", "none")
     assert len(readers.keys(everything, "train")) == 3
+
+
+def test_a_split_whose_rows_are_left_out_says_so(tmp_path: Path) -> None:
+    root = put(tmp_path / "in", a="train", b="val")
+    (root / "classes.txt").write_text("cat\n")
+    dataset = published(root, tmp_path / "out", "--where", "split == 'val'")
+    (text,) = (f.text for f in recordmill.open(dataset).findings if f.kind == "empty_split")
+    left = "the input states the split 'train', but no row is left for it: it has none, or all were"
+    assert text == f"{left} rejected or outside of --where"
 
 
 def test_an_input_without_splits_beside_one_with_splits_is_an_error(tmp_path: Path) -> None:

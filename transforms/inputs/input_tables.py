@@ -19,7 +19,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding, counted, finding
+from recordmill.schemas.findings import Finding, counted, finding, some
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
@@ -58,6 +58,7 @@ class InputTables(Probe):
     # In the order of the inputs; those of a pattern are sorted. A lakehouse table without rows has
     # none.
     files: tuple[TableFile, ...] = ()
+    partial: frozenset[str] = frozenset()  # the columns that only some files have
     narrowest: str = ""  # a file with the fewest columns; "" without files
     unsplit: str = ""  # a file that states no split, although others do; "" if there is none
     recognized: tuple[str, ...] = ()
@@ -156,9 +157,7 @@ def _probe_all(
     is_input = flag == "--input"
     exclude, level = (config.exclude, config.class_level) if is_input else ((), None)
     with _named(flag):
-        listed = [
-            found for pattern in patterns for found in list_paths(pattern, input_format, exclude)
-        ]
+        listed = [at for one in patterns for at in list_paths(one, input_format, exclude)]
         paths = [at.path for at in listed]
         if repeated := [path for path, count in Counter(paths).items() if count > 1]:
             raise UsageError(f"{min(repeated)}: is matched twice. Give each file once.")
@@ -214,6 +213,7 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
     return InputTables(
         files=tuple(file for file, _ in probed),
         columns=columns,
+        partial=frozenset(chain(*(probe.columns for probe in probes))).difference(columns),
         narrowest=min(widths, default=("",))[-1],
         has_rows=any(probe.has_rows for probe in probes),
         unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
@@ -232,11 +232,7 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
 
 def _distinct(schemas: Sequence[Schema]) -> tuple[Schema, ...]:
     """Returns the schemas without those that are equal to one before."""
-    found = list[Schema]()
-    for schema in schemas:
-        if schema not in found:
-            found.append(schema)
-    return tuple(found)
+    return tuple(one for number, one in enumerate(schemas) if one not in schemas[:number])
 
 
 def _lacks_split(file: TableFile, probe: Probe) -> bool:
@@ -396,10 +392,11 @@ def unused_columns(
     inputs: Sequence[InputTables], schema: Schema, config: ConvertConfig
 ) -> Iterator[Finding]:
     """Yields the columns of tables and TFRecord files that nothing uses."""
-    used, left = {*(needed_columns(schema, config) or ())}, dict[str, None]()
+    used, left = {*(needed_columns(schema, config) or ())}, dict[str, bool]()
     for tables in () if schema.every_column else inputs:
         formats = {file.format for file in tables.files}
-        columns = dict.fromkeys(n for n in tables.columns if n in tables.reads.get(n, [n]))
+        found = (*tables.columns, *sorted(tables.partial))
+        columns = dict.fromkeys(n for n in found if n in tables.reads.get(n, [n]))
         if not all(INPUT_FORMATS[f].is_table or f == "tfrecord" for f in formats):
             continue
         # Either a column of objects is listed, or those of its fields that are not used.
@@ -408,7 +405,7 @@ def unused_columns(
         read = {key for name in used for key in tables.reads.get(name, ())}
         known = used | partly | read | {*schema.image_attributes, *(tables.splits and [SPLIT])}
         left |= {
-            name: None
+            name: name in tables.partial
             for name in columns
             if name not in known and partly.issuperset(above[name] & columns.keys())
         }
@@ -416,6 +413,8 @@ def unused_columns(
         more = f" (and {counted(len(names) - _SHOWN, 'more column')})"
         shown = ", ".join(name or "''" for name in names[:_SHOWN])  # pandas' index has no name
         text = f"not stored: {shown}{more * (len(names) > _SHOWN)}"
+        if partial := [name for name in names if left[name]]:
+            text += f"; not all files have {some(partial)}"
         hint = "recordmill schema --infer TABLE prints a schema with all columns, for --schema"
         figures = {"columns": len(names)}
         yield finding("info", "unused_columns", text, hint, examples=names, figures=figures)

@@ -6,6 +6,7 @@ Only names and the first bytes of files are read; the columns of a source are pr
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -33,10 +34,9 @@ _WITHOUT_HEADER = ("jsonl", "tfrecord")
 
 # Files that are not tables, and what to do with them.
 _EXCEL = "an Excel workbook. Save the sheet as CSV (UTF-8)."
-_ARCHIVE = "an archive. Unpack it, and name the table or the folder of images."
+_ARCHIVE = "an archive. Unpack it, and set --input to the table or the folder in it."
 _ZIP_SUFFIXES = {
-    ".xlsx": _EXCEL,
-    ".xlsm": _EXCEL,
+    **dict.fromkeys((".xlsx", ".xlsm"), _EXCEL),
     ".ods": "an OpenDocument spreadsheet. Save the sheet as CSV (UTF-8).",
     ".npz": "a NumPy archive. Write its arrays as Parquet.",
     ".docx": "a Word document. Save its table as CSV (UTF-8).",
@@ -49,15 +49,11 @@ _SIGNATURES = {
     b"Obj\x01": "an Avro file. Write it as Parquet.",
     b"ORC": "an ORC file. Write it as Parquet.",
     b"%PDF": "a PDF document. Save its table as CSV (UTF-8).",
-    b"7z\xbc\xaf": _ARCHIVE,
-    b"Rar!": _ARCHIVE,
+    **dict.fromkeys((b"7z\xbc\xaf", b"Rar!"), _ARCHIVE),
     b"BZh": "compressed with bzip2. Decompress it, or use gzip.",
     b"\xfd7zXZ": "compressed with xz. Decompress it, or use gzip.",
     b"\x28\xb5\x2f\xfd": "compressed with zstd. Decompress it, or use gzip.",
-    b"\x80\x02": "a Python pickle. Write its table as Parquet.",
-    b"\x80\x03": "a Python pickle. Write its table as Parquet.",
-    b"\x80\x04": "a Python pickle. Write its table as Parquet.",
-    b"\x80\x05": "a Python pickle. Write its table as Parquet.",
+    **{b"\x80" + bytes([n]): "a Python pickle. Write its table as Parquet." for n in range(2, 6)},
 }
 _TEXT_SUFFIXES = (".txt", ".text", ".dat", ".data", ".lst", ".list")
 
@@ -175,14 +171,12 @@ def _describe(path: str, head: bytes) -> str:
     name = path.lower()
     if head.startswith(b"PK\x03\x04"):
         suffixes = (text for suffix, text in _ZIP_SUFFIXES.items() if name.endswith(suffix))
-        return next(suffixes, _ARCHIVE)
+        folder = shlex.quote(posixpath.splitext(posixpath.basename(path))[0])
+        unzip = f"as with python -m zipfile -e {shlex.quote(path)} {folder}"
+        return next(suffixes, _ARCHIVE.replace("it,", f"it, {unzip},"))
     if found := next((text for mark, text in _SIGNATURES.items() if head.startswith(mark)), ""):
         return found
     if sniff(head) is not None:
         return "an image. Name its folder, or a table with the paths of images."
-    if name.endswith(_TEXT_SUFFIXES):
-        return (
-            "a text file. Set --input_format csv, with --delimiter and --header if it has another "
-            "delimiter or no header."
-        )
-    return ""
+    text = "a text file. Set --input_format csv, with --delimiter and --header where they differ."
+    return text if name.endswith(_TEXT_SUFFIXES) else ""

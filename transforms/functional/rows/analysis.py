@@ -504,11 +504,13 @@ def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]
         severity: Severity = "note" if len(names) > 1 else "warning"
         yield finding(severity, "rows_without_split", text, figures=figures)
     if config.sample is None and not config.append:
+        outside = " or outside of --where" if config.where is not None else ""
         # Rows that stay in the shards of the base version are not counted here.
         of_base = analyzer.base.manifest.splits if analyzer.base else ()
         for split in analyzer.stated_splits:
             if not analysis.splits[split] and split not in of_base:
-                text = f"the input states the split {split!r}, but has no row for it"
+                why = f"it has none, or all were rejected{outside}"
+                text = f"the input states the split {split!r}, but no row is left for it: {why}"
                 yield finding("warning", "empty_split", text, splits=(split,))
 
 

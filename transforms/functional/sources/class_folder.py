@@ -104,6 +104,8 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     if not splits and _has_splits_in_classes(tree, options):
         options = FolderOptions(depth, depth + 2)
         doubts = [_doubt_of_level(tree, options)]  # images/train beside masks/train
+    elif not (splits or any(doubts)):
+        doubts = [*_no_splits(tree, folders, f" --class_level {depth + 1}")]
     doubts.append(_doubt_of_names(tree, options))
     is_plain = not (above or options.split_level)
     text = "" if is_plain else _text_of(options) + (f" in {above}/" if above else "")
@@ -126,10 +128,14 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
     only = f"all images are in {label}/, which would be the only class"
     what = only if label else "all images are in folders of the class folders"
     if below := _classes_below(tree, options, is_only=bool(label)):
+        deeper = _classes_below(tree, FolderOptions(below[0].count("/")), is_only=False)
+        those = "" if all(map(_is_split, deeper)) else "if those in them are, add --class_level "
+        those += f"{deeper[0].count('/') + 1}; " if those else ""
         text = (
             f"{what}: {some(sorted({*map(posixpath.basename, below)}))}. If these are the classes, "
-            f"add --class_level {below[0].count('/') + 1}; if the folders above are, {to_make}. "
-            "Folders named train, test, … directly above the classes, or in them, are splits"
+            f"add --class_level {below[0].count('/') + 1}; {those}if the folders above are, "
+            f"{to_make}. Folders named train, test, … directly above the classes, or in them, are "
+            "splits"
         )
     else:
         has_lists = options.depth == 0 and any(map(_LISTS.search, tree.entries().files))
@@ -217,6 +223,7 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
 
 def _at_level(tree: Tree, level: int) -> Sources:
     """Returns class folders at a stated level, and the splits in the level above."""
+    tops = _folders_at(tree, level - 2) if level > 1 else []
     above, classes = _folders_at(tree, level - 1), _folders_at(tree, level)
     if not any(_has_images(tree, name) for name in classes):
         raise UsageError(
@@ -229,23 +236,31 @@ def _at_level(tree: Tree, level: int) -> Sources:
     elif _has_splits_in_classes(tree, options, is_stated=True):
         options = FolderOptions(level - 1, level + 1)
     else:
-        inner = _folders_in(tree, classes[:_MAX_NESTED])
-        findings = (*_no_splits(tree, above), *_no_splits(tree, inner))
+        findings = (*_no_splits(tree, tops), *_no_splits(tree, classes))
     file = TableFile(tree.root, "folder", options=options)
     return Sources((file,), _text_of(options, f" of level {level}"), findings=findings)
 
 
-def _no_splits(tree: Tree, folders: Sequence[str]) -> Iterator[Finding]:
-    """Yields a warning if folders named like splits are none, because images are beside them."""
+def _no_splits(tree: Tree, above: Sequence[str], level: str = "") -> Iterator[Finding]:
+    """Yields a warning if folders in others are named like splits, but images are beside them.
+
+    `level` is the option that makes the other folders the classes, if it is to be added.
+    """
+    searched = above[:_MAX_NESTED]
+    folders = _folders_in(tree, searched)
     named = sorted({posixpath.basename(name) for name in filter(_is_split, folders)})
     if len(named) > 1:
-        other = _unsplit(tree, folders)
+        flat = (n for n in searched if not tree.entries(n).folders and _has_images(tree, n))
         why, hint = "images are beside them", "move the images into them"
-        if other:
+        if other := _unsplit(tree, folders):
             why = f"{other!r} has images and is not the name of a split"
-            hint = f"leave out the other folders, as with --exclude {shlex.quote(f'{other}/')}"
+        elif other := next(flat, ""):
+            why = f"the images in {other!r} are in none"
+        if other:
+            hint = "leave out the other folders, as with "
+            hint += f"--exclude {shlex.quote(f'{other}/')}{level}"
         text = f"{tree.root}: {', '.join(named)}: not splits, because {why}"
-        hint = f"If they are splits, {hint}"
+        hint = f"If they are splits, {hint}{level and f'. If they are not, add{level}'}"
         yield finding("warning", "splits_as_folders", text, hint, examples=named)
 
 

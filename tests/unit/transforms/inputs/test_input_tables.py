@@ -204,6 +204,17 @@ def test_columns_that_nothing_uses_are_named(tmp_path: Path) -> None:
     assert unused(path) == []
 
 
+def test_columns_that_only_some_tables_have_are_named(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("image,label,size,score\n1.jpg,x,1,2\n")
+    (tmp_path / "2.csv").write_text("image,label,size,who\n2.jpg,x,1,2\n")
+    said = "info: not stored: size, score, who; not all files have score, who"
+    assert unused(tmp_path / "*.csv") == [said]
+    assert unused(tmp_path / "*.csv", where="score > 0") == [
+        "info: not stored: size, who; not all files have who"
+    ]
+    assert unused(tmp_path / "*.csv", schema="tabular") == []
+
+
 def test_fields_beside_one_that_is_used_are_named_and_others_by_their_object(
     tmp_path: Path,
 ) -> None:

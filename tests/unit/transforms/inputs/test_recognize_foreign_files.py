@@ -48,7 +48,12 @@ def database(path) -> bytes:
         ("labels.xlsx", archive(), "an Excel workbook. Save the sheet as CSV"),
         ("LABELS.XLSX", archive(), "an Excel workbook."),
         ("labels.ods", archive(), "an OpenDocument spreadsheet."),
-        ("photos.zip", archive(), "an archive. Unpack it"),
+        (
+            "my photos.zip",
+            archive(),
+            "an archive. Unpack it, as with python -m zipfile -e 'my photos.zip' 'my photos', "
+            "and set --input to the table or the folder in it.",
+        ),
         ("labels.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel workbook."),
         ("photo.jpg", image(), "an image. Name its folder"),
         ("labels.npy", array(), "a NumPy array."),

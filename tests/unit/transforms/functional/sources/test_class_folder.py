@@ -351,13 +351,58 @@ def test_one_folder_with_splits_is_not_taken_for_a_class(tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("dog/3.jpg", "images are beside them"),
+        ("cat/3.jpg", "images are beside them"),
+        ("dog/3.jpg", "the images in 'dog' are in none"),
         ("dog/more/3.jpg", "'dog/more' has images and is not the name of a split"),
     ],
 )
 def test_images_beside_splits_in_class_folders_are_a_warning(tmp_path, name, why):
     (found,) = found_in(tmp_path, "cat/train/1.jpg", "cat/val/2.jpg", name, level=1).findings
     assert found.text == f"{tmp_path}: train, val: not splits, because {why}"
+
+
+@pytest.mark.parametrize(
+    ("names", "ending"),
+    [
+        (
+            ("cat/train/1.jpg", "cat/val/2.jpg", "dog/train/3.jpg", "my zoo/1.jpg"),
+            "the images in 'my zoo' are in none. If they are splits, leave out the other folders, "
+            "as with --exclude 'my zoo/' --class_level 1. If they are not, add --class_level 1.",
+        ),
+        (
+            ("images/cat/train/1.jpg", "images/dog/val/2.jpg", "images/cat/3.jpg"),
+            "images are beside them. If they are splits, move the images into them. "
+            "If they are not, add --class_level 2.",
+        ),
+    ],
+)
+def test_images_beside_splits_in_class_folders_stop_a_run(tmp_path, names, ending):
+    with pytest.raises(UsageError) as error:
+        found_in(tmp_path, *names)
+    assert str(error.value) == f"{tmp_path}: train, val: not splits, because {ending}"
+
+
+def test_the_command_that_leaves_out_folders_beside_splits_works(tmp_path):
+    found_in(tmp_path, "cat/train/1.jpg", "cat/val/2.jpg", "zoo/3.jpg", level=1)
+    found = sources_of(str(tmp_path), "auto", True, exclude=("zoo/",), class_level=1)
+    assert found.findings == ()
+    assert found.text == "class folders of level 1 with split folders in them"
+
+
+def test_folders_at_three_levels_are_offered_as_the_classes(tmp_path):
+    with pytest.raises(UsageError) as error:
+        found_in(
+            tmp_path, "pets/animals/cat/1.jpg", "pets/animals/dog/2.jpg", "pets/plants/x/3.jpg"
+        )
+    assert str(error.value) == (
+        f"{tmp_path}: all images are in pets/, which would be the only class: animals, plants. "
+        "If these are the classes, add --class_level 2; if those in them are, add --class_level 3; "
+        "if the folders above are, add --class_level 1. Folders named train, test, … directly "
+        "above the classes, or in them, are splits."
+    )
+    found = sources_of(str(tmp_path), "auto", has_images=True, class_level=3)
+    _, rows = converted(tmp_path, found.files[0])
+    assert sorted(rows.values()) == [("cat", None), ("dog", None), ("x", None)]
 
 
 def test_folders_whose_files_are_all_skipped_are_a_warning(tmp_path):
