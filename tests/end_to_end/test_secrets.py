@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from tests.end_to_end.command import Ended, recordmill
-from tests.images import jpeg, png
+from tests.images import jpeg
 
 SECRET = "Hu5hHush"  # noqa: S105 - no secret but this test
 QUERIES = (
@@ -47,7 +48,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("site")
     (folder / "a b.jpg").write_bytes(jpeg(20, 10))
     (folder / "c.jpg").write_bytes(jpeg(10, 20))
-    (folder / "mask.png").write_bytes(png(20, 10, 1, "L"))
+    Image.new("L", (20, 10), 1).save(folder / "mask.png")
     (folder / "broken.jpg").write_bytes(jpeg(20, 10)[:-90])
     (folder / "classes.txt").write_text("background\ncat\n")
     (folder / "numbers.csv").write_text("n\n1\n2\n")
