@@ -226,7 +226,7 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
     if base is None:
         return
     kept, new, gone = (sum(counts.values()) for counts in (base.kept, base.new, base.gone))
-    is_same = not new + gone and manifest.config["append"]
+    is_same = not new + gone and manifest.config.get("append")
     # A row that is neither rejected nor dropped nor unchanged is one of a record that was kept.
     if is_same and manifest.input.rows == manifest.input.converted:
         yield no_rows(base.version)
@@ -235,7 +235,7 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
     splits = ((base.kept.get(name, 0), split.shards) for name, split in manifest.splits.items())
     old = sum(total <= of for of, found in splits for total in accumulate(s.records for s in found))
     changed, is_update = " or changed", manifest.config.get("on_conflict") == "update"
-    of_kept = changed * (not manifest.config["append"] and base.shards_unchanged < old)
+    of_kept = changed * (not manifest.config.get("append") and base.shards_unchanged < old)
     of_new = changed * (is_update and min(new, gone) > 0)
     text = f"base {base.version}: {kept:,} records kept{of_kept}, {new:,} new{of_new}, "
     text += f"{gone:,} gone{of_new}; {base.shards_unchanged:,} of {shards:,} shards are unchanged "

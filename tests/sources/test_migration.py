@@ -117,7 +117,7 @@ def kaggle() -> None:
 
 
 def script() -> None:
-    (yaml,) = blocks(DOCS / "how-to" / "from-tfrecord-script.md", "yaml")
+    yaml, _ = blocks(DOCS / "how-to" / "from-tfrecord-script.md", "yaml")
     put("script.yaml", yaml)
     put("animals.csv", "file,species,kg\n0.jpg,owl,1.5\n1.jpg,cat,4\n")
     Path("old").mkdir()
