@@ -26,13 +26,14 @@ def test_the_examples_run(
     for block in blocks:
         if "torch" not in block:  # tests/torch has it
             exec(compile(block, "docs/how-to/read.md", "exec"), found)  # noqa: S102 - as readers do
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     train, rest = found["train"], found["rest"]
     assert sum(len(labels) for _, labels in [*train, *rest]) == 12
     assert isinstance(train, tf.data.Dataset)
     assert found["names"] == ("cat", "horse", "Übermut")
     assert found["record"].keys() == found["same"].keys()
     assert len(found["some"]) == 2
+    assert found["images"].shape == (4, 224, 224, 3)
     assert len(list(found["dataset"])) == 12
     assert len(list(found["pairs"])) == 12
     assert len(found["shards"]) == 1
