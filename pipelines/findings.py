@@ -623,12 +623,12 @@ def _folded(name: str) -> str:
 # In the order in which the terminal prints their findings.
 _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     lambda outcome: source_findings(outcome.manifest.source or SourceEntry()),
-    *(_dropped_rows, _skipped_inputs, _shards_of_splits, _encoded_images, _changed_values),
-    *(_group_leakage, _identical_images, _similar_images, _image_quality),
-    *(_changed_annotations, _tiny_boxes, _alike_splits, _missed_shares, _stratification),
-    *(_missing_classes, _class_sizes, _class_drift, _class_names, _doubtful_labels),
+    _dropped_rows, _skipped_inputs, _shards_of_splits, _encoded_images, _changed_values,
+    _group_leakage, _identical_images, _similar_images, _image_quality,
+    _changed_annotations, _tiny_boxes, _alike_splits, _missed_shares, _stratification,
+    _missing_classes, _class_sizes, _class_drift, _class_names, _doubtful_labels,
     _base_version,
-)
+)  # fmt: skip
 
 
 def findings_of(outcome: Outcome) -> tuple[Finding, ...]:

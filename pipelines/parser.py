@@ -166,14 +166,12 @@ def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> 
 
 
 # The options in the short help of `convert`.
-_COMMON = frozenset(
-    (
-        *("help", "input", "input_format", "schema", "image_root", "columns", "labels", "join_on"),
-        *("key_column", "classes", "sample", "image", "boxes", "output", "name", "version"),
-        *("if_exists", "splits", "split_column", "group_column", "num_shards", "max_rejects"),
-        *("dry_run", "json"),
-    )
-)
+_COMMON = frozenset((
+    "help", "input", "input_format", "schema", "image_root", "columns", "labels", "join_on",
+    "key_column", "classes", "sample", "image", "boxes", "output", "name", "version",
+    "if_exists", "splits", "split_column", "group_column", "num_shards", "max_rejects",
+    "dry_run", "json",
+))  # fmt: skip
 
 _EXAMPLES = """\
 examples:

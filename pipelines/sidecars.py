@@ -189,6 +189,15 @@ def _code(text: str) -> str:
 _CROISSANT = "http://mlcommons.org/croissant/1.1"
 _RAI = "http://mlcommons.org/croissant/RAI/1.0"
 
+# The keys of Croissant whose term has their name.
+_TERMS = (
+    "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract",
+    "field", "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray",
+    "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet",
+    "references", "regex", "repeated", "replace", "samplingRate", "separator",
+    "source", "subField", "transform",
+)  # fmt: skip
+
 # The JSON-LD context of the specification's appendix 1, in which readers look these keys up.
 _CONTEXT = {
     "@language": "en",
@@ -203,16 +212,7 @@ _CONTEXT = {
     "description": {"@container": "@language"},
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "name": {"@container": "@language"},
-    **{
-        key: f"cr:{key}"
-        for key in (
-            *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract"),
-            *("field", "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray"),
-            *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet"),
-            *("references", "regex", "repeated", "replace", "samplingRate", "separator"),
-            *("source", "subField", "transform"),
-        )
-    },
+    **{key: f"cr:{key}" for key in _TERMS},
 }
 
 _FORMATS = {".txt": "text/plain", ".json": "application/json", ".pbtxt": "text/plain"}

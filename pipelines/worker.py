@@ -49,9 +49,9 @@ _STOP_SECONDS = 5
 _FORKING = multiprocessing.get_context("forkserver")
 # Flags that engines pass to a worker: https://s.apache.org/beam-fn-api-container-contract
 _CONTRACT = (
-    *("id", "logging_endpoint", "artifact_endpoint", "provision_endpoint", "control_endpoint"),
+    "id", "logging_endpoint", "artifact_endpoint", "provision_endpoint", "control_endpoint",
     "semi_persist_dir",
-)
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

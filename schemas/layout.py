@@ -51,9 +51,9 @@ CHECKPOINTS = "checkpoints"
 
 # The files beside the shards that have fixed names.
 SIDECARS = (
-    *(FEATURES, DATASET_INFO, SCHEMA, CROISSANT, DATASET_CARD, REMOVAL),
-    *(MANIFEST, RUN, REPORT, SUCCESS),
-)
+    FEATURES, DATASET_INFO, SCHEMA, CROISSANT, DATASET_CARD, REMOVAL,
+    MANIFEST, RUN, REPORT, SUCCESS,
+)  # fmt: skip
 
 
 # The subfolder of a run's folder for the previous dataset, if folders cannot be swapped.

@@ -305,20 +305,20 @@ WebAddress: TypeAlias = Annotated[str, Field(pattern=r"^(https?://\S+)?$")]
 Properties: TypeAlias = "dict[str, str | tuple[str, ...]]"
 
 _DATASET = (
-    *("dateCreated", "dateModified", "datePublished", "inLanguage", "keywords", "sameAs"),
-    *("sdLicense", "sdVersion"),
-)
+    "dateCreated", "dateModified", "datePublished", "inLanguage", "keywords", "sameAs",
+    "sdLicense", "sdVersion",
+)  # fmt: skip
 
 # The properties of the extension, which have the prefix `rai:` in croissant.json.
 RESPONSIBLE_AI = (
-    *("annotationsPerItem", "annotatorDemographics", "dataAnnotationAnalysis"),
-    *("dataAnnotationPlatform", "dataAnnotationProtocol", "dataBiases", "dataCollection"),
-    *("dataCollectionMissingData", "dataCollectionRawData", "dataCollectionTimeframe"),
-    *("dataCollectionType", "dataImputationProtocol", "dataLimitations"),
-    *("dataManipulationProtocol", "dataPreprocessingProtocol", "dataReleaseMaintenancePlan"),
-    *("dataSocialImpact", "dataUseCases", "machineAnnotationTools"),
+    "annotationsPerItem", "annotatorDemographics", "dataAnnotationAnalysis",
+    "dataAnnotationPlatform", "dataAnnotationProtocol", "dataBiases", "dataCollection",
+    "dataCollectionMissingData", "dataCollectionRawData", "dataCollectionTimeframe",
+    "dataCollectionType", "dataImputationProtocol", "dataLimitations",
+    "dataManipulationProtocol", "dataPreprocessingProtocol", "dataReleaseMaintenancePlan",
+    "dataSocialImpact", "dataUseCases", "machineAnnotationTools",
     "personalSensitiveInformation",
-)
+)  # fmt: skip
 
 NAMES = (*_DATASET, *RESPONSIBLE_AI)
 

@@ -332,9 +332,9 @@ def _hex(value: bytes) -> str:
 
 # Label keys of well-known datasets: TF-Slim, the Object Detection API, TFDS, Google Landmarks.
 _LABELS = (
-    *("image/class/text", "image/class/label", "label", "labels", "class", "landmark_id"),
-    *("image/caption", "image/object/class/text"),
-)
+    "image/class/text", "image/class/label", "label", "labels", "class", "landmark_id",
+    "image/caption", "image/object/class/text",
+)  # fmt: skip
 _KEYS = ("image/filename", "image/source_id", "filename", "id", "image/key/sha256")
 _SHOWN_LABELS = 4
 

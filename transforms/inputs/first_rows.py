@@ -118,9 +118,9 @@ def _image_reject(
 _ROWS = 20
 
 _SUFFIXES = (
-    *(".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"),
-    *(".webp", ".bmp", ".gif", ".tif", ".tiff"),
-)
+    ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG",
+    ".webp", ".bmp", ".gif", ".tif", ".tiff",
+)  # fmt: skip
 
 
 def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:

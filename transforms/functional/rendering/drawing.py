@@ -57,9 +57,9 @@ _GOLDEN = 0.618033988749895
 
 # Fonts that Pillow finds by name on Linux, macOS and Windows, for glyphs not in its own font.
 SYSTEM_FONTS = (
-    *("DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf"),
-    *("NotoSansCJK-Regular.ttc", "Arial.ttf", "Arial Unicode.ttf", "segoeui.ttf"),
-)
+    "DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf",
+    "NotoSansCJK-Regular.ttc", "Arial.ttf", "Arial Unicode.ttf", "segoeui.ttf",
+)  # fmt: skip
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 

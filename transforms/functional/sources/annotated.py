@@ -40,9 +40,9 @@ UNLISTED = "annotations of images that no list in ImageSets/Main names"
 
 # Suffixes of images that are tried: each is a request to a store.
 _SUFFIXES = (
-    *(".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG"),
-    *(".bmp", ".gif", ".tif", ".tiff", ".webp"),
-)
+    ".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG",
+    ".bmp", ".gif", ".tif", ".tiff", ".webp",
+)  # fmt: skip
 
 # The largest annotation file.
 _MAX_BYTES = 64 * 2**20

@@ -36,10 +36,10 @@ _TIMES = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
 _VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # as Polars writes
 _LIST_VIEWS = ("list_view<", "large_list_view<")
 _PLAIN = (
-    *(pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating),
-    *(pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string),
-    *(pa.types.is_binary, pa.types.is_large_binary, *_TIMES),
-)
+    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
+    pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string,
+    pa.types.is_binary, pa.types.is_large_binary, *_TIMES,
+)  # fmt: skip
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

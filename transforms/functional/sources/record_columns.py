@@ -29,9 +29,9 @@ from recordmill.transforms.functional.values.boxes import (
 
 # The presets whose keys are recognized, from the most specific one.
 _PRESETS = (
-    *("object_detection", "captioning", "tf_slim", "multi_label"),
-    *("landmark", "tf_tutorial", "image_classification"),
-)
+    "object_detection", "captioning", "tf_slim", "multi_label",
+    "landmark", "tf_tutorial", "image_classification",
+)  # fmt: skip
 
 # The values of a record by feature: a list, or `Items` for fewer than two values.
 Values = Mapping[str, Any]

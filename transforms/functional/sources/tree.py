@@ -88,15 +88,13 @@ class Tree(Protocol):
 # Synology's and QNAP's disks create (Synology Drive's blacklist.filter lists its own), and NetApp's
 # ~snapshot. Names that a class could have, such as Recycled, are left out. Hidden ones, such as
 # .git, .dvc, .Trashes and .ipynb_checkpoints, need no entry.
-_SYSTEM = frozenset(
-    (
-        *("__macosx", "network trash folder", "temporary items", "icon\r"),
-        *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "$recycle.bin"),
-        *("system volume information", "lost+found", "~snapshot", "@eadir", "#recycle"),
-        *("#snapshot", "@tmp", "@sharebin", "@synologydrive", "@synoresource", "@recycle"),
-        *("@recently-snapshot", "@__thumb", "@transcode", "__pycache__", "node_modules"),
-    )
-)
+_SYSTEM = frozenset((
+    "__macosx", "network trash folder", "temporary items", "icon\r",
+    "thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "$recycle.bin",
+    "system volume information", "lost+found", "~snapshot", "@eadir", "#recycle",
+    "#snapshot", "@tmp", "@sharebin", "@synologydrive", "@synoresource", "@recycle",
+    "@recently-snapshot", "@__thumb", "@transcode", "__pycache__", "node_modules",
+))  # fmt: skip
 
 
 def head_of(tree: Tree, name: str) -> bytes:

@@ -33,9 +33,9 @@ from recordmill.transforms.functional.values.boxes import (
 )
 
 COLUMNS = (
-    *("image", "id", "height", "width", *BOX_COLUMNS, "labels"),
-    *("difficult", "truncated", SPLIT),
-)
+    "image", "id", "height", "width", *BOX_COLUMNS, "labels",
+    "difficult", "truncated", SPLIT,
+)  # fmt: skip
 
 _FLAGS = ("difficult", "truncated")
 # Names of folders of annotations, and of the folders of their images beside them.

@@ -18,13 +18,11 @@ _MAX_ELEMENTS = 2**20
 _MAX_BYTES = 64 * 2**20  # the most bytes of such an element
 _CHUNK_BYTES = 2**18
 _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.-]+)["']""")
-_MULTIBYTE = frozenset(
-    (
-        *("big5", "big5_hkscs", "gb2312", "gbk", "gb18030", "cp936", "cp950"),
-        *("euc_kr", "cp949", "ks_c_5601_1987", "shift_jis", "sjis", "cp932"),
-        *("euc_jp", "iso_2022_jp", "iso_2022_kr", "johab", "hz_gb_2312"),
-    )
-)
+_MULTIBYTE = frozenset((
+    "big5", "big5_hkscs", "gb2312", "gbk", "gb18030", "cp936", "cp950",
+    "euc_kr", "cp949", "ks_c_5601_1987", "shift_jis", "sjis", "cp932",
+    "euc_jp", "iso_2022_jp", "iso_2022_kr", "johab", "hz_gb_2312",
+))  # fmt: skip
 
 
 class Child(NamedTuple):

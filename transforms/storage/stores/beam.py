@@ -50,9 +50,9 @@ _HDFS_SECONDS = (10.0, 30.0)
 
 # Errors of an invalid path, a missing extra or a bug, which a retry cannot fix.
 _PERMANENT = (
-    *(TypeError, ValueError, ImportError, AttributeError),
-    *(NotImplementedError, AssertionError),
-)
+    TypeError, ValueError, ImportError, AttributeError,
+    NotImplementedError, AssertionError,
+)  # fmt: skip
 
 _CODE = re.compile(r"\b(?:HTTP |status(?: code)?:? )(\d{3})\b")
 
