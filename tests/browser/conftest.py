@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-
 from tests.end_to_end.command import recordmill
 from tests.end_to_end.tables import write_table
 from tests.faulty_dataset import draw

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import os
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-
 import tensorflow as tf
 
 from recordmill.pipelines.command_line import main

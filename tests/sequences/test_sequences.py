@@ -6,14 +6,10 @@ import csv
 import hashlib
 import io
 import json
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import numpy as np
 import pytest

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-
 from tests.end_to_end.command import published
 from tests.images import image_bytes, jpeg, png
 from tests.stores.kinds import KINDS, Store

@@ -13,12 +13,12 @@ from pyiceberg.utils.config import Config
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import recordmill
-from tests.end_to_end.increments import manifest
 from tests.iceberg_tables import compact, delete_positions
 from tests.images import jpeg
 from tests.lakehouse import delete_rows
 from tests.stores.kinds import Store
 from tests.stores.servers import S3_KEYS
+from tests.versions.increments import manifest
 
 
 def rows(first: int, stop: int) -> pa.Table:

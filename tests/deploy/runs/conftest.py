@@ -13,9 +13,6 @@ from tests.deploy.runs.airflow_home import CONSTRAINTS, PACKAGES, settings
 from tests.deploy.runs.environments import ROOT, environment, install, run
 from tests.packaging.distributions import copy_source
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -17,8 +17,8 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
-from tests.end_to_end.increments import assert_is_one_conversion, manifest
 from tests.images import jpeg, png
+from tests.versions.increments import assert_is_one_conversion, manifest
 
 FLAGS = ("--splits", "train=0.7,test=0.3", "--num_shards", "train=4,test=2", "--no_report")
 

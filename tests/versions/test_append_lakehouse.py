@@ -14,10 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
-from tests.end_to_end.increments import assert_is_one_conversion, manifest
 from tests.iceberg_tables import compact, local_catalog
 from tests.images import jpeg
 from tests.lakehouse import delete_rows
+from tests.versions.increments import assert_is_one_conversion, manifest
 
 FLAGS = ("--key_column", "id", "--num_shards", "4", "--no_report")
 

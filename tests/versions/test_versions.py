@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.test_base_version import NEW, OLD, grown, table
+from tests.versions.test_base_version import NEW, OLD, grown, table
 
 
 @pytest.fixture(scope="module")
