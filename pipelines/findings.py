@@ -38,7 +38,6 @@ from recordmill.schemas.manifest import ClassDrift, Manifest
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import (
-    NOT_FINITE,
     NOTED,
     OUTSIDE_CLASSES,
     OUTSIDE_SAMPLE,
@@ -349,11 +348,14 @@ def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
             severity: Severity = "warning" if hint else "note"
             what, figures = f"{counted(number, 'image')} {text}", {"images": number}
             yield finding(severity, change.replace(" ", "_"), what, hint, figures=figures)
-    for name in outcome.manifest.dataset_schema.features:
-        if number := outcome.manifest.images.get(NOT_FINITE.format(name), 0):
-            what = f"{counted(number, 'value')} of {name!r} {'is' if number == 1 else 'are'}"
-            text, figures = f"{what} not finite (NaN or infinite)", {"values": number}
-            yield finding("warning", "not_finite", text, _FINITE, feature=name, figures=figures)
+
+
+def _not_finite(outcome: Outcome) -> Iterator[Finding]:
+    for name, number in outcome.manifest.not_finite.items():
+        verb = "is" if number == 1 else "are"
+        text = f"{counted(number, 'value')} of {name!r} {verb} not finite (NaN or infinite)"
+        found = partial(finding, feature=name, figures={"values": number})
+        yield found("warning", "not_finite", text, _FINITE)
 
 
 def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
@@ -625,7 +627,7 @@ _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
     lambda outcome: source_findings(outcome.manifest.source or SourceEntry()),
     _dropped_rows, _skipped_inputs, _shards_of_splits, _encoded_images, _changed_values,
     _group_leakage, _identical_images, _similar_images, _image_quality,
-    _changed_annotations, _tiny_boxes, _alike_splits, _missed_shares, _stratification,
+    _changed_annotations, _not_finite, _tiny_boxes, _alike_splits, _missed_shares, _stratification,
     _missing_classes, _class_sizes, _class_drift, _class_names, _doubtful_labels,
     _base_version,
 )  # fmt: skip

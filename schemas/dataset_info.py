@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -131,7 +131,6 @@ class DatasetInfo:
     counts: RowCounts
     splits: Mapping[str, SplitCounts]
     shards: tuple[ShardVerification, ...]  # the verification of each shard, in order
-    images: Mapping[str, int]
     problems: tuple[Problem, ...]
     # Number of occurrences by split, feature and class id.
     classes: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
@@ -175,7 +174,8 @@ def manifest_of(
         dataset_schema=info.plan.resolved.schema,
         classes=dict(info.plan.resolved.classes),
         input=info.counts,
-        images=dict(info.images),
+        images=_sums(shard.entry.images for shard in info.shards),
+        not_finite=_sums(shard.entry.not_finite for shard in info.shards),
         content=info.content,
         group_leaks=info.group_leaks if info.group_leaks.groups else None,
         near_duplicates=near if near.compared else None,
@@ -187,6 +187,13 @@ def manifest_of(
         base=base,
         source=info.plan.source if info.plan.source != SourceEntry() else None,
     )
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for found in counts:
+        total.update(found)
+    return dict(sorted(total.items()))
 
 
 def _shares(info: DatasetInfo, config: ConvertConfig) -> dict[str, Share] | None:

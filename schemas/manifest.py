@@ -46,6 +46,7 @@ class ShardEntry(Counted):
     index_file: File
     index_sha256: str
     images: dict[str, Count]
+    not_finite: dict[str, Count] = unwritten_if_empty({})  # as in `Manifest`
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the values only: pydantic's own pickles take twice the memory."""
@@ -124,6 +125,9 @@ class Manifest(Document):
     classes: dict[str, tuple[str, ...]]  # class names in the order of their ids, by feature
     input: RowCounts
     images: dict[str, Count]
+    # Number of values that are NaN or infinite, by feature, as re-read; not written if there are
+    # none.
+    not_finite: dict[str, Count] = unwritten_if_empty({})
     content: DuplicateStats
     # Mean and standard deviation of the color channels, in a sample of the first split that has
     # records; not written if there are no images.
@@ -196,10 +200,11 @@ class Manifest(Document):
     def count_mismatches(self) -> Iterator[str]:
         """Yields a message for each mismatch of rows, records, frames or images."""
         yield from mismatches(self.input, self.splits)
-        images = Counter[str]()
+        images, not_finite = Counter[str](), Counter[str]()
         for name, split in self.splits.items():
             for shard in split.shards:
                 images.update(shard.images)
+                not_finite.update(shard.not_finite)
             frames = [shard.frames for shard in split.shards if shard.frames is not None]
             if split.records != sum(shard.records for shard in split.shards):
                 yield f"split {name!r}: its number of records differs from that of its shards"
@@ -207,6 +212,8 @@ class Manifest(Document):
                 yield f"split {name!r}: its number of frames differs from that of its shards"
         if self.images != images:
             yield "the image counts differ from those of the shards"
+        if self.not_finite != not_finite:
+            yield "the counts of values that are not finite differ from those of the shards"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ OTHER_LABELS = "samples with another label in their JSON than in their .cls, whi
 OUTSIDE_SAMPLE = "rows outside of --sample"
 OUTSIDE_CLASSES = "rows beyond --per_class"
 OUTSIDE_WHERE = "rows outside of --where"
-NOT_FINITE = "not finite, {}"  # how the manifest counts the values of a feature that are not
 RENAMED = "--rename {}={}"  # rows with the first name, which have the second one now
 UNLABELED = "images without a label file, read as images without objects"
 # What was read, if not as it is.

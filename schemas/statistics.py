@@ -354,7 +354,6 @@ class SplitTally(Summed):
     frames: int | None = None  # number of frames written; None if records are not sequences
     # Number of occurrences by feature and class id, as re-read.
     classes: dict[str, Counter[int]] = field(default_factory=dict)
-    images: Counter[str] = field(default_factory=Counter)
     shapes: ImageTally = field(default_factory=ImageTally)
     timeline: Timeline = field(default_factory=Timeline)  # number of records written over time
     reused: int = 0  # number of shards that an earlier run has finished

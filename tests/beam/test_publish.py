@@ -44,7 +44,6 @@ INFO = DatasetInfo(
     counts=RowCounts.of(4, SPLITS, 1, {"wrong_type": 1}),
     splits=SPLITS,
     shards=(ShardVerification("train", 0, ENTRY, 2),),
-    images={"jpeg kept": 2, "gif to png": 1},
     problems=(),
     classes={"train": {"label": {0: 1, 1: 2}}},
 )
@@ -107,7 +106,7 @@ def test_a_verified_dataset_gets_sidecars_and_the_commit_marker(
         "reasons": {"wrong_type": 1},
         "asides": {},
     }
-    assert manifest["images"] == INFO.images
+    assert manifest["images"] == ENTRY.images
     assert manifest["splits"]["train"]["classes"] == {"label": {"0": 1, "1": 2}}
     assert manifest["splits"]["train"]["shards"] == [
         {

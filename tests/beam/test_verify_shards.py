@@ -105,11 +105,7 @@ def test_a_good_shard_has_no_problems(verify: str, dataset: Path) -> None:
         verified = verify_indexes(p, dataset, shards, verify=verify)
         expected = [verify_index(dataset, 0), verify_index(dataset, 1)]
         assert_that(verified.shards, equal_to(expected))
-        total = SplitTally(
-            records=4,
-            classes={"label": Counter({0: 2, 1: 2})},
-            images=Counter({"png kept": 4}),
-        )
+        total = SplitTally(records=4, classes={"label": Counter({0: 2, 1: 2})})
         assert_that(verified.tallies, equal_to([("train", total)]), label="Tallies")
 
 

@@ -320,5 +320,7 @@ def test_nan_and_infinity_are_stored_alike_by_all_sources_and_are_a_finding(tmp_
         assert [one.text for one in dataset.findings if one.severity == "warning"] == [
             f"3 values of {feature!r} are not finite (NaN or infinite)"
         ], name
+        assert dataset.manifest.not_finite == {feature: 3}, name
+        assert not dataset.verify()
         found = [record[feature] for record in dataset.load("train").as_numpy_iterator()]
         assert sorted(str(one.item()) for one in found) == ["-inf", "1.5", "inf", "nan"], name

@@ -15,20 +15,12 @@ from apache_beam.io.filesystem import CompressedFile, CompressionTypes
 
 from recordmill.schemas.dataset_info import ImageFault, WrittenShard
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.schemas.origins import Kind
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import (
-    NOT_FINITE,
-    BuiltFrame,
-    CopiedRecord,
-    SerializedExample,
-    Unchanged,
-)
+from recordmill.schemas.records import BuiltFrame, CopiedRecord, SerializedExample, Unchanged
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import CopiedCounts, ImageTally, Timeline
 from recordmill.transforms.functional.records.examples import class_ids
 from recordmill.transforms.functional.records.index import RecordIndex, label_ids
-from recordmill.transforms.functional.values.typed import not_finite
 from recordmill.transforms.shards.base_shards import Merged, copied_images
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -261,6 +253,3 @@ class ShardWriter:
             if name in self._classes and name in names:
                 labels = (label_ids(row.ref.values[position], feature) for row in rows)
                 self._classes[name].update(chain.from_iterable(labels))
-            elif feature.kind is Kind.FLOAT and name in names:
-                odd = not_finite(row.ref.values[position] for row in rows)
-                self._images.update({NOT_FINITE.format(name): odd} if odd else {})

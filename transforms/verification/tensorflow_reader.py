@@ -381,6 +381,13 @@ class ParsedBatch:
         no_label = self.resolved.schema.features[name].no_label
         return labels if no_label is None else [label for label in labels if label != no_label]
 
+    def not_finite(self) -> dict[str, int]:
+        """Returns the number of values that are NaN or infinite, by feature that has some."""
+        floats = [n for n, f in self.resolved.schema.features.items() if f.kind is Kind.FLOAT]
+        values = {**self.context, **self.frames}  # shorter sequences are padded with 0
+        counts = {name: int((~np.isfinite(values[name].numpy())).sum()) for name in floats}
+        return {name: count for name, count in counts.items() if count}
+
     def decode(self) -> None:
         """Decodes every image with the functions that training code uses, and its mask.
 

@@ -129,6 +129,8 @@ class _Contents:
     frames: list[int] | None = None
     # The number of occurrences of each class id, by feature name.
     classes: dict[str, Counter[int]] = field(default_factory=dict)
+    # The number of values that are NaN or infinite, by feature name.
+    not_finite: Counter[str] = field(default_factory=Counter)
 
 
 def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
@@ -156,6 +158,7 @@ def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> 
         index_file=shard.records,
         index_sha256=index_digests[0],
         images={},
+        not_finite=dict(sorted(contents.not_finite.items())),
         frames=None if contents.frames is None else sum(contents.frames),
     )
     classes = {name: dict(sorted(counts.items())) for name, counts in contents.classes.items()}
@@ -232,6 +235,7 @@ def _count(batch: Run, parsed: ParsedBatch, contents: _Contents) -> None:
     contents.lengths.extend(map(len, batch.data))
     for name, counts in contents.classes.items():
         counts.update(parsed.labels(name))
+    contents.not_finite.update(parsed.not_finite())
     if contents.frames is not None:
         contents.frames.extend(parsed.lengths or ())
 

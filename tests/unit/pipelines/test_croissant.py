@@ -21,7 +21,7 @@ SPLITS = {
 
 def info_of(schema: Schema, classes: dict[str, tuple[str, ...]]) -> DatasetInfo:
     plan = Plan(ResolvedSchema(schema, classes), {"test": 1, "train": 1}, 4)
-    return DatasetInfo(plan, RowCounts.of(4, SPLITS), SPLITS, (), images={}, problems=())
+    return DatasetInfo(plan, RowCounts.of(4, SPLITS), SPLITS, (), problems=())
 
 
 def config_of(schema: Schema, **options: object) -> ConvertConfig:

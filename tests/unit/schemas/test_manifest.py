@@ -59,7 +59,6 @@ INFO = DatasetInfo(
         verified("train", 0, 4, {"jpeg kept": 7}),
         verified("train", 1, 2, {}),
     ),
-    images={"gif to png": 1, "jpeg kept": 7},
     classes={"test": {"label": {1: 2}}, "train": {"label": {0: 1, 1: 3}}},
     content=DuplicateStats(
         images=5,
@@ -74,7 +73,7 @@ SIDECARS = {"features.json": "cd" * 32, "label.labels.txt": "ef" * 32}
 
 def without_rows(resolved):
     plan = Plan(resolved, {}, 0)
-    return DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
+    return DatasetInfo(plan, RowCounts.of(0, {}), {}, (), problems=())
 
 
 def shard_document(shard, images):

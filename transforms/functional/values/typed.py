@@ -238,22 +238,6 @@ def is_missing(value: Any, feature: Feature, is_text: bool) -> bool:
     return feature.kind is not Kind.BYTES or feature.source.origin is Origin.CLASS_NAME
 
 
-def not_finite(values: Iterable[Any]) -> int:
-    """Returns the number of values, single or in lists, that are NaN or infinite.
-
-    >>> not_finite([1.5, math.nan, [2.5, math.inf], [], None])
-    2
-    """
-    lists = (value if isinstance(value, list) else [value or 0] for value in values)
-    # The sum of finite float32 is finite; a sum is faster than a check of each number.
-    return sum(
-        not math.isfinite(n)
-        for numbers in lists
-        if not math.isfinite(sum(numbers))
-        for n in numbers
-    )
-
-
 def has_surrogates(text: str) -> bool:
     """Returns whether a text contains lone surrogates, which UTF-8 cannot encode."""
     if text.isascii():

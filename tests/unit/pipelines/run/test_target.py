@@ -59,7 +59,7 @@ def manifest(output: Path) -> bytes:
     resolved = ResolvedSchema(preset("image_classification"), {"label": ("cat",)})
     splits = {"train": SplitCounts(rows=1, records=1, rejected=0, duplicates=0)}
     plan, counts = Plan(resolved, {"train": 1}, 1), RowCounts.of(1, splits)
-    info = DatasetInfo(plan, counts, splits, (VERIFIED,), {}, ())
+    info = DatasetInfo(plan, counts, splits, (VERIFIED,), ())
     sidecars = {"label.labels.txt": "cc", f"idx/{SHARD}.idx": "dd", "dataset_info.json": "ee"}
     lines = {"rejects": digest_of_lines([b"{}\n"])}
     found = manifest_of(info, config(output), sidecars, lines=lines)

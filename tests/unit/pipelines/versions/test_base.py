@@ -69,7 +69,7 @@ def published(folder: Path, **options: object) -> Path:
     plan = Plan(ResolvedSchema(SCHEMA), {"test": 1, "train": 2}, 0)
     none = SplitCounts(rows=0, records=0, rejected=0, duplicates=0)
     splits = dict.fromkeys(plan.shards, none)
-    info = DatasetInfo(plan, RowCounts.of(0, splits), splits, tuple(shards), {}, ())
+    info = DatasetInfo(plan, RowCounts.of(0, splits), splits, tuple(shards), ())
     manifest = manifest_of(info, asked, {}).to_json()
     (dataset / layout.MANIFEST).write_bytes(manifest)
     (dataset / layout.SUCCESS).write_bytes(commit_marker(manifest))

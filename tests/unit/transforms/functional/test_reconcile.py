@@ -104,7 +104,6 @@ SHARDS = (verified("test", 0, 3), verified("train", 0, 4), verified("train", 1, 
 
 
 def test_row_counts_that_match():
-    images = {"gif to png in test": 1, "gif to png in train": 2, "png kept": 9}
     shards = tuple(
         changed(s, images={f"gif to png in {s.split}": 1, "png kept": s.entry.records})
         for s in SHARDS
@@ -112,10 +111,7 @@ def test_row_counts_that_match():
     found = reconciled(**counts_of_stages())
     classes = {"test": {"l": {0: 1}}, "train": {"l": {0: 2}}}
     shards = tuple(replace(shard, classes={}) for shard in shards)
-    assert found == DatasetInfo(
-        PLAN, COUNTS, SPLITS, shards, images=images, problems=(), classes=classes
-    )
-    assert list(found.images) == sorted(images)
+    assert found == DatasetInfo(PLAN, COUNTS, SPLITS, shards, problems=(), classes=classes)
     assert list(mismatches(COUNTS, SPLITS)) == []
     assert (COUNTS.records, COUNTS.rejected) == (9, 4)
 
@@ -136,7 +132,7 @@ def test_the_first_reject_of_each_reason_is_that_of_the_first_row():
 
 def test_the_row_counts_of_an_empty_dataset_match():
     plan = Plan(SCHEMA, {}, 0)
-    expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), images={}, problems=())
+    expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), problems=())
     assert reconcile(plan, 0, 0, {}, {}, {}, verified=[]) == expected
 
 

@@ -87,7 +87,7 @@ def put(
         for split, rows in (("test", 1), ("train", 3))
     }
     plan, counts = Plan(resolved, {"test": 1, "train": 2}, 4), RowCounts.of(4, splits)
-    info = DatasetInfo(plan, counts, splits, tuple(shards), images={}, problems=())
+    info = DatasetInfo(plan, counts, splits, tuple(shards), problems=())
     config = ConvertConfig(
         inputs=("t.csv",), output=str(folder), name="birds", schema=SCHEMA, compression=compression
     )
