@@ -162,7 +162,8 @@ def forget(
             elsewhere; the new version is published, and all other versions are purged.
         RecordmillError: if the run failed for another reason.
     """
-    beam, chosen = _beam(beam_options), [keys] if isinstance(keys, str) else list(keys)
+    beam = _beam(beam_options)
+    chosen = [keys] if isinstance(keys, str) else list(keys)
     if not waits_for_result(beam):
         raise UsageError("--no_wait_until_finish: forget() waits for the job. Remove the option.")
     if not chosen:

@@ -104,7 +104,8 @@ class _Options(BaseModel):
 
 def _check_manifest(directory: str, manifest: Manifest) -> None:
     """Rejects a manifest with invalid options or classes, even if its checksum is valid."""
-    path, remedy = layout.join(directory, layout.MANIFEST), "Choose another --base."
+    path = layout.join(directory, layout.MANIFEST)
+    remedy = "Choose another --base."
     try:
         _Options.model_validate(manifest.config)
     except ValidationError as error:
@@ -133,7 +134,8 @@ def _check_append(config: ConvertConfig, manifest: Manifest) -> None:
                 "--append."
             )
     for split, entry in sorted(manifest.splits.items()):
-        count, number = config.requested_shards(split), len(entry.shards)
+        count = config.requested_shards(split)
+        number = len(entry.shards)
         if entry.shards and count not in (None, number):
             raise UsageError(
                 f"--append: --base has {number} shards of {split!r}, but --num_shards asks for "
@@ -179,7 +181,8 @@ def _check_sequences(config: ConvertConfig, manifest: Manifest) -> None:
 
 def _check_groups(config: ConvertConfig, manifest: Manifest) -> None:
     """Rejects options that could assign the new rows of a group to another split."""
-    options, column = config.model_dump(mode="json"), manifest.config["group_column"]
+    options = config.model_dump(mode="json")
+    column = manifest.config["group_column"]
     if config.group_column is None and column is not None:
         raise UsageError(
             f"--base was written with --group_column {column}, but this run has none: new rows "

@@ -202,7 +202,8 @@ def show_forecast(terminal: Terminal, forecast: Forecast, config: ConvertConfig)
 
 def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     """Returns a forecast as a JSON document, in which sizes, times and memory are estimates."""
-    sample, converted = forecast.sample, [shard.converted for shard in forecast.shards]
+    sample = forecast.sample
+    converted = [shard.converted for shard in forecast.shards]
     building = sum(converted) * (1 + bool(_notes(config))) * sample.seconds / (sample.rows or 1)
     # A run reads and assigns the rows as the dry run did.
     seconds = round(_START_SECONDS + forecast.seconds + building, 1)
@@ -285,7 +286,8 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
     yield from lines(_findings(document, forecast, config))
     yield from _class_lines(document)
     yield from _reject_lines(document)
-    requests, megabytes = document["requests"], document["memory_bytes"] / 10**6
+    requests = document["requests"]
+    megabytes = document["memory_bytes"] / 10**6
     seconds = document["seconds"]
     time = "" if seconds is None else f"{seconds:,.0f} s and "
     yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"

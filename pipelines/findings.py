@@ -68,8 +68,7 @@ _CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
 _SHOWN_PAIRS = 2
 _TOLERANCE = 0.2  # the part of its asked share by which a split may differ
-# Names of splits that mean the same as others.
-_SPLITS = {"training": "train", "testing": "test"}
+_SPLITS = {"training": "train", "testing": "test"}  # names that mean the same as others
 _SPLITS |= dict.fromkeys(("val", "validation", "dev"), "valid")
 _FEWER_SHARDS = "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
 _FEW_SHARDS = 10  # empty shards that a small dataset may have by chance
@@ -207,7 +206,8 @@ def _encoded_images(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _changed_values(outcome: Outcome) -> Iterator[Finding]:
-    manifest, window = outcome.manifest, outcome.manifest.dataset_schema.image.window or (0, 0)
+    images = outcome.manifest.images
+    window = outcome.manifest.dataset_schema.image.window or (0, 0)
     texts: dict[str, tuple[str, Severity]] = {
         "window": ("mapped by the window {:g}:{:g}", "info"),
         "rescaled per image": ("rescaled per image, so that equal values differ", "note"),
@@ -215,7 +215,7 @@ def _changed_values(outcome: Outcome) -> Iterator[Finding]:
         FIRST_FRAME: ("the first of several frames or pages", "note"),
     }
     for change, (text, severity) in texts.items():
-        if number := sum(n for how, n in manifest.images.items() if change in how.split(", ")):
+        if number := sum(n for how, n in images.items() if change in how.split(", ")):
             what = f"{images_are(number)} {text.format(*window)}"
             yield finding(severity, "values", what, figures={"images": number})
 
@@ -352,10 +352,9 @@ def _changed_annotations(outcome: Outcome) -> Iterator[Finding]:
 
 def _not_finite(outcome: Outcome) -> Iterator[Finding]:
     for name, number in outcome.manifest.not_finite.items():
-        verb = "is" if number == 1 else "are"
-        text = f"{counted(number, 'value')} of {name!r} {verb} not finite (NaN or infinite)"
-        found = partial(finding, feature=name, figures={"values": number})
-        yield found("warning", "not_finite", text, _FINITE)
+        what = f"{counted(number, 'value')} of {name!r} {'is' if number == 1 else 'are'}"
+        text, figures = f"{what} not finite (NaN or infinite)", {"values": number}
+        yield finding("warning", "not_finite", text, _FINITE, feature=name, figures=figures)
 
 
 def _tiny_boxes(outcome: Outcome) -> Iterator[Finding]:
@@ -622,9 +621,8 @@ def _folded(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).casefold())
 
 
-# In the order in which the terminal prints their findings.
+# In the order in which the terminal prints their findings, after those of the source.
 _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
-    lambda outcome: source_findings(outcome.manifest.source or SourceEntry()),
     _dropped_rows, _skipped_inputs, _shards_of_splits, _encoded_images, _changed_values,
     _group_leakage, _identical_images, _similar_images, _image_quality,
     _changed_annotations, _not_finite, _tiny_boxes, _alike_splits, _missed_shares, _stratification,
@@ -635,5 +633,6 @@ _FINDERS: tuple[Callable[[Outcome], Iterable[Finding]], ...] = (
 
 def findings_of(outcome: Outcome) -> tuple[Finding, ...]:
     """Returns the findings of a run, with secrets masked."""
-    found = (each for finder in _FINDERS for each in finder(outcome))
+    found = [*source_findings(outcome.manifest.source or SourceEntry())]
+    found += (each for finder in _FINDERS for each in finder(outcome))
     return tuple(Finding.model_validate(masked_values(f.model_dump())) for f in found)

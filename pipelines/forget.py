@@ -188,7 +188,8 @@ def _similar_records(selection: Selection) -> list[SimilarRecord]:
 
 
 def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[SimilarRecord]:
-    found, gone = list[SimilarRecord](), frozenset(selection.keys.get(shard, ()))
+    found = list[SimilarRecord]()
+    gone = frozenset(selection.keys.get(shard, ()))
     entry = selection.dataset.shard(*shard)
     table = _index_of(selection.dataset, entry)
     images = dict.fromkeys(_flat(table, "phash"))
@@ -324,7 +325,8 @@ def _holder(
     records: tuple[Collection[str], Collection[str], Collection[str]],
     known: Mapping[Identity, int],
 ) -> Holder:
-    total, links = 0, list[tuple[str, int, int]]()
+    total = 0
+    links = list[tuple[str, int, int]]()
     shards = dataset.shards().values()
     with ThreadPoolExecutor(_THREADS) as executor:
         counts = executor.map(partial(_count_in_shard, dataset, *records), shards)
@@ -398,7 +400,8 @@ def _config_without(dataset: DatasetFolder, version: str) -> ConvertConfig:
 
 def _output_of(dataset: DatasetFolder) -> str:
     """Returns the folder in which the options of a new version place it beside its base version."""
-    folder, name = layout.versions_folder(dataset.directory), dataset.manifest.name
+    folder = layout.versions_folder(dataset.directory)
+    name = dataset.manifest.name
     if not layout.is_url(folder) and os.path.basename(folder) != name:
         folder = os.path.abspath(folder)  # "." and ".." have no name
     output, _, found = folder.rpartition("/")
@@ -434,7 +437,8 @@ def _publish(
         raise UsageError(
             f"{dataset.directory}: --keys names all of its records. Delete the dataset instead."
         )
-    config, base = _config_without(dataset, version), base_of(dataset, keeps_records=True)
+    config = _config_without(dataset, version)
+    base = base_of(dataset, keeps_records=True)
     schema = dataset.manifest.dataset_schema
     splits = SplitRanges.from_weights(config.weights)
     analyzer = Analyzer(config, schema, Binding.of(config, schema), splits, base)

@@ -163,7 +163,8 @@ def publish_rows(
     if base and removed:
         absent = Removed.of(removed, base.manifest.resolved)
         shards = shards | "FindRemovedRecords" >> FindRemovedRecords(work, absent)
-    contents, findings = [found.stats for found in rows.dropped], list[PCollection[Any]]()
+    contents = [found.stats for found in rows.dropped]
+    findings = list[PCollection[Any]]()
     if job.analyzer.schema.has_image:
         contents.append(shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan))
         findings += shards | "FindImageIssues" >> FindImageIssues(work, plan)
@@ -209,7 +210,8 @@ def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], A
     if keys_may_span_shards(config):
         rejecting = RejectDuplicateKeys(config, sequences=analyzer.schema.sequence is not None)
         keyed = refs | "RejectDuplicateKeys" >> rejecting  # RefBatch
-        refs, unassigned = keyed.good, [bound.rejects, keyed.rejects]
+        refs = keyed.good
+        unassigned = [bound.rejects, keyed.rejects]
     assigning = AssignShards(plan, analyzer.ranges, config.seed, analyzer.base)
     return plan, AssignedInput(
         rows=refs | "AssignShards" >> assigning,
@@ -286,7 +288,8 @@ def _unnamed(job: Conversion) -> Unnamed:
 
 def _read_tables(listed: ListedParts, job: Conversion, staging: str) -> Reading:
     """Reads the tables twice: that is cheaper than holding all rows between two stages."""
-    config, projection = job.config, projection_of(job.analyzer.schema, job.config)
+    config = job.config
+    projection = projection_of(job.analyzer.schema, job.config)
     if config.sample is not None or config.per_class is not None:
         found = listed | "AnalyzeTables" >> ReadRows(projection, counted=False)
         sample = _sample(found, job)
@@ -344,7 +347,8 @@ def _with_unused_images(reading: Reading, listed: ListedParts, job: Conversion) 
     exclusions = {file.exclusion for file in job.tables.files if file.exclusion.patterns}
     listing = ListUnusedImages(root, job.analyzer.binding, exclusions)
     unused = rows | "ListUnusedImages" >> listing
-    folder, skipped = layout.UNMATCHED_IMAGES, (reading.read.skipped, unused.skipped)
+    folder = layout.UNMATCHED_IMAGES
+    skipped = (reading.read.skipped, unused.skipped)
     images = [unused.images, *reading.unmatched.get(folder, ())]
     return reading._replace(
         read=reading.read._replace(skipped=skipped | "WithUnusedImages" >> beam.Flatten()),

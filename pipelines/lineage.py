@@ -100,7 +100,8 @@ class Sender:
 def _reason(error: Exception) -> str:
     if isinstance(error, UsageError):  # has its own remedy
         return str(error)
-    text, remedy = str(error) or type(error).__name__, "Check the endpoint"
+    text = str(error) or type(error).__name__
+    remedy = "Check the endpoint"
     if isinstance(error, ModuleNotFoundError) and f"{error.name}".startswith("openlineage"):
         text, remedy = "its client is not installed", "Install recordmill[lineage]"
     return f"{masked(text)}. {remedy}, or set OPENLINEAGE_DISABLED=true."
@@ -126,7 +127,8 @@ def run(
     """
     if not _is_configured(os.environ):
         return run_conversion(job, options, interrupt, submission, stages)
-    sender, event = Sender(), partial(_event, command, job)
+    sender = Sender()
+    event = partial(_event, command, job)
     sender.send(partial(event, running_record(job.context)))
     try:
         record = run_conversion(job, options, interrupt, submission, stages)

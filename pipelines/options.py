@@ -158,7 +158,8 @@ def _with_boxes(
     options: Mapping[str, Any], implied: dict[str, Any], tables: InputTables, notes: list[str]
 ) -> ConvertConfig:
     """Returns the config; for tables with a row per box, that of object detection."""
-    stated, boxes = config_of({**options, **implied}), None
+    stated = config_of({**options, **implied})
+    boxes = None
     is_image_label = options.get("schema") is None and "label" in stated.columns
     if not (tables.preset or tables.schemas or is_image_label):
         boxes = columns_of_detection(tables, stated.columns)

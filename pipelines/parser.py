@@ -138,7 +138,8 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> None:
-    flag, text = f"--{declared.name}", declared.help.replace("%", "%%")
+    flag = f"--{declared.name}"
+    text = declared.help.replace("%", "%%")
     if declared.choices and declared.option.metavar:  # too many for the column of flags
         text += f"; one of {', '.join(declared.choices)}"
     absent: dict[str, Any] = {"default": argparse.SUPPRESS}
@@ -154,12 +155,13 @@ def _add_option(group: argparse._ActionsContainer, declared: DeclaredOption) -> 
     elif declared.is_switch:
         group.add_argument(flag, action="store_true", help=text, **absent)
     else:
+        action: str | type[argparse.Action] = "append" if declared.is_repeated else "store"
         group.add_argument(
             flag,
             metavar=declared.option.metavar or None,
             choices=declared.choices,
             required=declared.field.is_required(),
-            action="append" if declared.is_repeated else _Join if declared.is_mapping else "store",
+            action=_Join if declared.is_mapping else action,
             help=text,
             **absent,
         )

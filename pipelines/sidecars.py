@@ -96,7 +96,8 @@ def _card_template() -> Template:
 
 def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
     """Returns README.md, with the findings that do not differ from run to run."""
-    resolved, findings = info.plan.resolved, findings_of(Outcome(manifest_of(info, config, {})))
+    resolved = info.plan.resolved
+    findings = findings_of(Outcome(manifest_of(info, config, {})))
     text = _card_template().render(
         front_matter=yaml.safe_dump(
             _front_matter(info, config), sort_keys=False, allow_unicode=True
@@ -343,7 +344,8 @@ def _splits(info: DatasetInfo) -> dict[str, Any]:
 
 def _classes(feature: str) -> dict[str, Any]:
     """Returns the record set of a feature's classes, whose ids are the line numbers of a file."""
-    file, name = _id(layout.labels_name(feature)), _id(f"classes-{feature}")
+    file = _id(layout.labels_name(feature))
+    name = _id(f"classes-{feature}")
     fields = (("id", "sc:Integer", "lineNumbers"), ("name", "sc:Text", "lines"))
     return {
         "@type": "cr:RecordSet",

@@ -257,7 +257,8 @@ def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[
     """Returns how classes differ, by feature; a sample has others by chance."""
     if config.sample is not None:
         return {}
-    splits, resolved = base.manifest.splits.values(), info.plan.resolved
+    splits = base.manifest.splits.values()
+    resolved = info.plan.resolved
     found = {}
     for feature in resolved.schema.class_features:
         old = Counter[str]()

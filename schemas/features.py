@@ -138,7 +138,9 @@ class Feature(Document):
         if self.source.origin is Origin.BOX and self.source.name in BOX_ORDERS:
             fixed = (None, 4)
         if self.shape != fixed:
-            expected = f"[null, {fixed[1]}]" if fixed else "omitted" if fixed is None else "[]"
+            expected = "omitted" if fixed is None else "[]"
+            if fixed:
+                expected = f"[null, {fixed[1]}]"
             raise ValueError(f"the shape of {self.source} must be {expected}")
 
     def _holds(self, value: bool | int | float | str) -> bool:

@@ -34,7 +34,8 @@ def run(flags: argparse.Namespace) -> int:
     """Runs a conversion or a dry run, prints the result, and returns the exit code."""
     apply()
     options = {k: v for k, v in vars(flags).items() if k not in _NO_OPTIONS}
-    beam, command = beam_options(flags.rest), ("recordmill", *flags.typed)
+    beam = beam_options(flags.rest)
+    command = ("recordmill", *flags.typed)
     is_dry = "dry_run" in flags
     if is_dry:
         return _dry_run(*api.forecast_of(options, beam, command, show=True), flags.json)
@@ -125,7 +126,8 @@ def _document(config: ConvertConfig, record: RunRecord) -> dict[str, Any]:
     """Returns the record of a run with the location and the counts of its dataset."""
     directory = record.directory or config.directory
     document = {**record.model_dump(mode="json"), "directory": directory}
-    published, counts = record.state == PUBLISHED, {"rows", "records", "rejected"}
+    published = record.state == PUBLISHED
+    counts = {"rows", "records", "rejected"}
     if published:
         splits = DatasetFolder.open(config.directory).manifest.ordered_splits
         document["splits"] = {

@@ -20,7 +20,7 @@ from recordmill.pipelines.console.terminal import Terminal, say_json
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import FeatureList
-from recordmill.schemas.findings import counted
+from recordmill.schemas.findings import counted, some
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.compare import (
@@ -48,6 +48,9 @@ _BATCH_ROWS = 1024
 
 # Queued shards per core, so that no thread idles while results are collected.
 _SHARDS_AHEAD = 4
+
+# Class names that are shown of those that only one dataset has.
+_SHOWN_CLASSES = 5
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,12 @@ def _features(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any
 
 
 def _checksums(dataset: DatasetFolder) -> set[str]:
-    return {s.sha256 + s.index_sha256 for split in dataset.splits.values() for s in split.shards}
+    return set(map(_checksum, dataset.shards().values()))
+
+
+def _checksum(shard: ShardEntry) -> str:
+    """Returns what is equal for shards with the same records and keys."""
+    return shard.sha256 + shard.index_sha256
 
 
 def _open(directory: str) -> DatasetFolder:
@@ -166,7 +174,7 @@ def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill:
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
         (split, number), shard = item
         first = ComparedRecord(numbers[split], number, 0)
-        is_shared = shard.sha256 + shard.index_sha256 in shared
+        is_shared = _checksum(shard) in shared
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
                 spill.add(rows)
@@ -226,9 +234,7 @@ def _class_notes(feature: str, left: Sequence[str], right: Sequence[str]) -> Ite
         return
     gone, new = sorted(set(left) - set(right)), sorted(set(right) - set(left))
     parts = [("only left", gone), ("only right", new)]
-    changes = [
-        f"{what} {', '.join(names[:5])}{' …' * (len(names) > 5)}" for what, names in parts if names
-    ]
+    changes = [f"{what} {some(names, shown=_SHOWN_CLASSES)}" for what, names in parts if names]
     yield f"classes of {feature!r}: {'; '.join(changes) or 'in another order, with other ids'}"
 
 
@@ -413,7 +419,8 @@ def _both(difference: Difference, feature: str, left: Any, right: Any) -> dict[s
     """Returns the values of a feature on both sides, with the class names of class ids."""
     values = {"left": json_value(left), "right": json_value(right)}
     for side, dataset in (("left", difference.left), ("right", difference.right)):
-        classes, value = dataset.manifest.classes.get(feature, ()), values[side]
+        classes = dataset.manifest.classes.get(feature, ())
+        value = values[side]
         if isinstance(value, int) and 0 <= value < len(classes):
             values[f"{side}_class"] = classes[value]
     return values

@@ -364,7 +364,8 @@ def _write_contact_sheet(
 def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) -> Tile:
     """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
     features = _shown(record, schema)
-    title, key = _label_text(features, names), record.key or _key_of(features, record.number)
+    title = _label_text(features, names)
+    key = record.key or _key_of(features, record.number)
     try:
         classes = tuple(names.get((schema and box_label_of(schema)) or BOX_LABEL_KEY, ()))
         drawn = with_drawn_keys(schema, features) if schema else features

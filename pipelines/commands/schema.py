@@ -377,7 +377,9 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
 
 def _rows(tables: InputTables) -> Iterator[Row]:
     """Yields the rows of a table; raises UsageError if rows are lost, or all are rejected."""
-    projection, rejected, is_empty = Projection(tables.columns), "", True
+    projection = Projection(tables.columns)
+    rejected = ""
+    is_empty = True
     for file in tables.files:
         for found in FORMATS[file.format].rows(file, projection):
             if isinstance(found, Row):

@@ -69,7 +69,8 @@ def outcome(*problems: RecordmillError, state: str = "shown") -> dict[str, Any]:
     """
     if not problems:
         return {"state": state, "exit_code": 0, "message": ""}
-    first, message = problems[0], "\n".join(map(str, problems))
+    first = problems[0]
+    message = "\n".join(map(str, problems))
     return {"state": first.state, "exit_code": first.exit_code, "message": message}
 
 

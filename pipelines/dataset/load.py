@@ -183,7 +183,8 @@ class _Order:
 
     def apply(self, shards: _Shards) -> tf.data.Dataset:
         """Returns the serialized records of the shards in this order, which batches keep."""
-        files, total = shards.files(), sum(part.take for part in shards.parts)
+        files = shards.files()
+        total = sum(part.take for part in shards.parts)
         if self.shuffle:
             # Each epoch has another order, because repeat() is applied after the shuffle.
             files = files.shuffle(max(1, len(shards.parts)), self.seed)

@@ -194,10 +194,8 @@ def _check_dropped(dataset: DatasetFolder) -> Iterator[Problem]:
         yield Problem(layout.DROPPED, f"contains a line that is not a dropped row: {error}")
         return
     in_manifest = manifest.content.dropped_conflicts
-    found, expected = (
-        (rows, conflicts, len(images)),
-        (manifest.input.duplicates, in_manifest.records, in_manifest.images),
-    )
+    found = (rows, conflicts, len(images))
+    expected = (manifest.input.duplicates, in_manifest.records, in_manifest.images)
     if found != expected:
         counts = "{} rows, {} of them with a conflicting label, of {} images"
         problem = f"expected {counts.format(*expected)} (manifest), got {counts.format(*found)}"

@@ -153,7 +153,8 @@ def resolve_options(options: PipelineOptions) -> None:
     which ends every job after five minutes, is removed. Raises UsageError if the runner is unknown,
     or would fail or hang without a clear message.
     """
-    name, portable = runner_name(options), options.view_as(PortableOptions)
+    name = runner_name(options)
+    portable = options.view_as(PortableOptions)
     _check_name(name)
     if name == "PrismRunner" and portable.job_server_timeout == _BEAMS_TIMEOUT:
         portable.job_server_timeout = _NO_TIMEOUT
@@ -172,7 +173,8 @@ def _check_name(name: str) -> None:
     try:
         create_runner(name)
     except ValueError as error:
-        guess, known = did_you_mean(name, _KNOWN), ", ".join(_KNOWN)
+        guess = did_you_mean(name, _KNOWN)
+        known = ", ".join(_KNOWN)
         raise UsageError(f"--runner={name}: unknown runner{guess}; available: {known}") from error
 
 

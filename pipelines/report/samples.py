@@ -223,7 +223,7 @@ def samples(
 ) -> list[ClassSamples]:
     """Returns sample records with their thumbnails, by class and split."""
     manifest = dataset.manifest
-    rows = _sampled_rows(tables, next(iter(manifest.dataset_schema.class_features), None), manifest)
+    rows = _sampled_rows(tables, manifest)
     # One cell per class and split; a single class gets four times as many samples.
     cells = max(1, len(rows) * len(manifest.splits))
     each = min(
@@ -249,9 +249,9 @@ def samples(
     ]
 
 
-def _sampled_rows(
-    tables: list[ClassTable], feature: str | None, manifest: Manifest
-) -> tuple[ClassRow, ...]:
+def _sampled_rows(tables: list[ClassTable], manifest: Manifest) -> tuple[ClassRow, ...]:
+    # The index files have the class names of the first feature.
+    feature = next(iter(manifest.dataset_schema.class_features), None)
     table = next((table for table in tables if table.feature == feature), None)
     # Without a class feature, all records form one row. Empty classes have no samples.
     if table is None:

@@ -151,8 +151,9 @@ def size_text(count: float) -> str:
     size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while size >= 1023.5 and len(units) > 1:
         size, units = size / 1024, units[1:]
-    places = 0 if units[0] == "B" or size >= 100 else 1 if size >= 10 else 2
-    return f"{size:.{places}f} {units[0]}"
+    if units[0] == "B" or size >= 100:
+        return f"{size:.0f} {units[0]}"
+    return f"{size:.1f} {units[0]}" if size >= 10 else f"{size:.2f} {units[0]}"
 
 
 def number_text(value: float) -> str:
@@ -399,14 +400,12 @@ def _images_text(dataset: DatasetFolder, image: str) -> str:
 
     The first image has histograms of its own.
     """
-    found = [
-        one
-        for split in (dataset.manifest.splits.values() if image else ())
-        for shard in _sampled_shards(split)
-        for images in dataset.index(shard, ["other_images"])["other_images"].to_pylist()
-        for one in images
-        if one["image"] == image
-    ]
+    if not image:
+        return ""
+    shards = [s for split in dataset.manifest.splits.values() for s in _sampled_shards(split)]
+    columns = [dataset.index(shard, ["other_images"])["other_images"] for shard in shards]
+    images = [one for column in columns for record in column.to_pylist() for one in record]
+    found = [one for one in images if one["image"] == image]
     if not found:
         return ""
     formats = Counter(one["format"] for one in found).most_common()

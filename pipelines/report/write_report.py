@@ -233,7 +233,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "images": source.image_statistics if source.image_statistics.images else None,
         "histograms": _image_histograms(source.image_statistics),
         "tiny": TINY,  # counts boxes, which have no share of the images
-        "transcoded": sum(n for how, n in manifest.images.items() if " to " in how.split(",")[0]),
+        "transcoded": _transcoded_images(manifest),
         "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,
         "samples": sections.collect("samples", samples, dataset, tables, budget),
@@ -246,6 +246,11 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "omitted": budget.omitted,
         "warnings": sections.warnings,
     }
+
+
+def _transcoded_images(manifest: Manifest) -> int:
+    """Returns the number of transcoded images, such as "gif to png, upright"."""
+    return sum(n for how, n in manifest.images.items() if " to " in how.partition(",")[0])
 
 
 def _image_root_guard(manifest: Manifest) -> ImageRootGuard:

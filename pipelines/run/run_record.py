@@ -161,10 +161,12 @@ def finished_record(
     now = time.time()
     seconds = now - context.started
     counts = info.counts if info else None
-    records, skipped = counts.records if counts else 0, info.skipped if info else {}
+    records = counts.records if counts else 0
+    skipped = info.skipped if info else {}
     reasons, rejects = (error.reject_reasons, error.first_rejects) if error else ({}, ())
     if info:
-        reasons, rejects = info.counts.reasons, [reject.to_dict() for reject in info.rejects]
+        reasons = info.counts.reasons
+        rejects = [reject.to_dict() for reject in info.rejects]
     return RunRecord(
         run_id=context.run_id,
         state=error.state if error else PUBLISHED,
