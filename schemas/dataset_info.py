@@ -32,7 +32,6 @@ from recordmill.schemas.statistics import (
     GroupLeakage,
     ImageFindings,
     ImageTally,
-    Timeline,
 )
 
 # The part of its share, and the number of standard deviations, by which a class has to differ from
@@ -49,8 +48,6 @@ class WrittenShard(ShardCounts):
     index_crc32c: int
     images: Mapping[str, int] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
-    # Number of records written over time.
-    timeline: Timeline = field(default_factory=Timeline, compare=False)
     reused: bool = field(default=False, compare=False)  # whether an earlier run has finished it
     # Whether it was taken from the base version without reading it.
     linked: bool = field(default=False, compare=False)
@@ -138,8 +135,6 @@ class DatasetInfo:
     group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
     findings: ImageFindings = field(default_factory=ImageFindings)
     shapes: ImageTally = field(default_factory=ImageTally)
-    # Number of records written over time.
-    timeline: Timeline = field(default_factory=Timeline, compare=False)
     reused: int = 0  # number of shards that an earlier run has finished
     linked: int = 0  # number of shards taken from the base version without reading them
     # The records of a base version that keeps its records, by split; empty without one.

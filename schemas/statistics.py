@@ -1,10 +1,10 @@
-"""Statistics of a dataset: duplicate images, image sizes and formats, and records over time."""
+"""Statistics of a dataset: duplicate images, image sizes and formats."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Annotated, Any, ClassVar
@@ -291,50 +291,6 @@ def edge_of(index: int, steps: float) -> float:
     return float(2 ** (index / steps))
 
 
-MAX_INTERVALS = 120
-
-
-@dataclass
-class Timeline(Summed):
-    """Number of records written per interval of time; only for the report."""
-
-    seconds: int = 1  # length of an interval: a power of two, as small as `MAX_INTERVALS` allows
-    # Number of records by interval, counted from 1970.
-    counts: Counter[int] = field(default_factory=Counter)
-
-    def add(self, now: float, records: int = 1) -> None:
-        """Adds records.
-
-        `now`: when they were written, in seconds since 1970.
-
-        >>> line = Timeline()
-        >>> line.add(100.2), line.add(100.9), line.counts
-        (None, None, Counter({100: 2}))
-        """
-        self.counts[int(now) // self.seconds] += records
-        while max(self.counts) - min(self.counts) >= MAX_INTERVALS:
-            self._coarsen()
-
-    @classmethod
-    def sum_of(cls, parts: Iterable[Timeline]) -> Timeline:
-        """Returns the sum of timelines."""
-        total = cls()
-        for part in parts:
-            # Intervals are powers of two, so the shorter ones can be merged into the longer ones.
-            while total.seconds < part.seconds:
-                total._coarsen()
-            for index, records in part.counts.items():
-                total.add(index * part.seconds, records)
-        return total
-
-    def _coarsen(self) -> None:
-        """Doubles the length of the intervals."""
-        halved: Counter[int] = Counter()
-        for index, records in self.counts.items():
-            halved[index // 2] += records
-        self.seconds, self.counts = self.seconds * 2, halved
-
-
 @dataclass
 class CopiedCounts(Summed):
     """The records of a base version that are in a new shard or split."""
@@ -355,7 +311,6 @@ class SplitTally(Summed):
     # Number of occurrences by feature and class id, as re-read.
     classes: dict[str, Counter[int]] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
-    timeline: Timeline = field(default_factory=Timeline)  # number of records written over time
     reused: int = 0  # number of shards that an earlier run has finished
     linked: int = 0  # number of shards taken from the base version
     # The records of the base version, in linked and rewritten shards.

@@ -87,7 +87,7 @@ def histogram_of_bins(
     edges = [edge_of(index, steps) for index in range(min(counts), max(counts) + 2)]
     numbers = [counts.get(index, 0) for index in range(min(counts), max(counts) + 1)]
     minimum, maximum = ends or (edges[0], edges[-1])
-    bars = make_bars(numbers, list(pairwise(map(write, edges))))
+    bars = _make_bars(numbers, list(pairwise(map(write, edges))))
     return Histogram(bars, write(minimum), write(maximum), is_logarithmic=True)
 
 
@@ -113,7 +113,7 @@ def _histogram_of_values(values: Sequence[float], write: Callable[[float], str])
     lows = [low + i * width for i in range(number)]
     highs = [low + width - 1 for low in lows] if isinstance(width, int) else [*lows[1:], high]
     edges = [(write(first), write(last)) for first, last in zip(lows, highs, strict=True)]
-    return Histogram(make_bars(counts, edges), write(low), write(high))
+    return Histogram(_make_bars(counts, edges), write(low), write(high))
 
 
 def _histogram_of_long_tail(values: Sequence[float], write: Callable[[float], str]) -> Histogram:
@@ -127,11 +127,11 @@ def _histogram_of_long_tail(values: Sequence[float], write: Callable[[float], st
         return found
     indexes = range(min(bins), max(bins) + 1)
     edges = [(write(2**i), write(min(2 ** (i + 1) - 1, ends[1]))) for i in indexes]
-    bars = make_bars([bins[i] for i in indexes], edges)
+    bars = _make_bars([bins[i] for i in indexes], edges)
     return Histogram(bars, write(ends[0]), write(ends[1]), is_logarithmic=True)
 
 
-def make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
+def _make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
     """Returns the bars of a histogram."""
     top = max(counts, default=0) or 1
     # A bar with few values is still 1.5 % high, so that it is visible.

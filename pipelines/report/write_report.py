@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -31,7 +30,6 @@ from recordmill.pipelines.report.statistics import (
     class_tables,
     feature_statistics,
     histogram_of_bins,
-    make_bars,
     number_text,
     size_text,
     whole_text,
@@ -239,7 +237,6 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "samples": sections.collect("samples", samples, dataset, tables, budget),
         "examples": sections.collect("example images", example_images, dataset, budget),
         "rules": {name: issue.rule for name, issue in ISSUES.items()},
-        "throughput": _throughput(source.record),
         "grid": GRID,
         "max_rows": MAX_TABLE_ROWS,
         "max_groups": EXAMPLE_GROUPS,
@@ -272,12 +269,3 @@ def _image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
         for title, counts, steps, text, name in bins
     )
     return [(title, histogram) for title, histogram in found if histogram]
-
-
-def _throughput(record: RunRecord) -> Histogram | None:
-    """Returns the histogram of the records written over time; None without records."""
-    series = record.throughput
-    if not series.records:
-        return None
-    edges = [f"{series.begins + i * series.interval:.0f} s" for i in range(len(series.records) + 1)]
-    return Histogram(make_bars(series.records, list(pairwise(edges))), edges[0], edges[-1])

@@ -30,7 +30,7 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.records import OUTSIDE_WHERE
 from recordmill.schemas.rejects import reject_line
-from recordmill.schemas.statistics import GroupLeakage, Timeline
+from recordmill.schemas.statistics import GroupLeakage
 from recordmill.transforms.storage.files import NOT_A_FILE, read
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
@@ -67,14 +67,6 @@ class RunContext:
         return cls(uuid.uuid4().hex, time.time(), runner, shown, _working_folder() if shown else "")
 
 
-class Throughput(BaseModel):
-    """The number of records written over time."""
-
-    begins: float = 0.0  # seconds from the start of the run to the first interval
-    interval: int = 1  # length of an interval in seconds
-    records: tuple[int, ...] = ()
-
-
 class RunRecord(BaseModel):
     """The content of run.json."""
 
@@ -108,8 +100,6 @@ class RunRecord(BaseModel):
     folder: str = ""  # the working folder of the command; "" for a call of the library
     # The folder with the output of a failed run; not written.
     directory: str = Field(default="", exclude=True)
-    # Number of records written over time.
-    throughput: Throughput = Field(default_factory=Throughput)
     warnings: tuple[str, ...] = ()
     # What the run noticed about the data; empty if it ended before.
     findings: tuple[Finding, ...] = ()
@@ -192,7 +182,6 @@ def finished_record(
         versions=_versions(),
         command=context.command,
         folder=context.folder,
-        throughput=_throughput_of(info.timeline if info else Timeline(), context.started),
     )
 
 
@@ -214,22 +203,6 @@ def running_record(context: RunContext) -> RunRecord:
     message = "the run has not ended: it is active, or was killed"
     update = {"state": RUNNING, "exit_code": 1, "message": message}
     return finished_record(context, None, None).model_copy(update=update)
-
-
-def _throughput_of(timeline: Timeline, started: float) -> Throughput:
-    """Returns a timeline relative to the start of a run.
-
-    `timeline`: records by time since 1970. `started`: start of the run, in seconds since 1970.
-    """
-    # Nothing was written: all rows were rejected, or all shards were reused.
-    if not timeline.counts:
-        return Throughput()
-    first, last = min(timeline.counts), max(timeline.counts)
-    return Throughput(
-        begins=round(max(0.0, first * timeline.seconds - started), 3),
-        interval=timeline.seconds,
-        records=tuple(timeline.counts.get(index, 0) for index in range(first, last + 1)),
-    )
 
 
 def _working_folder() -> str:

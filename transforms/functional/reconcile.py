@@ -103,7 +103,6 @@ def reconcile(
         copied=_copied(tallies, base),
         fingerprints={s.entry.file: s.fingerprint for s in shards if s.fingerprint},
         shapes=total.shapes,
-        timeline=total.timeline,
         rejects=_first_rejects(rejects),
         skipped=dict(sorted(skipped.items())),
     )
@@ -181,7 +180,6 @@ def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, S
         frames=written.frames,
         classes={feature: Counter(counts) for feature, counts in verified.classes.items()},
         shapes=written.shapes,
-        timeline=written.timeline,
         reused=int(written.reused),
         linked=int(written.linked),
         copied=written.copied,

@@ -18,7 +18,6 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.statistics import Timeline
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.read_ahead import first_results
 from recordmill.transforms.functional.rows.batches import RefBatch
@@ -208,7 +207,7 @@ def _reused(checkpoint: Checkpoint, refs: Sequence[ImageRef]) -> Iterator[Reject
     for reject in checkpoint.rejects(refs):
         advance("rejected")
         yield reject
-    yield replace(checkpoint.shard, reused=True, timeline=Timeline())
+    yield replace(checkpoint.shard, reused=True)
 
 
 def _build_records(

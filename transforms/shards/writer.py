@@ -18,7 +18,7 @@ from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import BuiltFrame, CopiedRecord, SerializedExample, Unchanged
 from recordmill.schemas.rejects import Reject
-from recordmill.schemas.statistics import CopiedCounts, ImageTally, Timeline
+from recordmill.schemas.statistics import CopiedCounts, ImageTally
 from recordmill.transforms.functional.records.examples import class_ids
 from recordmill.transforms.functional.records.index import RecordIndex, label_ids
 from recordmill.transforms.shards.base_shards import Merged, copied_images
@@ -123,7 +123,6 @@ class ShardWriter:
         }
         self._images: Counter[str] = Counter()
         self._shapes = ImageTally()
-        self._timeline = Timeline()
         self._copied = CopiedCounts()
         self._payload = self._rows = self._unchanged = self._counted = 0
         self._examples: list[SerializedExample] = []  # to be written together
@@ -191,7 +190,6 @@ class ShardWriter:
             frames=rows if self._plan.resolved.schema.sequence else None,
             images=dict(self._images),
             shapes=self._shapes,
-            timeline=self._timeline,
             copied=self._copied,
             unchanged=self._unchanged,
         )
@@ -219,7 +217,6 @@ class ShardWriter:
         self._shard.writelines(frames)
         self._number += len(records)
         self._payload += sum(map(len, records))
-        self._timeline.add(time.time(), len(records))
 
     def _write_examples(self) -> None:
         """Writes and counts the waiting examples: together, which is cheaper than one by one."""

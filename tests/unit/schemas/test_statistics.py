@@ -1,16 +1,13 @@
-"""Tallies and timelines add up, in any order and any parts."""
+"""Tallies add up, in any order and any parts."""
 
 from __future__ import annotations
-
-import math
-from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.records import ImageShape
-from recordmill.schemas.statistics import MAX_INTERVALS, ImageTally, Timeline, _bin_of, edge_of
+from recordmill.schemas.statistics import ImageTally, _bin_of, edge_of
 
 SHAPES = st.builds(
     ImageShape,
@@ -56,26 +53,3 @@ def test_a_bin_has_the_values_between_its_edges(value, steps):
 @pytest.mark.parametrize(("value", "index"), [(1, 0), (2, 4), (256, 32), (255, 31)])
 def test_powers_of_two_begin_a_bin(value, index):
     assert _bin_of(value, 4) == index
-
-
-MOMENTS = st.lists(st.tuples(st.integers(0, 10**5), st.integers(1, 50)), max_size=300)
-
-
-def line(moments):
-    made = Timeline()
-    for now, records in moments:
-        made.add(now, records)
-    return made
-
-
-@given(MOMENTS, MOMENTS)
-def test_timelines_add_up_and_stay_short(one, two):
-    total = Timeline.sum_of([line(one), line(two)])
-    assert total.counts.total() == sum(records for _, records in one + two)
-    if total.counts:
-        assert max(total.counts) - min(total.counts) < MAX_INTERVALS
-    assert math.log2(total.seconds).is_integer()
-    expected = Counter[int]()
-    for now, records in one + two:
-        expected[now // total.seconds] += records
-    assert total.counts == expected

@@ -1,4 +1,4 @@
-"""The command and the throughput in a run record."""
+"""The command in a run record."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.run import run_record
-from recordmill.pipelines.run.run_record import RunContext, _throughput_of, read_record
+from recordmill.pipelines.run.run_record import RunContext, read_record
 from recordmill.schemas.masking import masked_command
-from recordmill.schemas.statistics import Timeline
 
 
 def test_secrets_are_masked_in_the_command() -> None:
@@ -18,11 +17,6 @@ def test_secrets_are_masked_in_the_command() -> None:
     assert "hush" not in " ".join(masked_command(arguments))
     assert RunContext.begin("x", arguments).command[4:6] == ("--key_column", "id")
     assert RunContext.begin("x").folder == ""
-
-
-def test_throughput_is_relative_to_the_start_of_the_run() -> None:
-    series = _throughput_of(Timeline(2, Timeline().counts.__class__({50: 3, 52: 4})), started=97.5)
-    assert (series.begins, series.interval, series.records) == (2.5, 2, (3, 0, 4))
 
 
 @pytest.mark.parametrize("error", [PermissionError("access denied (403)"), OSError("timed out")])
