@@ -156,7 +156,7 @@ def _checksums(dataset: DatasetFolder) -> set[str]:
 
 
 def _checksum(shard: ShardEntry) -> str:
-    """Returns what is equal for shards with the same records and keys."""
+    """Returns the checksum of a shard with its index, which has the keys."""
     return shard.sha256 + shard.index_sha256
 
 
