@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ByteSize, ConfigDict, Field, model_validator
+from pydantic import ByteSize, ConfigDict, Field, model_validator
 
 from recordmill.schemas import layout
 from recordmill.schemas.document import Document
@@ -25,6 +25,7 @@ from recordmill.schemas.option import (
     Budget,
     DatasetName,
     Delimiter,
+    FromInteger,
     Header,
     ImageSuffix,
     Integer,
@@ -43,7 +44,6 @@ from recordmill.schemas.option import (
     Where,
     fields_that_affect,
     option,
-    read_integer,
 )
 from recordmill.schemas.records import OUTSIDE_WHERE, SkippedInput
 from recordmill.schemas.rejects import RejectBudget
@@ -516,7 +516,7 @@ class SchemaOverrides(Document):
     masks: Settings = _input(
         {}, ROW | SHARD, "K=V,…", "settings of the masks block: bit_depth=16,frame=stored,…"
     )
-    label_offset: Annotated[Literal[0, 1] | None, BeforeValidator(read_integer)] = _input(
+    label_offset: Annotated[Literal[0, 1] | None, FromInteger] = _input(
         None, ROW | SHARD, "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"
     )
     image_timeout: float | None = _checks(

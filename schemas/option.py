@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Flag, auto
@@ -80,8 +80,8 @@ class DeclaredOption:
     @property
     def is_repeated(self) -> bool:
         """Whether the flag can be given more than once: a tuple, of which no text is split."""
-        parsers = [one.func for one in self.field.metadata if isinstance(one, BeforeValidator)]
-        return get_origin(self.field.annotation) is tuple and parsers in ([], [_one_or_more])
+        parsers = [one for one in self.field.metadata if isinstance(one, BeforeValidator)]
+        return get_origin(self.field.annotation) is tuple and parsers in ([], [_OneOrMore])
 
     @property
     def is_mapping(self) -> bool:
@@ -145,11 +145,14 @@ def _read_path(value: Any) -> Any:
     return path
 
 
-def _parse_pairs(value: Any) -> Any:
-    """Parses a mapping such as "a=b,c=d"; returns any value that is not text unchanged."""
-    if not isinstance(value, str):
-        return value
-    pairs = [tuple(map(str.strip, part.partition("="))) for part in value.split(",")]
+def _of_text(parse: Callable[[str], Any]) -> BeforeValidator:
+    """Returns a validator that parses text, and leaves typed values as they are."""
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+
+
+def _parse_pairs(text: str) -> dict[str, str]:
+    """Parses a mapping such as "a=b,c=d"."""
+    pairs = [tuple(map(str.strip, part.partition("="))) for part in text.split(",")]
     if bad := ["".join(pair) for pair in pairs if not (pair[0] and pair[1] and pair[2])]:
         raise ValueError(f"expected NAME=VALUE,…, got {bad[0]!r}")
     if len({name for name, _, _ in pairs}) < len(pairs):
@@ -157,15 +160,11 @@ def _parse_pairs(value: Any) -> Any:
     return {name: text for name, _, text in pairs}
 
 
-def read_integer(value: Any) -> Any:
-    """Parses an integer; returns any value that is not text unchanged."""
-    return parse_integer(value) if isinstance(value, str) else value
-
-
 Path = Annotated[str, BeforeValidator(_read_path)]
-Pairs = Annotated[dict[str, str], BeforeValidator(_parse_pairs)]
-Settings = Annotated[dict[str, Any], BeforeValidator(_parse_pairs)]
-Integer = Annotated[int, BeforeValidator(read_integer)]
+Pairs = Annotated[dict[str, str], _of_text(_parse_pairs)]
+Settings = Annotated[dict[str, Any], _of_text(_parse_pairs)]
+FromInteger = _of_text(parse_integer)
+Integer = Annotated[int, FromInteger]
 
 
 # Part of shard names: file systems allow 255 bytes, and a letter has up to four.
@@ -191,12 +190,10 @@ NO_SPLITS = "none"
 _NUMBER = r"(0|[1-9][0-9]*)"
 
 
-def _parse_weights(value: Any) -> Any:
-    """Parses weights such as "train=0.9,test=0.1"; returns other values unchanged."""
-    if not isinstance(value, str):
-        return value
+def _parse_weights(text: str) -> dict[str, Decimal]:
+    """Parses weights such as "train=0.9,test=0.1"."""
     try:
-        weights = {name: Decimal(weight) for name, weight in _parse_pairs(value).items()}
+        weights = {name: Decimal(weight) for name, weight in _parse_pairs(text).items()}
     except InvalidOperation as error:
         raise ValueError("expected numbers, as in train=0.9,validation=0.1") from error
     if not all(weight.is_finite() for weight in weights.values()):
@@ -219,33 +216,29 @@ def _check_weights(splits: dict[str, Decimal]) -> dict[str, Decimal]:
     return splits
 
 
-def _parse_split_column(value: Any) -> Any:
+def _parse_split_column(text: str) -> str | None:
     """Parses the name of a column; "none" is no column, not even one of the source."""
-    return None if value == NO_SPLITS else value
+    return None if text == NO_SPLITS else text
 
 
-def _parse_num_shards(value: Any) -> Any:
-    """Parses a number of shards, or one per split; returns other values unchanged."""
-    if not isinstance(value, str) or value == "auto":
-        return value
-    if "=" not in value:
-        return parse_integer(value)
-    return {split: parse_integer(number) for split, number in _parse_pairs(value).items()}
+def _parse_num_shards(text: str) -> str | int | dict[str, int]:
+    """Parses a number of shards, or one per split."""
+    if "=" not in text:
+        return text if text == "auto" else parse_integer(text)
+    return {split: parse_integer(number) for split, number in _parse_pairs(text).items()}
 
 
 def _parse_budget(value: Any) -> Any:
     return RejectBudget.parse(str(value)) if isinstance(value, (str, int, float)) else value
 
 
-def _parse_sample(value: Any) -> Any:
+def _parse_sample(text: str) -> str | int:
     """Parses a percentage such as "0.5%", or a number of rows."""
-    if not isinstance(value, str):
-        return value
-    if match := _PERCENTAGE.fullmatch(value.strip()):
+    if match := _PERCENTAGE.fullmatch(text.strip()):
         if not 0 < Decimal(match[1]) <= 100:
             raise ValueError("expected a percentage above 0%, and up to 100%")
-        return value.strip()
-    return parse_integer(value)
+        return text.strip()
+    return parse_integer(text)
 
 
 def _check_condition(value: str | None) -> str | None:
@@ -254,48 +247,43 @@ def _check_condition(value: str | None) -> str | None:
     return value
 
 
-def _parse_delimiter(value: Any) -> Any:
+def _parse_delimiter(text: str) -> str:
     r"""Returns a delimiter; "tab" and "\\t", which are easier to type, are the tab character."""
-    return "\t" if value in ("tab", "\\t") else value
+    return "\t" if text in ("tab", "\\t") else text
 
 
-def _parse_header(value: Any) -> Any:
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _parse_header(text: str) -> tuple[str, ...]:
     """Parses "none" or names of columns; () is a header of numbers."""
-    if not isinstance(value, str):
-        return value
-    return () if value == "none" else tuple(name.strip() for name in value.split(","))
-
-
-def _parse_issues(value: Any) -> Any:
-    return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
-
-
-def _one_or_more(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    return () if text == "none" else _parse_names(text)
 
 
 Weights: TypeAlias = Annotated[
-    dict[str, Decimal], BeforeValidator(_parse_weights), AfterValidator(_check_weights)
+    dict[str, Decimal], _of_text(_parse_weights), AfterValidator(_check_weights)
 ]
-SplitColumn: TypeAlias = Annotated[str | None, BeforeValidator(_parse_split_column)]
+SplitColumn: TypeAlias = Annotated[str | None, _of_text(_parse_split_column)]
 _ShardCount: TypeAlias = Annotated[int, Field(ge=1, le=MAX_SHARDS)]
 NumShards: TypeAlias = Annotated[
-    Literal["auto"] | _ShardCount | dict[str, _ShardCount], BeforeValidator(_parse_num_shards)
+    Literal["auto"] | _ShardCount | dict[str, _ShardCount], _of_text(_parse_num_shards)
 ]
 Sample: TypeAlias = Annotated[
     Annotated[int, Field(strict=True, ge=1, le=MAX_SAMPLE_ROWS)]
     | Annotated[str, Field(pattern="%$")]
     | None,
-    BeforeValidator(_parse_sample),
+    _of_text(_parse_sample),
 ]
 Where: TypeAlias = Annotated[str | None, AfterValidator(_check_condition)]
 Budget: TypeAlias = Annotated[RejectBudget, BeforeValidator(_parse_budget)]
 Delimiter: TypeAlias = Annotated[
-    str, BeforeValidator(_parse_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")
+    str, _of_text(_parse_delimiter), Field(pattern=r"^[\t !#-/:-@\[-`{-~]$")
 ]
-Header: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_parse_header)]
-Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_one_or_more)]
-Issues: TypeAlias = Annotated[tuple[IssueName, ...], BeforeValidator(_parse_issues)]
+Header: TypeAlias = Annotated[tuple[str, ...], _of_text(_parse_header)]
+_OneOrMore = _of_text(lambda text: (text,))
+Patterns: TypeAlias = Annotated[tuple[str, ...], _OneOrMore]
+Issues: TypeAlias = Annotated[tuple[IssueName, ...], _of_text(_parse_names)]
 ImageSuffix: TypeAlias = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9]+$")]
 DatasetName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 Version: TypeAlias = Annotated[str, Field(pattern=rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}$")]
