@@ -24,7 +24,7 @@ from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import Plan, SourceEntry
 from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.row_counts import RowCounts, ShardCounts, SplitCounts
+from recordmill.schemas.row_counts import RowCounts, SplitCounts
 from recordmill.schemas.statistics import (
     EXAMPLES,
     CopiedCounts,
@@ -32,6 +32,7 @@ from recordmill.schemas.statistics import (
     GroupLeakage,
     ImageFindings,
     ImageTally,
+    SplitTally,
 )
 
 # The part of its share, and the number of standard deviations, by which a class has to differ from
@@ -40,22 +41,16 @@ _CHANGED_SHARE, _DEVIATIONS = 0.5, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenShard(ShardCounts):
+class WrittenShard(SplitTally):
     """A shard, as reported by its writer."""
 
+    split: str
+    index: int  # its number within the split, from 0
     payload: int  # bytes of all serialized examples, without framing
     crc32c: int  # checksum of the uncompressed stream of framed records
     index_crc32c: int
     images: Mapping[str, int] = field(default_factory=dict)
-    shapes: ImageTally = field(default_factory=ImageTally)
-    reused: bool = field(default=False, compare=False)  # whether an earlier run has finished it
-    # Whether it was taken from the base version without reading it.
-    linked: bool = field(default=False, compare=False)
     fingerprint: str = field(default="", compare=False)  # fingerprint of its input; "" if unknown
-    # Its records that are from the base version, if that keeps its records.
-    copied: CopiedCounts = field(default_factory=CopiedCounts)
-    # Number of rows that are not written, because the base version has a record with their key.
-    unchanged: int = 0
     # Its manifest entry, if it is the whole shard of a base version that keeps its records: it was
     # verified with that version.
     entry: ShardEntry | None = None

@@ -15,6 +15,7 @@ from recordmill.schemas.document import Document
 from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.masking import masked_json, masked_source
 from recordmill.schemas.records import ImageShape
+from recordmill.schemas.row_counts import Converted
 from recordmill.schemas.sums import Summed
 
 # Number of keys or pairs of keys that are kept as examples; there may be millions.
@@ -302,17 +303,17 @@ class CopiedCounts(Summed):
     base_classes: dict[str, Counter[int]] = field(default_factory=dict)
 
 
-@dataclass
-class SplitTally(Summed):
-    """The counts of a split's shards that are summed on the workers."""
+@dataclass(frozen=True, kw_only=True)
+class SplitTally(Summed, Converted):
+    """The counts of a shard that are summed on the workers, and their sums over a split."""
 
     records: int = 0
     frames: int | None = None  # number of frames written; None if records are not sequences
-    # Number of occurrences by feature and class id, as re-read.
+    # Number of occurrences by feature and class id; in sums, as re-read.
     classes: dict[str, Counter[int]] = field(default_factory=dict)
     shapes: ImageTally = field(default_factory=ImageTally)
-    reused: int = 0  # number of shards that an earlier run has finished
-    linked: int = 0  # number of shards taken from the base version
+    reused: int = field(default=0, compare=False)  # shards that an earlier run has finished
+    linked: int = field(default=0, compare=False)  # shards of the base version that were not read
     # The records of the base version, in linked and rewritten shards.
     copied: CopiedCounts = field(default_factory=CopiedCounts)
     # Number of rows that are not written, because the base version has a record with their key.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
@@ -175,16 +175,9 @@ def without_tally(written: WrittenShard, verified: ShardVerification) -> ShardVe
 
 def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, SplitTally]:
     """Returns a shard's split, and its counts that are summed."""
-    return written.split, SplitTally(
-        records=written.records,
-        frames=written.frames,
-        classes={feature: Counter(counts) for feature, counts in verified.classes.items()},
-        shapes=written.shapes,
-        reused=int(written.reused),
-        linked=int(written.linked),
-        copied=written.copied,
-        unchanged=written.unchanged,
-    )
+    counts = {one.name: getattr(written, one.name) for one in fields(SplitTally)}
+    counts["classes"] = {name: Counter(found) for name, found in verified.classes.items()}
+    return written.split, SplitTally(**counts)
 
 
 def _compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:

@@ -162,10 +162,9 @@ def _linked(
         payload=entry.payload,
         crc32c=entry.crc32c,
         index_crc32c=0,  # the index is not read
-        classes={},  # the manifest has those of the whole split
         frames=entry.frames,
         images=entry.images,
-        linked=True,
+        linked=1,
         fingerprint=base.fingerprints.get(entry.file, ""),
     )
 

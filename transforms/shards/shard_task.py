@@ -207,7 +207,7 @@ def _reused(checkpoint: Checkpoint, refs: Sequence[ImageRef]) -> Iterator[Reject
     for reject in checkpoint.rejects(refs):
         advance("rejected")
         yield reject
-    yield replace(checkpoint.shard, reused=True)
+    yield replace(checkpoint.shard, reused=1)
 
 
 def _build_records(

@@ -186,7 +186,7 @@ class ShardWriter:
             payload=self._payload,
             crc32c=self._shard.crc32c,
             index_crc32c=self._records.crc32c,
-            classes={name: dict(counts) for name, counts in self._classes.items()},
+            classes=self._classes,
             frames=rows if self._plan.resolved.schema.sequence else None,
             images=dict(self._images),
             shapes=self._shapes,
