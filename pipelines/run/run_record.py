@@ -30,7 +30,6 @@ from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.records import OUTSIDE_WHERE
 from recordmill.schemas.rejects import reject_line
-from recordmill.schemas.statistics import GroupLeakage
 from recordmill.transforms.storage.files import NOT_A_FILE, read
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
@@ -89,7 +88,6 @@ class RunRecord(BaseModel):
     manifest_sha256: str = ""  # checksum of the published manifest; "" if none was published
     # Fingerprint of each shard's input, by file, for runs with this base version.
     fingerprints: dict[str, str] = {}
-    group_leaks: GroupLeakage = GroupLeakage()
     reject_reasons: dict[str, int] = {}
     first_rejects: tuple[dict[str, Any], ...] = ()
     skipped_names: dict[str, tuple[str, ...]] = {}
@@ -173,7 +171,6 @@ def finished_record(
         shards_reused=info.reused if info else 0,
         shards_linked=info.linked if info else 0,
         fingerprints=dict(info.fingerprints) if info else {},
-        group_leaks=info.group_leaks if info else GroupLeakage(),
         reject_reasons=dict(reasons),
         first_rejects=tuple(dict(reject) for reject in rejects),
         # Values of rows that are left out are not published.
