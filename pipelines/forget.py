@@ -119,10 +119,7 @@ def _select(directory: str, keys: Collection[str]) -> Selection:
 
     Raises UsageError if there is no published dataset, or if there is a newer version.
     """
-    try:
-        dataset = DatasetFolder.open(newest_version(directory))
-    except VerificationFailed as error:
-        raise UsageError(str(error)) from error
+    dataset = DatasetFolder.named(directory)
     parent = layout.versions_folder(dataset.directory)
     newest = newest_version(parent)
     if newest not in (parent, layout.join(parent, dataset.manifest.version)):

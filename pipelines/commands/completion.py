@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 
 import shtab
 
-from recordmill.pipelines.console.terminal import outcome, say, say_json
+from recordmill.pipelines.console.terminal import finish, say
 from recordmill.pipelines.parser import program
 from recordmill.schemas.yaml_files import preset_names
 
@@ -40,11 +41,7 @@ _BY_METAVAR = {
 def run(flags: argparse.Namespace) -> int:
     """Prints the completion script for a shell, and returns the exit code."""
     script = _completion_script(program(), flags.shell)
-    if flags.json:
-        say_json({**outcome(), "script": script})
-    else:
-        say(script)
-    return 0
+    return finish(flags.json, {"script": script}, partial(say, script))
 
 
 def _completion_script(parser: argparse.ArgumentParser, shell: str) -> str:

@@ -37,7 +37,7 @@ from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import DatasetFolder
-from recordmill.transforms.storage.published import newest_version, published_versions
+from recordmill.transforms.storage.published import published_versions
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.process import num_cores
 
@@ -77,7 +77,7 @@ def _diff(left: str, right: str, shown: int = 5) -> Difference:
     `shown` is the number of examples per kind of difference. Raises UsageError if a folder is not a
     published dataset. Raises VerificationFailed if a shard is damaged.
     """
-    one, other = _open(left), _open(right)
+    one, other = DatasetFolder.named(left), DatasetFolder.named(right)
     # Features of both are numbered: a row has one value digest per feature, by its number.
     features = (side.manifest.dataset_schema.features for side in (one, other))
     names = tuple(dict.fromkeys(name for named in features for name in named))
@@ -158,13 +158,6 @@ def _checksums(dataset: DatasetFolder) -> set[str]:
 def _checksum(shard: ShardEntry) -> str:
     """Returns the checksum of a shard with its index, which has the keys."""
     return shard.sha256 + shard.index_sha256
-
-
-def _open(directory: str) -> DatasetFolder:
-    try:
-        return DatasetFolder.open(newest_version(directory))
-    except VerificationFailed as error:  # a wrong argument, not a difference
-        raise UsageError(str(error)) from error
 
 
 def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill: _Spill) -> None:

@@ -7,12 +7,13 @@ import csv
 import io
 from collections.abc import Collection
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from recordmill.pipelines import forget
-from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
+from recordmill.pipelines.console.terminal import finish, say, warn
 from recordmill.pipelines.engines.beam_patches import apply
 from recordmill.pipelines.engines.runners import waits_for_result
 from recordmill.pipelines.forget import Holder, SimilarRecord
@@ -50,47 +51,43 @@ def run(flags: argparse.Namespace) -> int:
         interrupt=flags.interrupt,
         command=("recordmill", *flags.typed),
     )
-    _show(flags, done)
-    return _finish(flags, done, forget.purge(done) if flags.purge else None)
-
-
-def _show(flags: argparse.Namespace, done: forget.Forgotten) -> None:
-    """Prints the new version, and the similar records in it."""
-    if done.removed:
-        text = f"removed {counted(done.removed, 'record')} from {done.source}"
-        _say(flags, f"{text}; published {done.directory} ({counted(done.records, 'record')})")
-        _say(flags, f"certificate: {done.certificate}")
-    else:
-        _say(flags, f"nothing to remove: {done.source} has no record with these keys")
+    if not flags.json:
+        _show_version(done)
     for line in (*done.warnings, *_similar_lines(done.similar)):
         warn(f"warning: {line}")
-
-
-def _finish(flags: argparse.Namespace, done: forget.Forgotten, purge: forget.Purge | None) -> int:
-    """Prints the versions that have, or had, the records; fails if some may remain unnoticed."""
-    deleted = purge or forget.Purge()
-    for holder in done.holders:
-        what = "deleted" if holder in deleted.holders else "still has them"
-        _say(flags, f"{what}: {holder.version.directory} ({holder.records:,} of these records)")
-    for version in done.unfinished:
-        kind = "deleted" if version in deleted.unfinished else "may have them"
-        _say(flags, f"{kind}: files of an unfinished run of {done.folder}/{version}")
-    if (done.holders or done.unfinished) and not purge:
-        _say(flags, "Delete these versions with --purge.")
+    purged = forget.purge(done) if flags.purge else None
     for path, inode, number in done.links:
         warn(
             f"warning: {path}: has {number} hard links outside of this dataset. "
             f"Find them with find DIR -xdev -inum {inode}"
         )
-    ended = outcome(*(purge.problems if purge else done.problems))
-    if flags.json:
-        state = {} if ended["exit_code"] else {"state": PUBLISHED if done.removed else "skipped"}
-        say_json({**ended, **state, **_document(done, purge)})
+    problems = purged.problems if purged else done.problems
+    state = PUBLISHED if done.removed else "skipped"
+    show = partial(_show_holders, done, purged)
+    return finish(flags.json, _document(done, purged), show, *problems, state=state)
+
+
+def _show_version(done: forget.Forgotten) -> None:
+    """Prints the new version."""
+    if done.removed:
+        text = f"removed {counted(done.removed, 'record')} from {done.source}"
+        say(f"{text}; published {done.directory} ({counted(done.records, 'record')})")
+        say(f"certificate: {done.certificate}")
     else:
-        for problem in purge.problems if purge else done.problems:
-            warn(str(problem))
-    code: int = ended["exit_code"]
-    return code
+        say(f"nothing to remove: {done.source} has no record with these keys")
+
+
+def _show_holders(done: forget.Forgotten, purge: forget.Purge | None) -> None:
+    """Prints the versions that have, or had, the records."""
+    deleted = purge or forget.Purge()
+    for holder in done.holders:
+        what = "deleted" if holder in deleted.holders else "still has them"
+        say(f"{what}: {holder.version.directory} ({holder.records:,} of these records)")
+    for version in done.unfinished:
+        kind = "deleted" if version in deleted.unfinished else "may have them"
+        say(f"{kind}: files of an unfinished run of {done.folder}/{version}")
+    if (done.holders or done.unfinished) and not purge:
+        say("Delete these versions with --purge.")
 
 
 def _document(done: forget.Forgotten, purge: forget.Purge | None) -> dict[str, Any]:
@@ -106,11 +103,6 @@ def _document(done: forget.Forgotten, purge: forget.Purge | None) -> dict[str, A
         "holders": list(map(_holder, left)),
         "unfinished": list(done.unfinished),
     }
-
-
-def _say(flags: argparse.Namespace, text: str) -> None:
-    if not flags.json:
-        say(text)
 
 
 def _similar_lines(similar: Collection[SimilarRecord]) -> list[str]:

@@ -13,17 +13,18 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import yaml
 
-from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json
+from recordmill.pipelines.console.terminal import Terminal, finish, say
 from recordmill.pipelines.options import config_of, load_schema
 from recordmill.pipelines.parser import INFER_OPTIONS
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.origins import NO_COLUMN, Kind, Origin, Source
@@ -52,7 +53,6 @@ from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.published import newest_version
 from recordmill.transforms.workers.sandbox import examine_in_subprocess
 
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
@@ -188,29 +188,22 @@ def run(flags: argparse.Namespace) -> int:
     if flags.infer is not None:
         given = vars(flags)
         text = _infer_schema(flags.infer, {n: given[n] for n in INFER_OPTIONS if n in given})
-        say(text, end="") if not flags.json else say_json({**outcome(), "yaml": text})
-        return 0
+        return finish(flags.json, {"yaml": text}, partial(say, text, end=""))
     dataset = _dataset(flags.schema)
     schema = dataset.manifest.dataset_schema if dataset else load_schema(flags.schema)
-    if flags.json:
-        say_json({**outcome(), **_as_json(schema, dataset)})
-    elif dataset:
-        _show_dataset(Terminal(), dataset)
-    else:
-        _show_schema(Terminal(), schema)
-    return 0
+    show = (
+        partial(_show_dataset, Terminal(), dataset)
+        if dataset
+        else partial(_show_schema, Terminal(), schema)
+    )
+    return finish(flags.json, _as_json(schema, dataset), show)
 
 
 def _dataset(name: str) -> DatasetFolder | None:
     """Returns the dataset in a folder; None for a preset or a schema file."""
     is_file = layout.is_url(name) and name.endswith((".yaml", ".yml"))
     is_folder = os.path.isdir(name) or (layout.is_url(name) and not is_file)
-    if not is_folder or name in preset_names():
-        return None
-    try:
-        return DatasetFolder.open(newest_version(name))
-    except VerificationFailed as error:  # a wrong argument
-        raise UsageError(str(error)) from error
+    return DatasetFolder.named(name) if is_folder and name not in preset_names() else None
 
 
 def _as_json(schema: Schema, dataset: DatasetFolder | None = None) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, replace
+from functools import partial
 
-from recordmill.pipelines.console.terminal import outcome, say, say_json, warn
+from recordmill.pipelines.console.terminal import finish, say, warn
 from recordmill.pipelines.verification import Verification, verify
 from recordmill.schemas.config import Verify
 from recordmill.schemas.errors import UsageError, VerificationFailed
@@ -16,10 +17,7 @@ _SHOWN = 100
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Verifies datasets or TFRecord files, and returns the exit code.
-
-    Raises VerificationFailed if there are problems.
-    """
+    """Verifies datasets or TFRecord files, and returns the exit code."""
     level: Verify = "decode" if flags.decode else "parse"
     if flags.schema is not None:
         if flags.salvage is not None:
@@ -32,27 +30,24 @@ def run(flags: argparse.Namespace) -> int:
         found.add(problems)
     else:
         found = verify(flags.paths, level, check=False, salvage=flags.salvage)
-    failures: list[VerificationFailed] = []
     for warning in found.warnings[:_SHOWN]:
         warn(f"warning: {warning}")
-    if found.salvaged and not flags.json:
-        kept = sum(found.salvaged.values())
-        files = counted(len(found.salvaged), "file")
-        what = f"{counted(kept, 'record')} of {files}"
-        say(f"salvaged: {what}; convert them with --input {flags.salvage}")
+    failures = list[VerificationFailed]()
     try:
         found.check()
     except VerificationFailed as error:
-        if not flags.json:
-            raise
-        warn(str(error))
         failures.append(error)
-    head = outcome(*failures, state="verified")
-    if flags.json:
-        named = asdict(replace(found, dataset=None))
-        del named["dataset"]
-        say_json({**head, **named})
-    else:
+    document = asdict(replace(found, dataset=None))
+    del document["dataset"]
+    show = partial(_show, found, flags.salvage)
+    return finish(flags.json, document, show, *failures, state="verified")
+
+
+def _show(found: Verification, salvage: str | None) -> None:
+    if found.salvaged:
+        files = counted(len(found.salvaged), "file")
+        what = f"{counted(sum(found.salvaged.values()), 'record')} of {files}"
+        say(f"salvaged: {what}; convert them with --input {salvage}")
+    if not found.num_problems:
         files = "" if found.dataset else f", {counted(found.files, 'file')}"
         say(f"verified: {counted(found.records, 'record')} in {' '.join(found.paths)}{files}")
-    return int(head["exit_code"])

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from recordmill.pipelines.console.terminal import Terminal, outcome, say, say_json, warn
-from recordmill.pipelines.versions import Version, delete_old, list_versions
+from recordmill.pipelines.console.terminal import Terminal, finish, say
+from recordmill.pipelines.versions import Deletion, Listing, Version, delete_old, list_versions
 from recordmill.schemas.findings import counted
 
 
 def run(flags: argparse.Namespace) -> int:
     """Lists the versions of a dataset, oldest first, and returns the exit code."""
     listing = list_versions(flags.folder)
-    ended = outcome(*listing.problems)
-    for problem in listing.problems:
-        warn(str(problem))
-    if flags.json:
-        versions = [_as_json(version) for version in listing.versions]
-        other = {"unreadable": list(listing.unreadable), "unfinished": list(listing.unfinished)}
-        say_json({**ended, "versions": versions, **other})
-    else:
-        _show_versions(Terminal(), listing.versions)
-        for version in listing.unfinished:
-            say(f"unfinished: {listing.folder}/{version} (files of a run or a deletion)")
-    code: int = ended["exit_code"]
-    return code
+    document = {
+        "versions": list(map(_as_json, listing.versions)),
+        "unreadable": list(listing.unreadable),
+        "unfinished": list(listing.unfinished),
+    }
+    return finish(flags.json, document, partial(_show_versions, listing), *listing.problems)
 
 
-def _show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
-    """Prints a table of versions."""
+def _show_versions(listing: Listing) -> None:
+    """Prints a table of versions, and those that are unfinished."""
     heads = ("version", "records", "MiB", "own MiB", "from")
     rows = [
         (
@@ -40,9 +33,11 @@ def _show_versions(terminal: Terminal, versions: Sequence[Version]) -> None:
             f"{version.own_bytes / 2**20:,.1f}",
             version.base or "",
         )
-        for version in versions
+        for version in listing.versions
     ]
-    terminal.table(heads, rows, right=(1, 2, 3))
+    Terminal().table(heads, rows, right=(1, 2, 3))
+    for name in listing.unfinished:
+        say(f"unfinished: {listing.folder}/{name} (files of a run or a deletion)")
 
 
 def _as_json(version: Version) -> dict[str, Any]:
@@ -60,14 +55,12 @@ def _as_json(version: Version) -> dict[str, Any]:
 def gc(flags: argparse.Namespace) -> int:
     """Deletes all but the newest versions of a dataset, and returns the exit code."""
     done = delete_old(flags.folder, flags.keep, flags.dry_run)
-    ended = outcome(*done.problems)
-    code: int = ended["exit_code"]
-    for problem in done.problems:
-        warn(str(problem))
-    if flags.json:
-        deleted = [_as_json(version) for version in done.deleted]
-        say_json({**ended, "deleted": deleted, "completed": list(done.completed)})
-        return code
+    deleted = list(map(_as_json, done.deleted))
+    document = {"deleted": deleted, "completed": list(done.completed)}
+    return finish(flags.json, document, partial(_show_deleted, flags, done), *done.problems)
+
+
+def _show_deleted(flags: argparse.Namespace, done: Deletion) -> None:
     what = "would be deleted" if flags.dry_run else "deleted"
     for version in done.deleted:
         records = counted(version.manifest.input.records, "record")
@@ -76,4 +69,3 @@ def gc(flags: argparse.Namespace) -> int:
         say(f"{what}: {directory} (whose deletion was interrupted)")
     if not (done.deleted or done.completed or done.problems):
         say(f"nothing to delete: {flags.folder} has at most {flags.keep} versions")
-    return code

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from io import TextIOWrapper
 from typing import IO, Any, TextIO, cast
@@ -77,6 +77,29 @@ def outcome(*problems: RecordmillError, state: str = "shown") -> dict[str, Any]:
 def say_json(document: Mapping[str, Any]) -> None:
     """Prints a JSON document on standard output, as one line."""
     print(_printable_json(json.dumps(document, ensure_ascii=False)))
+
+
+def finish(
+    as_json: bool,
+    document: Mapping[str, Any],
+    show: Callable[[], None],
+    *problems: RecordmillError,
+    state: str = "shown",
+) -> int:
+    """Prints the problems of a command and its result; returns its exit code.
+
+    The result is a JSON document, or what a function prints. `state` is that of a command without
+    problems.
+    """
+    head = outcome(*problems, state=state)
+    for problem in problems:
+        warn(str(problem))
+    if as_json:
+        say_json({**head, **document})
+    else:
+        show()
+    code: int = head["exit_code"]
+    return code
 
 
 # Whether each line on standard error is a JSON object.

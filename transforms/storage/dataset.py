@@ -42,6 +42,7 @@ from recordmill.transforms.storage.local_files import open_regular
 from recordmill.transforms.storage.published import (
     Read,
     content,
+    newest_version,
     read_file,
     read_manifest,
     unreadable,
@@ -148,6 +149,17 @@ class DatasetFolder:
         """
         folder = os.fspath(directory).rstrip("/") or "/"
         return cls(folder, *read_manifest(folder, read))
+
+    @classmethod
+    def named(cls, path: str) -> Self:
+        """Opens the dataset that an argument names: DIR/NAME/VERSION, or DIR/NAME for its newest.
+
+        Raises UsageError if no dataset is published there, or its manifest was changed.
+        """
+        try:
+            return cls.open(newest_version(path))
+        except VerificationFailed as error:
+            raise UsageError(str(error)) from error
 
     def __repr__(self) -> str:
         splits = self.manifest.ordered_splits
