@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def checkpoint(data: bytes = b"shard", index: bytes = b"index") -> Checkpoint:
         payload=9,
         crc32c=google_crc32c.value(data),
         index_crc32c=google_crc32c.value(index),
-        classes={"label": {0: 1}},
+        classes={"label": Counter({0: 1})},
     )
     sizes = len(data), len(index)
     return Checkpoint(fingerprint="f", shard=shard, sizes=sizes, versions=({}, {}), faults=())
