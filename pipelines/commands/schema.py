@@ -13,11 +13,12 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
 import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recordmill.pipelines.console.terminal import Terminal, finish, say
 from recordmill.pipelines.options import config_of, load_schema
@@ -58,109 +59,57 @@ from recordmill.transforms.workers.sandbox import examine_in_subprocess
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 
 
+@cache
+def _code() -> Any:
+    """Returns the macros that write code."""
+    environment = Environment(
+        loader=PackageLoader("recordmill.pipelines.report"),
+        autoescape=False,  # noqa: S701 - Python
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["repr"] = repr
+    return environment.get_template("snippets.jinja").module
+
+
 def _snippets(dataset: DatasetFolder) -> dict[str, str]:
     """Returns code that reads the first split, by library; libraries that cannot are left out."""
-    schema, path = dataset.manifest.dataset_schema, repr(dataset.directory)
-    split = repr("train" if "train" in dataset.splits else next(iter(dataset.splits), "train"))
-    found = {"recordmill.load": _load(dataset, schema, path, split)}
-    if dataset.shard_format.tensorflow is not None:
-        found["tf.data"] = _tf_data(dataset, schema, split)
-    if dataset.shard_format.seekable:
-        found["PyTorch"] = _torch(schema, path, split)
-        found["Grain"] = (
-            "import grain.python as grain\n\nimport recordmill\n\n"
-            f"records = recordmill.Records({path}, {split})\n"
-            "examples = grain.MapDataset.source(records).shuffle(seed=1).to_iter_dataset()"
-        )
-        if dataset.shard_format.in_tfds and schema.message == "Example":
-            pairs = ", as_supervised=True" if schema.supervised else ""
-            found["TFDS"] = (
-                "import tensorflow_datasets as tfds\n\n"
-                f"builder = tfds.builder_from_directory({path})\n"
-                f"examples = builder.as_dataset(split={split}, shuffle_files=True{pairs})"
-            )
-    return found
-
-
-def _load(dataset: DatasetFolder, schema: Schema, path: str, split: str) -> str:
-    options = ["batch_size=32", "shuffle=True"]
-    options += ["image_size=224"] if schema.image_feature else []
-    options += ["as_supervised=True"] if schema.supervised else []
-    lines = [
-        "import recordmill\n",
-        f"dataset = recordmill.open({path})",
-        f"examples = dataset.load({split}, {', '.join(options)})",
-    ]
-    lines += [f"names = dataset.classes[{feature!r}]" for feature in list(dataset.classes)[:1]]
-    return "\n".join(lines)
-
-
-def _tf_data(dataset: DatasetFolder, schema: Schema, split: str) -> str:
-    kind = dataset.shard_format.tensorflow
-    compressed = f', compression_type="{kind}"' if kind else ""
-    shards = dataset.path(f"{dataset.manifest.name}-{split[1:-1]}.tfrecord-*")
-    parsed = [f"    {line}" for line in _parse_code(schema).split("\n")]
-    last = parsed.pop().strip()
-    result = "example" if schema.message == "Example" else "example, frames"
-    decode = []
-    if schema.sequence is None and schema.encoded_image:
-        image = f"example[{schema.encoded_image!r}]"
-        decode = [f"    {image} = tf.io.decode_image({image}, 3, expand_animations=False)"]
-    return "\n".join(
-        [
-            "import tensorflow as tf\n\n",
-            "def parse(record):",
-            *parsed,
-            f"    {result} = {last}",
-            *decode,
-            f"    return {result}\n\n",
-            f"shards = sorted(tf.io.gfile.glob({shards!r}))",
-            f"examples = tf.data.TFRecordDataset(shards{compressed}).map(parse)",
-        ]
-    )
-
-
-def _torch(schema: Schema, path: str, split: str) -> str:
-    label = schema.supervised and schema.features[schema.supervised[1]]
-    if not label or label.shape is not None or label.is_mask or schema.sequence is not None:
-        return (
-            "from torch.utils.data import DataLoader\n\nimport recordmill\n\n"
-            f"records = recordmill.Records({path}, {split})\n"
-            "loader = DataLoader(records, batch_size=32, shuffle=True, collate_fn=list)"
-        )
-    image, name = schema.supervised or ("", "")
-    return f"""import torch
-from torch.utils.data import DataLoader
-
-import recordmill
-
-
-def pair(record):
-    image = torch.from_numpy(record[{image!r}]).permute(2, 0, 1)  # (channels, height, width)
-    image = torch.nn.functional.interpolate(image[None] / 255, (224, 224), mode="bilinear")[0]
-    return image, record[{name!r}]
-
-
-records = recordmill.Records({path}, {split}, transform=pair)
-loader = DataLoader(records, batch_size=32, shuffle=True, num_workers=2)"""
+    schema, path, format_ = dataset.manifest.dataset_schema, dataset.directory, dataset.shard_format
+    split = "train" if "train" in dataset.splits else next(iter(dataset.splits), "train")
+    found = {"recordmill.load": _code().load(schema, path, split, dataset.classes)}
+    if format_.tensorflow is not None:
+        shards = dataset.path(f"{dataset.manifest.name}-{split}.tfrecord-*")
+        found["tf.data"] = _code().tf_data(schema, _specs(schema), shards, format_.tensorflow)
+    if format_.seekable:
+        pair = schema.supervised
+        label = schema.features[pair[1]] if pair else None
+        is_single = label is not None and label.shape is None and not label.is_mask
+        if pair and is_single and schema.sequence is None:
+            found["PyTorch"] = _code().torch_pairs(path, split, *pair)
+        else:
+            found["PyTorch"] = _code().torch_records(path, split)
+        found["Grain"] = _code().grain(path, split)
+        if format_.in_tfds and schema.message == "Example":
+            found["TFDS"] = _code().tfds(schema, path, split)
+    return {library: code.strip() for library, code in found.items()}
 
 
 def _parse_code(schema: Schema) -> str:
     """Returns TensorFlow code that parses the records of a schema."""
-    lines = [
-        f"    {name!r}: {_spec(feature)}," for name, feature in schema.context_features.items()
-    ]
-    if schema.has_steps:
+    code: str = _code().parse(_specs(schema)).strip()
+    return code
+
+
+def _specs(schema: Schema) -> dict[str, dict[str, str]]:
+    """Returns the specs of the features of a record, and of the frames of a SequenceExample."""
+    if schema.message == "Example":
         features = schema.features_of_record.items()
-        lines = [f"    {name!r}: {_spec(feature)}," for name, feature in features]
-    elif schema.sequence is not None:
-        frames = [
-            f"    {name!r}: {_spec_of_frames(feature)},"
-            for name, feature in schema.frame_features.items()
-        ]
-        parse = "tf.io.parse_single_sequence_example(record, context, frames)"
-        return "\n".join(["context = {", *lines, "}", "frames = {", *frames, "}", parse])
-    return "\n".join(["spec = {", *lines, "}", "tf.io.parse_single_example(record, spec)"])
+        return {"record": {name: _spec(feature) for name, feature in features}, "frames": {}}
+    return {
+        "record": {name: _spec(feature) for name, feature in schema.context_features.items()},
+        "frames": {name: _spec_of_frames(f) for name, f in schema.frame_features.items()},
+    }
 
 
 def _spec(feature: Feature) -> str:
