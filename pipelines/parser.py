@@ -233,7 +233,8 @@ def _add_inspect_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--key", metavar="K", help="show one record in full, by key")
     parser.add_argument("--sheet", metavar="FILE.png", help="draw a contact sheet")
-    parser.add_argument("--schema", metavar="PRESET|FILE", help="report differences from a schema")
+    text = "schema of the records, which says what a contact sheet shows"
+    parser.add_argument("--schema", metavar="PRESET|FILE", help=text)
 
 
 def _add_schema_flags(parser: argparse.ArgumentParser) -> None:

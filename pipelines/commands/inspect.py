@@ -1,13 +1,11 @@
-"""`recordmill inspect`: shows records, draws contact sheets, and compares records with a schema."""
+"""`recordmill inspect`: shows records, and draws contact sheets."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import io
-import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +17,8 @@ from recordmill.pipelines.parser import RECORDS, TILES
 from recordmill.pipelines.record_files import FoundRecord, RecordSource
 from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import counted, some
-from recordmill.schemas.origins import Kind
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
@@ -45,8 +42,6 @@ from recordmill.transforms.functional.rendering.infer_features import (
 )
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.workers.sandbox import examine_in_subprocess, run_in_subprocess
-
-_TYPES = {Kind.INT64: int, Kind.FLOAT: float, Kind.BYTES: bytes}
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -72,34 +67,26 @@ def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
     if flags.sheet and records:
         _write_contact_sheet(flags.sheet, records, names, schema or declared)
     if flags.json and not damage:
-        say_json(_document(source, records, schema))
+        say_json(_document(source, records))
         return
     if flags.sheet and records:
         terminal.line(f"drew {flags.sheet}: {counted(len(records), 'record')}")
     elif records or not damage:
         is_single = flags.record is not None or flags.key is not None
         _show(terminal, source, records, names, whole=is_single)
-    if schema:
-        _show_differences(terminal, records, schema)
     if damage:
         raise damage
 
 
-def _document(
-    source: RecordSource, records: Sequence[FoundRecord], schema: Schema | None
-) -> dict[str, Any]:
+def _document(source: RecordSource, records: Sequence[FoundRecord]) -> dict[str, Any]:
     manifest = source.dataset.manifest if source.dataset else None
-    document: dict[str, Any] = {
+    return {
         **outcome(),
         "directory": source.dataset.directory if source.dataset else None,
         "splits": {n: s.records for n, s in manifest.ordered_splits.items()} if manifest else None,
         "files": len(source.files),
         "records": [_record(record) for record in records],
     }
-    if schema:
-        found = Counter(text for record in records for text in _differences(record, schema))
-        document["differences"] = dict(found)
-    return document
 
 
 def _record(record: FoundRecord) -> dict[str, Any]:
@@ -159,40 +146,6 @@ def _headline(source: RecordSource, records: Sequence[FoundRecord]) -> str:
     number = counted(manifest.input.records, "record")
     about = f"{manifest.name} {manifest.version}: {number} in {files}"
     return f"{about}, schema {manifest.dataset_schema.name}"
-
-
-def _show_differences(terminal: Terminal, records: Sequence[FoundRecord], schema: Schema) -> None:
-    found = Counter(text for record in records for text in _differences(record, schema))
-    for text, count in found.items():
-        terminal.line(f"{text}: in {count} of {counted(len(records), 'record')}")
-    if not found:
-        terminal.line(f"all {len(records)} records fit schema {schema.name}")
-
-
-def _differences(record: FoundRecord, schema: Schema) -> Iterator[str]:
-    """Yields the mismatches between a record and a schema."""
-    if record.features is None:
-        yield "not a tf.train.Example"
-        return
-    for name, feature in schema.features.items():
-        values, number = record.features.get(name), _values_of(feature)
-        if values is None:
-            yield f"{name!r} is missing"
-        elif any(not isinstance(value, _TYPES[feature.kind]) for value in values):
-            yield f"{name!r} is not of kind {feature.kind.value}"
-        elif not feature.optional and number is not None and len(values) != number:
-            yield f"{name!r} has {len(values)} values, expected {number}"
-    if not schema.every_column:
-        for name in sorted(record.features.keys() - schema.features.keys()):
-            yield f"{name!r} is not in schema {schema.name}"
-
-
-def _values_of(feature: Feature) -> int | None:
-    """Returns the number of values that a record must have; None for any number."""
-    if feature.per == "frame":
-        return None
-    sizes = feature.shape or ()
-    return None if None in sizes else math.prod(size or 1 for size in sizes)
 
 
 # The class names by feature, in the order of their ids.

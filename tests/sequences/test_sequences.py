@@ -323,8 +323,6 @@ def test_it_can_be_looked_at(dataset: Path, tmp_path: Path) -> None:
     assert recordmill("inspect", dataset, "--sheet", tmp_path / "sheet.png").code == 0
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert min(sheet.size) > 100
-    held = recordmill("inspect", dataset, "-n", 8, "--schema", "image_sequence")
-    assert "all 4 records fit schema image_sequence" in held.out
     sheet_of_schema = recordmill("schema", "image_sequence").out
     assert "Columns: image, sequence, frame, label" in sheet_of_schema
     assert "tf.io.parse_single_sequence_example(record, context, frames)" in sheet_of_schema
