@@ -46,7 +46,12 @@ from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import Checkpoints, settings_fingerprint, versions
 from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
 from recordmill.transforms.shards.shard_task import ShardTask
-from recordmill.transforms.shards.writer_processes import Answer, start_writers, writers_of
+from recordmill.transforms.shards.writer_processes import (
+    Answer,
+    are_enough,
+    start_writers,
+    writers_of,
+)
 from recordmill.transforms.storage.files import make_folders
 
 _Encoded: TypeAlias = tuple[ShardId, EncodedRefs]
@@ -181,7 +186,7 @@ def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig, scr
 
 
 class _WriteShard(beam.DoFn):
-    """Writes one shard per element, in this thread or in writer processes.
+    """Writes one shard per element, in this process or in writer processes.
 
     Holds one shard in memory; for writer processes, the encoded references of three shards each.
     """
@@ -217,11 +222,13 @@ class _WriteShard(beam.DoFn):
             self._decides = False
             if plan.resolved.schema.has_image:
                 start_writers(self._scratch, plan, joined([first]).refs)
-        if processes := writers_of(self._scratch):
+        processes = writers_of(self._scratch)
+        if processes and are_enough(plan, processes.number):
             self._awaited.append(processes.submit(self._task, shard, list(rows)))
             yield from self._answers(3 * processes.number)
         else:
-            yield from map(self._output, self._task.run(shard, rows, self._pools))
+            pools = processes.pools if processes else self._pools
+            yield from map(self._output, self._task.run(shard, rows, pools))
 
     def _answers(self, awaited: int) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         """Yields the oldest results: those that are ready, and until so few are awaited."""

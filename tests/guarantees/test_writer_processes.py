@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.shards import encoded_refs, writer_processes
+from recordmill.transforms.shards.build_examples import ImageBuilder, ToRead
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import WriterProcesses
 from tests.end_to_end.command import convert, published
@@ -41,6 +43,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ShardId]:
         return run(self, task, shard, rows)
 
     monkeypatch.setattr(WriterProcesses, "run", recorded)
+    return found
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of references whose records writer processes were asked for, without a shard."""
+    build, found = WriterProcesses._build, list[int]()
+
+    def recorded(self: WriterProcesses, images: ImageBuilder, refs: Sequence[ToRead]) -> Any:
+        found.append(len(refs))
+        return build(self, images, refs)
+
+    monkeypatch.setattr(WriterProcesses, "_build", recorded)
     return found
 
 
@@ -92,17 +107,21 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("case", TABLES)
+@pytest.mark.parametrize(("case", "shards"), [("numbers", 3), ("images", 3), ("images", 1)])
 def test_they_write_the_same_bytes_and_rejects(
     case: str,
+    shards: int,
     tmp_path: Path,
     started: list[list[int]],
     asked: list[ShardId],
+    sent: list[int],
+    monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
     make, flags = TABLES[case]
     table = make(tmp_path)
-    flags = ("--num_shards", "3", "--max_rejects", "9", *flags)
+    flags = ("--num_shards", str(shards), "--max_rejects", "9", *flags)
+    monkeypatch.setattr("recordmill.transforms.shards.writer_processes.num_cores", lambda: 3)
     alone = published(table, tmp_path / "alone", *flags)
     assert started == []
     assert asked == []
@@ -112,7 +131,12 @@ def test_they_write_the_same_bytes_and_rejects(
     assert len(pids) > 1
     assert not any(map(psutil.pid_exists, pids))
     assert files(shared) == files(alone)
-    assert len(asked) == len(set(asked)) == len(list(shared.glob("*.tfrecord*")))
+    if shards == 1:  # of each of two splits, for three processes
+        assert asked == []
+        assert sum(sent) == 61
+    else:
+        assert sent == []
+        assert len(asked) == len(set(asked)) == len(list(shared.glob("*.tfrecord*")))
     rejects = (shared / "rejects/rejects-00000-of-00001.jsonl").read_text().splitlines()
     assert len(rejects) == (1 if case == "numbers" else 4)
 
@@ -155,18 +179,12 @@ def test_a_process_forked_in_vain_ends_by_itself() -> None:
 
 
 @pytest.mark.usefixtures("low_limits")
-@pytest.mark.parametrize(
-    "flags",
-    [
-        pytest.param(("--num_shards", "1"), id="one shard"),
-        pytest.param(("--num_shards", "3", "--verify", "decode"), id="verifier is needed"),
-    ],
-)
-def test_others_are_written_by_this_process(
-    flags: tuple[str, ...], tmp_path: Path, asked: list[ShardId]
+def test_shards_that_need_the_verifier_are_written_by_this_process(
+    tmp_path: Path, started: list[list[int]]
 ) -> None:
-    published(table_of_images(tmp_path), tmp_path / "out", "--max_rejects", "9", *flags)
-    assert asked == []
+    flags = ("--num_shards", "3", "--verify", "decode", "--max_rejects", "9")
+    published(table_of_images(tmp_path), tmp_path / "out", *flags)
+    assert started == []
 
 
 @pytest.mark.usefixtures("low_limits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -51,15 +51,12 @@ from recordmill.transforms.functional.records.examples import (
     image_shape,
 )
 from recordmill.transforms.functional.records.image_columns import check_quality
-from recordmill.transforms.storage.files import VersionTags, is_local, read_bytes
+from recordmill.transforms.storage.files import VersionTags, is_local, note_tag, read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.workers.progress import Measurements
 from recordmill.transforms.workers.sandbox import reject_printed_errors, run_in_subprocess
-
-# Images per task of a thread pool: submitting them one by one costs a tenth of the throughput.
-_TASK_REFS = 4
 
 # Queued tasks beyond one per core, so that no thread idles while a record is being written.
 _TASKS_AHEAD = 3
@@ -134,7 +131,7 @@ def build_all(
         rows = batched((ref.ref if isinstance(ref, Fetched) else ref for ref in refs), _BATCH_ROWS)
         build_rows = build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
-    images = _ImageBuilder(plan, decode, seen, guard, check)
+    images = ImageBuilder(plan, decode, seen, guard, check)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
     first, waits = first_results(images.read, refs) if are_near(refs) else ([], True)
     files: Iterable[ToRead] = chain(first, refs[len(first) :])
@@ -142,13 +139,17 @@ def build_all(
         budget = Budget(_FETCH_BYTES)
         ahead = fetch_ahead(images.read, files, pools.waiting, _FETCH_REFS, budget, _bytes_of)
         files = ahead
-    tasks, window = batched(files, _TASK_REFS), num_cores() + _TASKS_AHEAD
-    built = map_ahead(images.read_and_build, tasks, pools.working, window)
+    tasks, window = batched(files, pools.task_refs), num_cores() + _TASKS_AHEAD
+    built = map_ahead(partial(pools.build, images), tasks, pools.working, window)
     return images.measured.reported(chain.from_iterable(built))
 
 
+# The version tags of files that were read, and measurements.
+Notes: TypeAlias = "tuple[VersionTags, list[tuple[str, int]]]"
+
+
 @dataclass(frozen=True)
-class _ImageBuilder:
+class ImageBuilder:
     """Reads and builds references with images, in any thread, and measures the times."""
 
     plan: Plan
@@ -176,6 +177,27 @@ class _ImageBuilder:
     def read_and_build(self, refs: Sequence[ToRead]) -> list[Built]:
         """Reads references and builds them."""
         return [self.build(self.read(ref)) for ref in refs]
+
+    def without_notes(self) -> ImageBuilder:
+        """Returns the builder for another process, in which it notes what it reads."""
+        seen: VersionTags | None = None if self.seen is None else {}
+        return replace(self, seen=seen, measured=Measurements())
+
+    def take_notes(self) -> Notes:
+        """Returns what was noted since the last call."""
+        seen = dict(self.seen or {})
+        if self.seen:
+            self.seen.clear()
+        return seen, list(self.measured.taken())
+
+    def add_notes(self, notes: Notes) -> None:
+        """Adds what was noted in another process."""
+        tags, measured = notes
+        if self.seen is not None:
+            for uri, tag in tags.items():
+                note_tag(self.seen, uri, tag)
+        for name, value in measured:
+            self.measured.add(name, value)
 
 
 def _build_frames(schema: Schema, refs: Sequence[ImageRef]) -> list[BuiltFrame]:
@@ -362,6 +384,8 @@ class Pools:
     and network file systems; its threads are started on demand.
     """
 
+    task_refs = 4  # submitting images one by one costs a tenth of the throughput
+
     def __init__(self, working: Executor | None = None) -> None:
         """Starts no thread yet.
 
@@ -369,3 +393,7 @@ class Pools:
         """
         self.working: Executor = working or new_executor()
         self.waiting: Executor = ThreadPoolExecutor(_FETCH_REFS, thread_name_prefix="fetch")
+
+    def build(self, images: ImageBuilder, refs: Sequence[ToRead]) -> list[Built]:
+        """Reads references and builds them, in a thread of `working`."""
+        return images.read_and_build(refs)

@@ -2,21 +2,22 @@
 
 A third of the work on a photograph is Python, for which the threads of one process wait for each
 other; of that on a small record, nearly all. So processes of their own write the shards, if there
-are enough rows to repay their start; until they have started, the process of the run writes shards
-itself. All are forked from one process, which has imported what they need. A command forks it from
-itself before it has threads; a host program may have some, so there it is a new interpreter.
+are enough rows to repay their start. Of fewer shards than processes, which the process of the run
+writes itself, they build the records with images. Until they have started, it does all of it. All
+are forked from one process, which has imported what they need. A command forks it from itself
+before it has threads; a host program may have some, so there it is a new interpreter.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
@@ -25,7 +26,14 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import ShardId
 from recordmill.transforms.functional.read_ahead import Inline
-from recordmill.transforms.shards.build_examples import Pools, are_near
+from recordmill.transforms.shards.build_examples import (
+    Built,
+    ImageBuilder,
+    Notes,
+    Pools,
+    ToRead,
+    are_near,
+)
 from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.storage.stores.options import current_options, use_options
@@ -61,7 +69,10 @@ class Answer(NamedTuple):
 
 
 class WriterProcesses:
-    """Processes that write one shard each at a time."""
+    """Processes that write one shard each at a time, or build records of one.
+
+    `pools`: those with which records are built in the processes.
+    """
 
     def __init__(self, number: int) -> None:
         """Starts the processes."""
@@ -70,8 +81,9 @@ class WriterProcesses:
         forked = _forked.pop(os.getpid()) if os.getpid() in _forked else None
         self._service = forked or ServiceProcess(__name__, number)
         self._service.send(current_options())
+        self.pools = _ProcessPools(self._threads, self._build)
         self._lock = threading.Lock()
-        self._known: ShardTask | None = None
+        self._known: list[Any] = []
         self._are_ready = threading.Event()
         if forked:  # loads nothing more
             self._are_ready.set()
@@ -85,8 +97,8 @@ class WriterProcesses:
 
     def _wait_until_ready(self) -> None:
         # If it fails, the next request fails as well, and the step reports it.
-        with self._lock, suppress(RecordmillError):
-            self._service.request_each("remember", None)
+        with suppress(RecordmillError):
+            self._number(None)
         self._are_ready.set()
 
     def submit(
@@ -100,18 +112,49 @@ class WriterProcesses:
 
     def run(self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
         """Writes a shard in one of the processes, as `submit` does."""
-        with self._lock:
-            if task is not self._known:
-                self._service.request_each("remember", task)
-                self._known = task
         what = f"the process that writes shard {shard[1]} of split {shard[0]!r}"
-        answer: Answer = self._service.request(what, "run", shard, rows)
+        answer: Answer = self._service.request(what, "run", self._number(task), shard, rows)
         return answer
+
+    def _build(self, images: ImageBuilder, refs: Sequence[ToRead]) -> list[Built]:
+        number, what = self._number(images), "a process that builds records"
+        built: list[Built]
+        built, notes = self._service.request(what, "build", number, refs)
+        images.add_notes(notes)
+        return built
+
+    def _number(self, common: ShardTask | ImageBuilder | None) -> int:
+        """Returns the number by which the processes know what shards or records have in common."""
+        with self._lock:
+            for number, known in enumerate(self._known):
+                if known is common:
+                    return number
+            sent = common.without_notes() if isinstance(common, ImageBuilder) else common
+            self._service.request_each("remember", sent)
+            self._known.append(common)
+            return len(self._known) - 1
 
     def end(self) -> None:
         """Kills the processes and waits for their end."""
         self._threads.shutdown(cancel_futures=True)
         self._service.end()
+
+
+class _ProcessPools(Pools):
+    """Pools whose working threads have other processes build records."""
+
+    task_refs = 16  # small images take ten times as long to build as these to be sent
+
+    def __init__(
+        self,
+        threads: ThreadPoolExecutor,
+        build: Callable[[ImageBuilder, Sequence[ToRead]], list[Built]],
+    ) -> None:
+        super().__init__(threads)
+        self._build = build
+
+    def build(self, images: ImageBuilder, refs: Sequence[ToRead]) -> list[Built]:
+        return self._build(images, refs)
 
 
 # The process that was forked ahead, and awaits the run of this process, by process id.
@@ -154,18 +197,25 @@ def writer_processes_allowed(scratch: str) -> Iterator[None]:
 def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> None:
     """Starts the writer processes of a run if they are allowed, and pay off.
 
-    Fewer shards than there are cores are written by threads, which share the work on one shard, and
-    so are remote images, for which they wait. `refs` are those of a shard, if rows have images.
+    Remote images are built by threads, which wait for them. `refs` are those of a shard, if rows
+    have images; without them, there have to be as many shards as processes.
     """
     cores, many = num_cores(), MANY_IMAGES if refs else MANY_ROWS
     if os.getpid() in _forked:
         many //= _AHEAD
-    if scratch not in _of_runs or plan.rows < many or not 1 < cores <= sum(plan.shards.values()):
+    if scratch not in _of_runs or plan.rows < many or cores == 1:
+        return
+    if not (refs or are_enough(plan, cores)):
         return
     pays_off = are_near(refs)
     with _starting:  # threads of the in-process runner may come here together
         if pays_off and _of_runs[scratch] is None:
             _of_runs[scratch] = WriterProcesses(cores)
+
+
+def are_enough(plan: Plan, processes: int) -> bool:
+    """Returns whether there is a shard for each process."""
+    return processes <= sum(plan.shards.values())
 
 
 def writers_of(scratch: str) -> WriterProcesses | None:
@@ -203,13 +253,18 @@ def serve(descriptors: Sequence[int]) -> None:
 def _answer(connection: Connection) -> None:
     end_with_parent()
     take_observed()
-    known, pools = list[ShardTask](), Pools(Inline())
+    known, pools = list[Any](), Pools(Inline())
 
-    def run(shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
-        before = asdict(COUNTERS)
-        found = list(known[-1].run(shard, rows, pools))
+    def run(number: int, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
+        before, task = asdict(COUNTERS), cast(ShardTask, known[number])
+        found = list(task.run(shard, rows, pools))
         counts = {name: count - before[name] for name, count in asdict(COUNTERS).items()}
         return Answer(found, counts, take_observed())
 
-    answer_all(connection, {"remember": known.append, "run": run})
+    def build(number: int, refs: Sequence[ToRead]) -> tuple[list[Built], Notes]:
+        images = cast(ImageBuilder, known[number])
+        return images.read_and_build(refs), images.take_notes()
+
+    services: dict[str, Callable[..., Any]] = {"remember": known.append, "run": run, "build": build}
+    answer_all(connection, services)
     os._exit(0)

@@ -150,9 +150,14 @@ def read_bytes(
             what += "; expected / between folders, got \\"
         raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
     finally:
-        # In one step: threads read the same archive.
-        if seen is not None and seen.setdefault(uri, tag) != tag:
-            seen[uri] = None
+        if seen is not None:
+            note_tag(seen, uri, tag)
+
+
+def note_tag(seen: VersionTags, uri: str, tag: str | None) -> None:
+    """Notes the version tag of a file that was read: None if another one was noted before."""
+    if seen.setdefault(uri, tag) != tag:  # in one step: threads read the same archive
+        seen[uri] = None
 
 
 def _form_that_exists(path: str) -> str:

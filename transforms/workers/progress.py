@@ -91,11 +91,16 @@ class Measurements:
         yield
         self.add(name, (time.perf_counter_ns() - start) // 1000)
 
+    def taken(self) -> Iterator[tuple[str, int]]:
+        """Yields the values that were added, and forgets them."""
+        while self._values:
+            yield self._values.popleft()
+
     def reported(self, results: Iterable[T]) -> Iterator[T]:
         """Yields the results of the threads, and reports the values that were added meanwhile."""
         for result in results:
-            while self._values:
-                observe(*self._values.popleft())
+            for name, value in self.taken():
+                observe(name, value)
             yield result
 
 
