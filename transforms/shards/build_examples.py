@@ -184,7 +184,7 @@ class ImageBuilder:
         return replace(self, seen=seen, measured=Measurements())
 
     def take_notes(self) -> Notes:
-        """Returns what was noted since the last call."""
+        """Returns the notes since the last call."""
         seen = dict(self.seen or {})
         if self.seen:
             self.seen.clear()
