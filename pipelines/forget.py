@@ -19,7 +19,6 @@ from itertools import chain
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 from pydantic import ValidationError
@@ -124,23 +123,23 @@ def _select(directory: str, keys: Collection[str]) -> Selection:
     newest = newest_version(parent)
     if newest not in (parent, layout.join(parent, dataset.manifest.version)):
         raise UsageError(f"{directory}: is not the newest version; expected {newest}.")
-    chosen_keys = frozenset(keys)
+    sought = frozenset(keys)
+    shards = dataset.shards()
+
+    def rows_with_keys(shard: ShardEntry) -> list[dict[str, Any]]:
+        return [row for row in _index_of(dataset, shard) if row["key"] in sought]
+
     with ThreadPoolExecutor(_THREADS) as executor:
-        tables = executor.map(partial(_index_of, dataset), dataset.shards().values())
-        chosen = {
-            shard: found
-            for shard, table in zip(dataset.shards(), tables, strict=True)
-            if len(found := _rows_with_key(table, chosen_keys))
-        }
-    found = {shard: tuple(table["key"].to_pylist()) for shard, table in chosen.items()}
-    present = {key for some in found.values() for key in some}
-    hashes = (value for table in chosen.values() for value in _flat(table, "phash"))
+        found = zip(shards, executor.map(rows_with_keys, shards.values()), strict=True)
+        chosen = {shard: rows for shard, rows in found if rows}
+    keys_of = {shard: tuple(row["key"] for row in rows) for shard, rows in chosen.items()}
+    located = [(shards[shard], row) for shard, rows in chosen.items() for row in rows]
     return Selection(
         dataset,
-        found,
-        frozenset(d for shard, table in chosen.items() for d in _images(dataset, shard, table)),
-        tuple(value for value in hashes if value),
-        tuple(sorted(chosen_keys - present)),
+        keys_of,
+        frozenset(d for shard, row in located for d in _digests_of(dataset, shard, row)),
+        tuple(phash for _, row in located for phash in _hashes_of(row) if phash),
+        tuple(sorted(sought.difference(*keys_of.values()))),
     )
 
 
@@ -186,16 +185,14 @@ def _similar_records(selection: Selection) -> list[SimilarRecord]:
 
 def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[SimilarRecord]:
     found = list[SimilarRecord]()
-    gone = frozenset(selection.keys.get(shard, ()))
     entry = selection.dataset.shard(*shard)
-    table = _index_of(selection.dataset, entry)
-    images = dict.fromkeys(_flat(table, "phash"))
-    near = distances_to(selection.hashes, [value for value in images if value])
-    for row in table.to_pylist():
-        if row["key"] in gone:
-            continue
-        hashes = row["phash"] if isinstance(row["phash"], list) else [row["phash"]]
-        distance = min((near[h] for h in hashes if h), default=MAX_DISTANCE + 1)
+    gone = frozenset(selection.keys.get(shard, ()))
+    rows = [row for row in _index_of(selection.dataset, entry) if row["key"] not in gone]
+    hashes = dict.fromkeys(phash for row in rows for phash in _hashes_of(row) if phash)
+    near = distances_to(selection.hashes, list(hashes))
+    for row in rows:
+        distances = [near[phash] for phash in _hashes_of(row) if phash]
+        distance = min(distances, default=MAX_DISTANCE + 1)
         digests = _digests_of(selection.dataset, entry, row, selection.hashes)
         if same := sorted(selection.images.intersection(digests)):
             found += [SimilarRecord(row["key"], shard[0], 0, True, digest) for digest in same]
@@ -205,51 +202,38 @@ def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[Simi
     return found
 
 
-def _index_of(dataset: DatasetFolder, shard: ShardEntry) -> pa.Table:
-    """Returns the index of a shard; the column of perceptual hashes is empty without images."""
-    others = ["other_images"] if dataset.manifest.dataset_schema.image_names else []
-    names = ["key", "index", "sha256", *others]
-    if dataset.manifest.dataset_schema.has_image:
-        return dataset.index(shard, [*names, "phash"])
-    table = dataset.index(shard, names)
-    return table.append_column("phash", pa.nulls(len(table), pa.string()))
+def _index_of(dataset: DatasetFolder, shard: ShardEntry) -> list[dict[str, Any]]:
+    """Returns the rows of a shard's index, with what identifies their images."""
+    schema = dataset.manifest.dataset_schema
+    names = ["key", "index", "sha256"]
+    names += ["phash"] if schema.has_image else []
+    names += ["other_images"] if schema.image_names else []
+    rows: list[dict[str, Any]] = dataset.index(shard, names).to_pylist()
+    return rows
+
+
+def _hashes_of(row: Mapping[str, Any]) -> list[str | None]:
+    """Returns the perceptual hash of the image of a record; for a sequence, those of its frames."""
+    found = row.get("phash")
+    return found if isinstance(found, list) else [found]
 
 
 def _digests_of(
-    dataset: DatasetFolder, shard: ShardEntry, row: Mapping[str, Any], hashes: Collection[str]
+    dataset: DatasetFolder, shard: ShardEntry, row: Mapping[str, Any], hashes: Collection[str] = ()
 ) -> Iterator[str]:
-    """Yields the digests of all images of a record by its row in the index.
+    """Yields the digests of all stored images of a record by its row in the index.
 
     A sequence is read, as the index lacks the digests of its frames, if one of them has one of some
     perceptual hashes, or none; or if there are no hashes.
     """
-    others = (image["sha256"] for image in row.get("other_images") or ())
-    yield from filter(None, (row["sha256"], *others))
-    frames = row["phash"] if isinstance(row["phash"], list) else []
-    if frames and (not hashes or any(not phash or phash in hashes for phash in frames)):
-        digests = image_digests(dataset.record(shard, row["index"]), dataset.manifest.resolved)
-        yield from chain.from_iterable(digests.values())
-
-
-def _rows_with_key(table: pa.Table, keys: Collection[str]) -> pa.Table:
-    return table.filter(pa.array([key in keys for key in table["key"].to_pylist()], pa.bool_()))
-
-
-def _flat(table: pa.Table, column: str) -> Iterator[str | None]:
-    """Yields the values of a column, which are lists for sequences."""
-    for value in table[column].to_pylist():
-        yield from value if isinstance(value, list) else [value]
-
-
-def _images(dataset: DatasetFolder, shard: tuple[str, int], table: pa.Table) -> Iterator[str]:
-    """Yields the digests of the images of some records of a shard."""
     schema = dataset.manifest.dataset_schema
-    if schema.sequence is None and not schema.image_names:
-        yield from (value for value in table["sha256"].to_pylist() if value)
-        return
-    entry = dataset.shard(*shard)  # the index has the digest of a sequence, not those of its images
-    for number in table["index"].to_pylist():
-        digests = image_digests(dataset.record(entry, number), dataset.manifest.resolved)
+    stored = schema.stored_images.values()
+    others = row.get("other_images") or ()
+    yield from (image["sha256"] for image in others if image["image"] in stored)
+    if schema.sequence is None:
+        yield from filter(None, [row["sha256"]])
+    elif not hashes or any(not phash or phash in hashes for phash in _hashes_of(row)):
+        digests = image_digests(dataset.record(shard, row["index"]), dataset.manifest.resolved)
         yield from chain.from_iterable(digests.values())
 
 
@@ -280,14 +264,27 @@ class Holder:
     links: tuple[tuple[str, int, int], ...]
 
 
-def _holders(
-    folder: str, keys: Collection[str], images: Collection[str], hashes: Collection[str]
-) -> tuple[list[Holder], Listing]:
-    """Returns the versions that have some records, by key or by image, oldest first.
+@dataclass(frozen=True)
+class _Sought:
+    """Records that versions are searched for, by key or by image."""
+
+    keys: Collection[str]
+    images: frozenset[str]  # hex digests
+    hashes: Collection[str]  # the perceptual hashes of the images; empty if they are unknown
+
+    def number_in(self, dataset: DatasetFolder, shard: ShardEntry) -> int:
+        """Returns the number of these records in a shard."""
+        return sum(
+            row["key"] in self.keys
+            or not self.images.isdisjoint(_digests_of(dataset, shard, row, self.hashes))
+            for row in _index_of(dataset, shard)
+        )
+
+
+def _holders(folder: str, sought: _Sought) -> tuple[list[Holder], Listing]:
+    """Returns the versions in DIR/NAME that have some of the records, oldest first.
 
     Also returns the listing of all versions; those that cannot be searched are unreadable in it.
-    `folder` is that of all versions, DIR/NAME; `images` are hex digests, and `hashes` their
-    perceptual hashes, or empty if they are unknown.
     """
     listing = list_versions(folder)
     faults, found = dict(listing.unreadable), list[Holder]()
@@ -298,7 +295,7 @@ def _holders(
         raise unreadable(error.filename or folder, error) from error
     for version, dataset in zip(listing.versions, datasets, strict=True):
         try:
-            if (holder := _holder(version, dataset, (keys, images, hashes), known)).records:
+            if (holder := _holder(version, dataset, sought, known)).records:
                 found.append(holder)
         except VerificationFailed as error:  # it may have the records: it is named, and stays
             faults[os.path.basename(version.directory)] = error
@@ -317,16 +314,13 @@ def _known_files(listing: Listing, datasets: Sequence[DatasetFolder]) -> Counter
 
 
 def _holder(
-    version: Version,
-    dataset: DatasetFolder,
-    records: tuple[Collection[str], Collection[str], Collection[str]],
-    known: Mapping[Identity, int],
+    version: Version, dataset: DatasetFolder, sought: _Sought, known: Mapping[Identity, int]
 ) -> Holder:
     total = 0
     links = list[tuple[str, int, int]]()
     shards = dataset.shards().values()
     with ThreadPoolExecutor(_THREADS) as executor:
-        counts = executor.map(partial(_count_in_shard, dataset, *records), shards)
+        counts = executor.map(partial(sought.number_in, dataset), shards)
         for shard, found in zip(shards, counts, strict=True):
             total += found
             for stat in _stats(dataset, [shard] if found else []):
@@ -334,19 +328,6 @@ def _holder(
                 if outside > 0:
                     links.append((dataset.path(shard.file), stat.st_ino, outside))
     return Holder(version, total, tuple(links))
-
-
-def _count_in_shard(
-    dataset: DatasetFolder,
-    keys: Collection[str],
-    images: Collection[str],
-    hashes: Collection[str],
-    shard: ShardEntry,
-) -> int:
-    return sum(
-        row["key"] in keys or any(d in images for d in _digests_of(dataset, shard, row, hashes))
-        for row in _index_of(dataset, shard).to_pylist()
-    )
 
 
 def _stats(dataset: DatasetFolder, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
@@ -488,7 +469,6 @@ class Forgotten:
         records: number of records that remain; 0 if there is no new version.
         similar: the remaining records with the image of a removed record, or one similar to it.
         holders: the older versions that have the records, or had them before they were purged.
-        unfinished: the versions with files of unfinished runs, which may have the records.
         warnings: problems that do not affect the data.
         listing: the versions of the dataset, with those that cannot be read.
     """
@@ -499,7 +479,6 @@ class Forgotten:
     records: int
     similar: tuple[SimilarRecord, ...]
     holders: tuple[Holder, ...]
-    unfinished: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     listing: Listing | None = field(default=None, repr=False)
 
@@ -507,6 +486,11 @@ class Forgotten:
     def certificate(self) -> str | None:
         """The path of the certificate; None if there is no new version."""
         return layout.join(self.directory, layout.REMOVAL) if self.removed else None
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """The versions with files of unfinished runs, which may have the records."""
+        return self.listing.unfinished if self.listing else ()
 
     @property
     def links(self) -> list[tuple[str, int, int]]:
@@ -553,7 +537,8 @@ def forget(
         made = layout.join(layout.versions_folder(source), number)
     images = selection.forgotten_images.union(removed.images_sha256)
     hashes = () if selection.forgotten_images else selection.hashes
-    found, listing = _holders(layout.versions_folder(source), frozenset(keys), images, hashes)
+    sought = _Sought(frozenset(keys), images, hashes)
+    found, listing = _holders(layout.versions_folder(source), sought)
     return Forgotten(
         made,
         source,
@@ -561,7 +546,6 @@ def forget(
         record.records if record else 0,
         tuple(similar),
         tuple(holder for holder in found if holder.version.directory != made),
-        listing.unfinished,
         record.warnings if record else (),
         listing,
     )
