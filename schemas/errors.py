@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-    from typing_extensions import Self
 
 
 class RecordmillError(Exception):
@@ -40,23 +39,12 @@ class RecordmillError(Exception):
         first_rejects: Sequence[Mapping[str, Any]] = (),
         directory: str = "",
     ) -> None:
-        super().__init__(message)
         self.reject_reasons = dict(reject_reasons)  # a mappingproxy cannot be pickled
         self.first_rejects: Sequence[Mapping[str, Any]] = tuple(first_rejects)
         self.directory = directory
-
-    def of_run(
-        self,
-        reject_reasons: Mapping[str, int],
-        first_rejects: Sequence[Mapping[str, Any]],
-        directory: str = "",
-    ) -> Self:
-        """Returns the error with the rejects and the folder of its run."""
-        self.reject_reasons, self.first_rejects = dict(reject_reasons), tuple(first_rejects)
-        self.directory = directory
-        # Beam raises an error of a step again, made of these arguments.
-        self.args = (str(self), self.reject_reasons, self.first_rejects, directory)
-        return self
+        # Beam raises an error of a step again, made of its arguments.
+        of_run = (self.reject_reasons, self.first_rejects, directory)
+        super().__init__(message, *(of_run if any(of_run) else ()))
 
     def __str__(self) -> str:
         return str(self.args[0])

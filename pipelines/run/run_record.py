@@ -122,8 +122,8 @@ class RunRecord(BaseModel):
         """Returns the error of a failed run, whose folder is `directory`, by its exit code."""
         kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
         known: dict[int, type[RecordmillError]] = {kind.exit_code: kind for kind in kinds}
-        error = known.get(self.exit_code, RecordmillError)(self.message)
-        return error.of_run(self.reject_reasons, self.first_rejects, directory)
+        kind = known.get(self.exit_code, RecordmillError)
+        return kind(self.message, self.reject_reasons, self.first_rejects, directory)
 
 
 def read_record(directory: str) -> RunRecord | None:

@@ -81,13 +81,13 @@ def first_rows_error(rejects: Sequence[Reject], folder: str) -> RejectBudgetExce
         reject_line(masked_source(first[reason].source), reason.value, first[reason].detail)
         for reason in reasons
     )
-    error = RejectBudgetExceeded(
+    message = (
         f"stopped before the conversion: the images of the first {len(rejects):,} rows are all "
         f"rejected ({counts}):\n  {shown}\nEach is in {layout.join(folder, layout.REJECTS)} with "
         "its reason. Fix them, or set --fail_fast 0 to try all rows."
     )
     numbers = {reason.value: number for reason, number in reasons.items()}
-    return error.of_run(numbers, [first[reason].to_dict() for reason in reasons])
+    return RejectBudgetExceeded(message, numbers, [first[reason].to_dict() for reason in reasons])
 
 
 def _rows(files: Sequence[TableFile], projection: Projection) -> Iterator[Row | Reject]:
