@@ -6,11 +6,12 @@ and the fields of rejects. With `error_handling`, they have the outputs `good` a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms.error_handling import CollectingErrorHandler
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from recordmill.pipelines.dict_rows import BuildExamples, ReadTables, VerifyRecords
@@ -19,25 +20,13 @@ _Outputs: TypeAlias = "PCollection[Any] | dict[str, PCollection[Any]]"
 _REJECT = ("key", "uri", "source", "reason", "detail")
 
 
-class _Errors:
-    """Collects the rejects of a transform, in place of an `ErrorHandler`."""
-
-    def __init__(self) -> None:
-        self.rejects: list[PCollection[Any]] = []
-
-    def add_error_pcollection(self, rejects: PCollection[Any]) -> None:
-        self.rejects.append(rejects)
-
-
 @beam.ptransform_fn
 def read_tables(
     root: Any, pattern: Any, error_handling: Mapping[str, str] | None = None, **options: Any
 ) -> _Outputs:
     """Reads tables; `options` are those of `recordmill.ReadTables`."""
-    errors = _Errors() if error_handling else None
-    return _outputs(
-        root | ReadTables(pattern, **options).with_error_handler(errors), errors, error_handling
-    )
+    read = ReadTables(pattern, **options)
+    return _outputs(lambda handler: root | read.with_error_handler(handler), error_handling)
 
 
 @beam.ptransform_fn
@@ -45,11 +34,13 @@ def build_examples(
     rows: Any, error_handling: Mapping[str, str] | None = None, **options: Any
 ) -> _Outputs:
     """Builds rows with a `record`; `options` are those of `recordmill.BuildExamples`."""
-    errors = _Errors() if error_handling else None
-    built: Any = rows | BuildExamples(**options).with_error_handler(errors)
-    # Without a handler, the outputs of the transform, which fails at the first reject.
-    records = built | "ToRow" >> _to_row(record=bytes)
-    return _outputs(records, errors, error_handling)
+    build = BuildExamples(**options)
+
+    def records(handler: Any) -> PCollection[Any]:
+        # Without a handler, the outputs of the transform, which fails at the first reject.
+        return rows | build.with_error_handler(handler) | "ToRow" >> _to_row(record=bytes)
+
+    return _outputs(records, error_handling)
 
 
 @beam.ptransform_fn
@@ -59,11 +50,14 @@ def verify_records(paths: Any, level: Any = "parse") -> PCollection[Any]:
 
 
 def _outputs(
-    good: PCollection[Any], errors: _Errors | None, error_handling: Mapping[str, str] | None
+    apply: Callable[[Any], PCollection[Any]], error_handling: Mapping[str, str] | None
 ) -> _Outputs:
-    if errors is None or error_handling is None:
-        return good
-    rows = errors.rejects[0] | "RejectToRow" >> _to_row(**dict.fromkeys(_REJECT, str))
+    """Returns the output of a transform that is applied with a handler of errors, or with None."""
+    if not error_handling:
+        return apply(None)
+    with CollectingErrorHandler() as errors:
+        good = apply(errors)
+    rows = errors.output() | "RejectToRow" >> _to_row(**dict.fromkeys(_REJECT, str))
     return {"good": good, error_handling["output"]: rows}
 
 

@@ -61,7 +61,7 @@ from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from recordmill.transforms.storage.stores.options import current_options
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from recordmill.schemas.convert_options import DatasetOptions, RowOptions, StrPath
 
@@ -77,7 +77,26 @@ _COLUMNS = "_recordmill_columns"
 _locks: dict[str, Lock] = {}
 
 
-class ReadTables(beam.PTransform):
+class _HandlesErrors(beam.PTransform):
+    """A transform whose rejects can be sent to an `ErrorHandler` of Beam."""
+
+    _handler: Any = None
+
+    def with_error_handler(self, handler: Any) -> Self:
+        """Sends rejects to an `ErrorHandler` of Beam, so that the output has none.
+
+        Args:
+            handler: an `apache_beam.transforms.error_handling.ErrorHandler`, which gets dicts as in
+                rejects/: `key`, `uri`, `source`, `reason`, `detail`; None for none.
+
+        Returns:
+            This transform.
+        """
+        self._handler = handler
+        return self
+
+
+class ReadTables(_HandlesErrors):
     """Reads tables as `convert` reads them: pipeline → PCollection of dicts of column to value.
 
     CSV, TSV, JSONL, Parquet and Arrow tables, lakehouse tables among them. Large ones are read by
@@ -127,19 +146,6 @@ class ReadTables(beam.PTransform):
         self._config = config_of({k: v for k, v in given.items() if v is not None})
         self._columns = None if columns is None else tuple(columns)
         self._image = image
-        self._handler: Any = None
-
-    def with_error_handler(self, handler: Any) -> ReadTables:
-        """Sends rows that cannot be read to an `ErrorHandler` of Beam, as `BuildExamples` does.
-
-        Args:
-            handler: an `apache_beam.transforms.error_handling.ErrorHandler`; None for none.
-
-        Returns:
-            This transform.
-        """
-        self._handler = handler
-        return self
 
     def display_data(self) -> dict[str, str]:
         """Returns the tables, as engines show them beside the step."""
@@ -241,7 +247,7 @@ def _fail(reject: Mapping[str, Any]) -> None:
     )
 
 
-class BuildExamples(beam.PTransform):
+class BuildExamples(_HandlesErrors):
     """Builds a serialized `tf.train.Example` from each row, for a plain `beam.io.WriteToTFRecord`.
 
     Takes a PCollection of dicts and returns `Examples`; with an error handler, the examples. Each
@@ -284,20 +290,6 @@ class BuildExamples(beam.PTransform):
                 f"schema {assumed.name!r}: needs all rows, but BuildExamples builds a record "
                 "from each row by itself. Use WriteDataset."
             )
-        self._handler: Any = None
-
-    def with_error_handler(self, handler: Any) -> BuildExamples:
-        """Sends rejects to an `ErrorHandler` of Beam, so that the output is only the examples.
-
-        Args:
-            handler: an `apache_beam.transforms.error_handling.ErrorHandler`, which gets the dicts
-                of `Examples.rejects`; None for none.
-
-        Returns:
-            This transform.
-        """
-        self._handler = handler
-        return self
 
     def expand(self, rows: PCollection[Any]) -> Examples | PCollection[bytes]:
         """Adds steps that build examples in batches, on a pool of threads.
