@@ -24,7 +24,7 @@ from recordmill.pipelines.findings import class_ids, empty_shards, no_rows, skip
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
-from recordmill.schemas.findings import Finding, counted, lines
+from recordmill.schemas.findings import Finding, counted, finding, lines
 from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
@@ -47,6 +47,10 @@ _BASE_BYTES = 900 * 10**6
 _REF_BYTES = 550
 
 _START_SECONDS = 4.0
+
+# How similar images are treated if all images are compared before shards are written.
+_COMPARED_FIRST = ("keep_together", "drop")
+
 _SHOWN_CLASSES = 5
 
 # Results of the last step of the graph by run id; the runner and the caller share a process.
@@ -204,7 +208,8 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     """Returns a forecast as a JSON document, in which sizes, times and memory are estimates."""
     sample = forecast.sample
     converted = [shard.converted for shard in forecast.shards]
-    building = sum(converted) * (1 + bool(_notes(config))) * sample.seconds / (sample.rows or 1)
+    decodings = 2 if config.near_duplicates in _COMPARED_FIRST else 1
+    building = sum(converted) * decodings * sample.seconds / (sample.rows or 1)
     # A run reads and assigns the rows as the dry run did.
     seconds = round(_START_SECONDS + forecast.seconds + building, 1)
     skipped = {kind: found for kind, found in forecast.skipped.items() if found.number > 0}
@@ -233,19 +238,8 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
         "memory_bytes": _BASE_BYTES + _REF_BYTES * num_cores() * max(converted, default=0),
         "requests": _requests(forecast, config),
         "base": asdict(forecast.base) if forecast.base else None,
-        "gzipped_tables": [masked_url(path) for path in forecast.gzipped_tables],
-        "notes": _notes(config),
+        "findings": [found.model_dump(mode="json") for found in _findings(forecast, config)],
     }
-
-
-def _notes(config: ConvertConfig) -> list[str]:
-    """Returns notes on the effects of options that only a run has: it reads all images."""
-    if config.near_duplicates not in ("keep_together", "drop"):
-        return []
-    return [
-        f"--near_duplicates {config.near_duplicates}: a run decodes every image twice, which the "
-        "time includes; the rows that it moves or drops are not known before"
-    ]
 
 
 def _split(forecast: Forecast, split: str) -> dict[str, Any]:
@@ -281,9 +275,7 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
             f"base {base.version}: {base.records:,} records stay; {base.linked:,} of its shards "
             f"would be linked, {base.rewritten:,} rewritten; other numbers are of new rows"
         )
-        if not document["rows"]:
-            yield no_rows(base.version).line
-    yield from lines(_findings(document, forecast, config))
+    yield from lines(_findings(forecast, config))
     yield from _class_lines(document)
     yield from _reject_lines(document)
     requests = document["requests"]
@@ -293,27 +285,34 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
     yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"
     if any(requests.values()):
         yield f"object stores: {requests['get']:,} GETs, {requests['put']:,} PUTs"
-    for path in document["gzipped_tables"]:
-        yield (
-            f"{path}: one core reads this table, because gzip cannot be read in byte ranges. "
-            "Decompress it, or split it into several files."
-        )
-    yield from document["notes"]
     yield f"dry run: nothing was written; a run would write {document['directory']}"
 
 
-def _findings(
-    document: dict[str, Any], forecast: Forecast, config: ConvertConfig
-) -> Iterator[Finding]:
+def _findings(forecast: Forecast, config: ConvertConfig) -> Iterator[Finding]:
     """Yields the findings that are known before a run."""
-    plan = forecast.plan
+    plan, schema = forecast.plan, forecast.plan.resolved.schema
     yield from source_findings(plan.source)
-    names, schema = document["skipped_names"], plan.resolved.schema
-    yield from skipped(document["skipped"], names, forecast.rows, vars(config), schema)
+    found = {kind: one for kind, one in forecast.skipped.items() if one.number > 0}
+    numbers = {kind: one.number for kind, one in found.items()}
+    names = {kind: one.names for kind, one in found.items()}
+    yield from skipped(numbers, names, forecast.rows, vars(config), schema)
     for feature, classes in plan.resolved.classes.items():
         yield from class_ids(feature, classes, plan.source)
     if forecast.base is None:  # the records of a base version are not in these counts
-        yield from empty_shards({n: s["shard_records"] for n, s in document["splits"].items()})
+        shards = {split: _split(forecast, split)["shard_records"] for split in plan.shards}
+        yield from empty_shards(shards)
+    elif not forecast.rows:
+        yield no_rows(forecast.base.version)
+    if config.near_duplicates in _COMPARED_FIRST:
+        text = (
+            f"--near_duplicates {config.near_duplicates}: a run decodes every image twice, which "
+            "the time includes; the rows that it moves or drops are not known before"
+        )
+        yield finding("info", "compared_first", text)
+    for path in map(masked_url, forecast.gzipped_tables):
+        text = f"{path}: one core reads this table, because gzip cannot be read in byte ranges"
+        hint = "Decompress it, or split it into several files"
+        yield finding("note", "gzipped_table", text, hint, examples=(path,))
 
 
 def _class_lines(document: dict[str, Any]) -> Iterator[str]:

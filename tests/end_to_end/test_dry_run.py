@@ -187,13 +187,14 @@ def test_a_large_gzipped_table_is_listed_with_its_remedy(
 ) -> None:
     rows = [{"image": p.path, "label": p.label} for p in images]
     table = write_table(folder / "large.csv.gz", rows)
-    assert planned(table, tmp_path)["gzipped_tables"] == []
+    assert planned(table, tmp_path)["findings"] == []
     monkeypatch.setattr(is_large_gzip, "__defaults__", (table.stat().st_size - 1,))
-    assert planned(table, tmp_path)["gzipped_tables"] == [str(table)]
+    (found,) = planned(table, tmp_path)["findings"]
+    assert (found["kind"], found["examples"]) == ("gzipped_table", [str(table)])
     out = " ".join(convert(table, tmp_path, "--dry_run").out.split())
     assert (
-        f"{table}: one core reads this table, because gzip cannot be read in byte ranges. "
-        "Decompress it, or split it into several files."
+        f"{table}: one core reads this table, because gzip cannot be read in byte ranges "
+        "(Decompress it, or split it into several files)"
     ) in out
 
 
