@@ -210,18 +210,10 @@ def _identity(record: bytes | str) -> bytes | str:
     return record
 
 
-@dataclass(frozen=True)
-class ClassSamples:
-    """Sample records of one class, or of all records if there are no classes."""
-
-    name: str  # the class name; "" if there are no classes
-    splits: dict[str, list[tuple[RecordLocation, Thumbnail]]]
-
-
 def samples(
     dataset: DatasetFolder, tables: list[ClassTable], budget: ThumbnailBudget
-) -> list[ClassSamples]:
-    """Returns sample records with their thumbnails, by class and split."""
+) -> dict[str, dict[str, list[tuple[RecordLocation, Thumbnail]]]]:
+    """Returns sample records with their thumbnails, by class (or "", without classes) and split."""
     manifest = dataset.manifest
     rows = _sampled_rows(tables, manifest)
     # One cell per class and split; a single class gets four times as many samples.
@@ -235,18 +227,15 @@ def samples(
     }
     locations = _sample_locations(dataset, numbers)
     drawn = _thumbnails(dataset, chain.from_iterable(locations.values()), budget)
-    return [
-        ClassSamples(
-            row.name,
-            {
-                split: [
-                    (at, drawn.get(at, NO_THUMBNAIL)) for at in locations.get((split, row.name), [])
-                ]
-                for split in manifest.ordered_splits
-            },
-        )
+    return {
+        row.name: {
+            split: [
+                (at, drawn.get(at, NO_THUMBNAIL)) for at in locations.get((split, row.name), [])
+            ]
+            for split in manifest.ordered_splits
+        }
         for row in rows
-    ]
+    }
 
 
 def _sampled_rows(tables: list[ClassTable], manifest: Manifest) -> tuple[ClassRow, ...]:
@@ -309,24 +298,14 @@ _MAX_IMAGE_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
-class ShownReject:
-    """One rejected row."""
-
-    key: str
-    uri: str  # the path or URL of the image, or ""
-    source: str
-    detail: str  # the message: what was expected, and what was found
-    thumbnail: Thumbnail = NO_THUMBNAIL  # the part of the image that can be decoded
-
-
-@dataclass(frozen=True)
 class RejectGroup:
     """The rejects of one reason."""
 
     reason: str  # the value of a `Reason`
     meaning: str
     count: int
-    shown: tuple[ShownReject, ...]
+    # Some of them, each with the part of its image that can be decoded.
+    shown: tuple[tuple[dict[str, Any], Thumbnail], ...]
 
 
 def reject_groups(
@@ -370,15 +349,11 @@ def _digest(reject: dict[str, Any]) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
 
 
-def _shown(reject: dict[str, Any], budget: ThumbnailBudget, guard: ImageRootGuard) -> ShownReject:
+def _shown(
+    reject: dict[str, Any], budget: ThumbnailBudget, guard: ImageRootGuard
+) -> tuple[dict[str, Any], Thumbnail]:
     thumbnail = _thumbnail(reject, guard)
-    return ShownReject(
-        reject["key"],
-        reject["uri"],
-        reject["source"],
-        reject["detail"],
-        budget.admit(thumbnail) if thumbnail else NO_THUMBNAIL,
-    )
+    return reject, budget.admit(thumbnail) if thumbnail else NO_THUMBNAIL
 
 
 def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | None:

@@ -24,7 +24,7 @@ def rejects_in(folder: Path, *rejects: Reject):
     counts = RowCounts.of(number, {}, number, Counter(reject.reason.value for reject in rejects))
     manifest = made.manifest.model_copy(update={"input": counts})
     groups = reject_groups(DatasetFolder(str(folder), manifest), ThumbnailBudget(10**6))
-    return [shown for group in groups for shown in group.shown]
+    return [thumbnail for group in groups for _, thumbnail in group.shown]
 
 
 def test_the_thumbnail_is_that_of_the_rejected_image_within_a_file(tmp_path):
@@ -35,7 +35,7 @@ def test_the_thumbnail_is_that_of_the_rejected_image_within_a_file(tmp_path):
         "k", str(tmp_path / "a.tar"), 2, str(tmp_path / "a.tar"), start, start + len(images[1]), ()
     )
     (shown,) = rejects_in(tmp_path, Reject.of(ref, Reason.CORRUPT, "damaged"))
-    assert (shown.thumbnail.width, shown.thumbnail.height) == (48, 30)
+    assert (shown.width, shown.height) == (48, 30)
 
 
 def test_masked_urls_are_not_requested(tmp_path, monkeypatch):
@@ -46,4 +46,4 @@ def test_masked_urls_are_not_requested(tmp_path, monkeypatch):
     address = "https://host/a.jpg?id=7"
     reject = Reject("k", address, "https://host/t.csv?id=8:3", Reason.CORRUPT, "damaged")
     (shown,) = rejects_in(tmp_path, reject)
-    assert shown.thumbnail.url == ""
+    assert shown.url == ""
