@@ -15,7 +15,9 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import counted
+from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.storage.published import (
@@ -24,6 +26,8 @@ from recordmill.transforms.storage.published import (
     newest_version,
     read_file,
 )
+from recordmill.transforms.storage.shard_files import ShardFiles
+from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_file import (
     FeaturesSeen,
     Seen,
@@ -138,6 +142,28 @@ def verify(
         found.salvaged = salvage_files(found.damaged, os.fspath(salvage), level == "decode")
     if check:
         found.check()
+    return found
+
+
+def verify_schema(paths: Sequence[str], schema: Schema, level: Verify) -> Verification:
+    """Verifies that TensorFlow parses every record of TFRecord files against a schema.
+
+    Raises UsageError if the schema has no features, or a file cannot be read.
+    """
+    if not schema.features:
+        raise UsageError(f"--schema {schema.name}: has no features to check records against")
+    found = Verification(list(paths))
+    for path in (file for one in paths for records in record_sets(one) for file in records.files):
+        folder, _, name = path.rpartition("/")
+        # Each file is verified as a shard without an index and class names.
+        shard = ShardFiles(folder or ".", "", 0, name, "")
+        try:
+            verified = verifier_process.verify(shard, ResolvedSchema(schema), level)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+        found.files += 1
+        found.records += verified.entry.records
+        found.add(verified.problems)
     return found
 
 

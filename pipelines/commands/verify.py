@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from recordmill.pipelines.console.terminal import finish, say, warn
-from recordmill.pipelines.verification import Verification, verify
+from recordmill.pipelines.verification import Verification, verify, verify_schema
 from recordmill.schemas.config import Verify
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.findings import counted
@@ -22,12 +22,9 @@ def run(flags: argparse.Namespace) -> int:
     if flags.schema is not None:
         if flags.salvage is not None:
             raise UsageError("--salvage: is not possible with --schema")
-        from recordmill.pipelines.dataset.verify import verify_files  # imports Beam
-        from recordmill.pipelines.options import load_schema
+        from recordmill.pipelines.options import load_schema  # imports Beam
 
-        records, problems = verify_files(flags.paths, load_schema(flags.schema), level)
-        found = Verification(flags.paths, len(flags.paths), records)
-        found.add(problems)
+        found = verify_schema(flags.paths, load_schema(flags.schema), level)
     else:
         found = verify(flags.paths, level, check=False, salvage=flags.salvage)
     for warning in found.warnings[:_SHOWN]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -13,8 +13,6 @@ from pydantic import ValidationError
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import Removal
@@ -86,30 +84,6 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[DatasetFolder, list[
         *([] if shard_problems else _check_duplicates(dataset)),
         *([] if shard_problems else _check_certificate(dataset)),
     ]
-
-
-def verify_files(paths: Sequence[str], schema: Schema, verify: Verify) -> tuple[int, list[Problem]]:
-    """Checks the records of TFRecord files against a schema.
-
-    Returns the number of records, and the problems found. `verify`: "parse" to parse every record,
-    "decode" to decode every image as well. Raises UsageError if the schema has no features, or a
-    file cannot be read.
-    """
-    if not schema.features:
-        raise UsageError(f"--schema {schema.name}: has no features to check records against")
-    records, problems = 0, list[Problem]()
-    # Each file is verified as a shard without an index and class names.
-    for path in paths:
-        folder, _, file = path.rpartition("/")
-        try:
-            verification = verifier_process.verify(
-                ShardFiles(folder or ".", "", 0, file, ""), ResolvedSchema(schema), verify
-            )
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-        records += verification.entry.records
-        problems += verification.problems
-    return records, problems
 
 
 def _check_manifest(dataset: DatasetFolder) -> Iterator[Problem]:

@@ -330,9 +330,10 @@ def test_a_folder_that_is_not_a_dataset_is_reported(tmp_path: Path) -> None:
 
 def test_plain_tfrecord_files_are_checked_against_a_schema(dataset: Path, tmp_path: Path) -> None:
     schema = ("--schema", "image_classification")
-    ended = recordmill("verify", dataset / SHARD, dataset / OTHER, *schema)
-    assert (ended.code, ended.err) == (0, "")
-    assert "12 records" in ended.out
+    for paths in ([dataset / SHARD, dataset / OTHER], [dataset], [dataset / "*.tfrecord-*"]):
+        ended = recordmill("verify", *paths, *schema)
+        assert (ended.code, ended.err) == (0, "")
+        assert "12 records" in ended.out
     frames = readers.frames((dataset / SHARD).read_bytes())
     flip(dataset / SHARD, frames[1].start + 20, bit=0)
     ended = recordmill("verify", dataset / SHARD, *schema)

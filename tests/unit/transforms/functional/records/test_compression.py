@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.dataset.verify import verify_files
 from recordmill.pipelines.record_files import _read_records
+from recordmill.pipelines.verification import verify_schema
 from recordmill.schemas.tables import Part, Projection
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records import compression
@@ -48,7 +48,8 @@ def test_records_are_recognized_by_content(tmp_path: Path, kind: str, name: str)
     (row,) = FORMATS["tfrecord"].read(Part(file), Projection(("label",)))
     assert row.values == {"label": [1]}
     assert [record.features["label"] for record in _read_records(str(path))] == [[1]]
-    assert verify_files([str(path)], preset("image_classification"), "parse") == (1, [])
+    found = verify_schema([str(path)], preset("image_classification"), "parse")
+    assert (found.records, found.problems) == (1, [])
 
 
 @pytest.mark.parametrize("length", [0x8B1F, 0x9C78, 0x0178])
