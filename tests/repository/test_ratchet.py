@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 36_065,
-    "lines of docstrings": 7_935,
+    "lines of code": 36_015,
+    "lines of docstrings": 7_925,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
     "public functions used in no other file": 0,
