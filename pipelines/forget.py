@@ -42,6 +42,7 @@ from recordmill.pipelines.versions import (
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
+from recordmill.schemas.findings import first_lines
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.schemas.plan import Plan, SourceEntry, SplitRanges
 from recordmill.schemas.records import ImageRef
@@ -156,15 +157,14 @@ def _check_keys(selection: Selection) -> None:
         return
     dropped = {row["key"]: row["repeats"] for row in dataset.dropped()}
     rejected = {row["key"] for row in dataset.rejects()}
-    shown = []
+    shown = list[str]()
     for key in missing[:_SHOWN_KEYS]:
         note = f" (dropped: the record {dropped[key]!r} has its image)" if key in dropped else ""
         note = note or (" (rejected: it has no record)" if key in rejected else "")
-        shown.append(f"\n  {key!r}{note}")
-    more = len(missing) - len(shown)
+        shown.append(f"{key!r}{note}")
     raise UsageError(
         f"{dataset.directory}: has no record with {len(missing):,} of the keys in --keys:"
-        f"{''.join(shown)}{f'{chr(10)}  and {more:,} more' if more else ''}\n"
+        f"{first_lines(shown, _SHOWN_KEYS, len(missing))}\n"
         "Correct them; keys are those in records/. Or add --allow_missing to pass over them."
     )
 

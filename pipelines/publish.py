@@ -27,7 +27,7 @@ from recordmill.schemas.errors import (
     UsageError,
     VerificationFailed,
 )
-from recordmill.schemas.findings import Finding, counted
+from recordmill.schemas.findings import Finding, counted, first_lines
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked, masked_source
 from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
@@ -146,11 +146,9 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
 
 
 def _damaged(problems: Sequence[Problem]) -> VerificationFailed:
-    shown = "\n  ".join(str(problem) for problem in problems[:_SHOWN_PROBLEMS])
-    more = len(problems) - _SHOWN_PROBLEMS
-    tail = f"\n  and {more} more" if more > 0 else ""
+    shown = first_lines(list(map(str, problems)), _SHOWN_PROBLEMS)
     return VerificationFailed(
-        f"not published, because verification failed:\n  {shown}{tail}\n"
+        f"not published, because verification failed:{shown}\n"
         "Run again: damaged shards are written again."
     )
 

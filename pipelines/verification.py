@@ -16,7 +16,7 @@ from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import counted
+from recordmill.schemas.findings import counted, first_lines
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.storage.files import file_size
@@ -87,14 +87,10 @@ class Verification:
     def check(self) -> None:
         """Raises VerificationFailed, with this verification as `verification`, if it failed."""
         if self.num_problems:
-            shown = "\n  ".join(map(str, self.problems[:_SHOWN]))
-            more = self.num_problems - len(self.problems[:_SHOWN])
-            rest = f"\n  and {counted(more, 'more problem')}" if more else ""
+            shown = first_lines(list(map(str, self.problems)), _SHOWN, self.num_problems)
             if self.damaged and self.records and not self.salvaged:
-                rest += f"\n{_SALVAGE}"
-            error = VerificationFailed(
-                f"{' '.join(self.paths)}: verification failed:\n  {shown}{rest}"
-            )
+                shown += f"\n{_SALVAGE}"
+            error = VerificationFailed(f"{' '.join(self.paths)}: verification failed:{shown}")
             error.verification = self
             raise error
 

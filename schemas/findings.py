@@ -109,6 +109,18 @@ def images_are(number: int) -> str:
     return f"{counted(number, 'image')} {'is' if number == 1 else 'are'}"
 
 
+def first_lines(texts: Sequence[str], shown: int, total: int | None = None) -> str:
+    r"""Returns the first lines below a message, and the number of others, of `total` that exist.
+
+    >>> first_lines(["a", "b", "c"], 2)
+    '\n  a\n  b\n  and 1 more'
+    """
+    lines = list(texts[:shown])
+    if more := (len(texts) if total is None else total) - len(lines):
+        lines.append(f"and {more:,} more")
+    return "".join(f"\n  {line}" for line in lines)
+
+
 def some(names: Sequence[str], total: int | None = None, shown: int = _SHOWN) -> str:
     """Returns the first names of a list that has `total` names.
 

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from recordmill.schemas.errors import did_you_mean
+from recordmill.schemas.findings import first_lines
 from recordmill.schemas.masking import masked, masked_json, masked_source
 from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, source_of
 
@@ -429,12 +430,9 @@ def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
 
     `lost`: source location and detail of each reject for lost rows.
     """
-    ordered = sorted(lost)
-    shown = "\n  ".join(f"{source}: {detail}" for source, detail in ordered[:_SHOWN_LOST])
-    more = len(ordered) - _SHOWN_LOST
-    tail = f"\n  and {more:,} more" if more > 0 else ""
+    shown = [f"{source}: {detail}" for source, detail in sorted(lost)]
     return (
-        f"rows of the input are lost:\n  {shown}{tail}\n"
+        f"rows of the input are lost:{first_lines(shown, _SHOWN_LOST)}\n"
         "Their number is unknown, so no --max_rejects allows it. "
         "Replace the file by an intact copy, or fix it there."
     )
