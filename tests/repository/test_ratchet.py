@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 36_015,
+    "lines of code": 36_010,
     "lines of docstrings": 7_925,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
