@@ -237,11 +237,16 @@ class _ForkedVerifier:
     @classmethod
     def stand_in(cls) -> None:
         """Makes the run start its verifier by forking."""
+        from recordmill.transforms.verification import verifier_process
         from recordmill.transforms.workers import service_process
+
+        def started(command: Sequence[str], **options: Any) -> Any:
+            is_verifier = verifier_process.__name__ in command[-1]
+            return (cls if is_verifier else subprocess.Popen)(command, **options)
 
         names = ("PIPE", "DEVNULL", "TimeoutExpired")
         others = {name: getattr(subprocess, name) for name in names}
-        vars(service_process)["subprocess"] = SimpleNamespace(Popen=cls, **others)
+        vars(service_process)["subprocess"] = SimpleNamespace(Popen=started, **others)
 
     def __init__(self, _: Sequence[str], *, pass_fds: Sequence[int], **__: object) -> None:
         there, self._stdin = os.pipe()

@@ -164,7 +164,7 @@ def test_memory_runs_out(stage: Stage, runners: list[PreforkedRunner]) -> None:
     while process.poll() is None:
         for child in set(_children_of(process.pid)) - killed:
             with contextlib.suppress(OSError):  # it has ended by itself
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b"sandbox import serve" in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(child, signal.SIGKILL)
                     killed.add(child)
         time.sleep(0.01)
@@ -244,7 +244,7 @@ def _children(pid: int) -> list[int]:
 
 def _decodes(pid: int) -> bool:
     try:
-        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"sandbox import serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False
 

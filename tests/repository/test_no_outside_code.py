@@ -2,7 +2,7 @@
 
 Files and tables are parsed as plain data. Only this program writes the pickles that it reads: Beam
 pickles the graph for its workers, and a process exchanges pickles with its own children, through
-multiprocessing's connections and Pebble's pools. A reader spools rows to unnamed temporary files.
+multiprocessing's connections. A reader spools rows to unnamed temporary files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OWN = {
 }
 """Pickles of rows that one stage of a run hands to the next within Beam, or that are grouped by a
 reader in temporary files without names, and of what child
-processes, the verifier and the writers, are asked and answer."""
+processes, the verifier, the writers and decoders, are asked and answer."""
 
 FORBIDDEN = {
     # unpickle what they are given

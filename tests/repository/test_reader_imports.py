@@ -22,7 +22,6 @@ _MODULE_OF = {
     "apache-beam": "apache_beam",
     "google-crc32c": "google_crc32c",
     "Jinja2": "jinja2",
-    "Pebble": "pebble",
     "tensorflow-metadata": "tensorflow_metadata",
 }
 

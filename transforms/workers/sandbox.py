@@ -1,8 +1,8 @@
 """A sandbox of child processes for work that can crash, hang or exhaust memory: decoding images.
 
-A crash in native code ends its process, and a thread cannot be stopped from outside. The sandbox
-therefore has one child process per core, kills it after a timeout, and replaces it when it dies. On
-any runner, the worker turns such a failure into a reject.
+A crash in native code ends its process, and a thread cannot be stopped from outside. A task
+therefore has a child process to itself, which is killed after a timeout, and replaced when it dies.
+On any runner, the worker turns such a failure into a reject.
 """
 
 from __future__ import annotations
@@ -10,26 +10,23 @@ from __future__ import annotations
 import logging
 import os
 import resource
-import signal
-import sys
 import tempfile
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures import wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from multiprocessing import context, popen_spawn_posix, process, resource_tracker, spawn
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
-
+from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images.codecs import SourceImage, examine, examine_in_process
-from recordmill.transforms.workers.process import num_cores
+from recordmill.transforms.workers.process import collect_garbage, num_cores
+from recordmill.transforms.workers.service_process import (
+    ServiceProcess,
+    answer_all,
+    end_with_parent,
+)
 
 T = TypeVar("T")
 
@@ -41,18 +38,13 @@ _STANDARD_ERROR = 2
 # What is read of standard error: libtiff can print a line for each row of an image.
 _PRINTED_BYTES = 4096
 
-# Time allowed for a child to start a task, even on a busy machine.
+# Time allowed for a child to start, even on a busy machine.
 _START_SECONDS = 60
+
+_DECODER = "the decoder"  # in messages
 
 # Tasks at a time. Writer processes have one each, and one child.
 _slots = threading.BoundedSemaphore(num_cores())
-_stopped = threading.Event()
-_lock = threading.Lock()
-
-# The pool that a process made, by process id: a fork must not use its parent's.
-_pools: dict[int, ProcessPool] = {}
-
-_launching = threading.Lock()
 
 
 def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: float) -> T:
@@ -62,163 +54,109 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
     the child is killed. Raises RecordError (timeout); decoder_crash; too_many_pixels if the memory
     limit is exceeded. Raises Exception: any exception of the function.
     """
-    call = partial(_call, function, arguments, timeout)
-    with _slots:
-        try:
-            try:
-                return call()
-            except BrokenProcessPool:  # another image may have broken the pool
-                return call()
-        except FutureTimeoutError as error:
-            raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from error
-        except MemoryError as error:
-            detail = f"decoding takes over {MEMORY_BYTES // 2**20} MiB of memory"
-            raise RecordError(Reason.TOO_MANY_PIXELS, detail) from error
-        except ProcessExpired as error:
-            detail = f"the decoder crashed: exit code {error.exitcode}"
-            raise RecordError(Reason.DECODER_CRASH, detail) from error
-        except BrokenProcessPool as error:
-            detail = "the decoder process could not be kept running; is the machine out of memory?"
-            raise RecordError(Reason.DECODER_CRASH, detail) from error
-
-
-def _call(function: Callable[..., T], arguments: tuple[Any, ...], timeout: float) -> T:
-    pool = _pool()
     try:
+        with _slots, _children().lent() as child:
+            request = (_DECODER, "attempt", function, arguments)
+            result, error = child.request(*request, timeout=timeout)
+    except TimeoutError as late:
+        raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from late
+    except RecordmillError as died:
+        raise RecordError(Reason.DECODER_CRASH, str(died)) from died
+    if isinstance(error, MemoryError):
+        detail = f"decoding takes over {MEMORY_BYTES // 2**20} MiB of memory"
+        raise RecordError(Reason.TOO_MANY_PIXELS, detail) from error
+    if error is not None:
+        raise error
+    found: T = result
+    return found
+
+
+class _Children:
+    """The children of a process, which are started as they are needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[ServiceProcess] = []
+        self._running = set[ServiceProcess]()
+        self._are_stopped = False
+
+    @contextmanager
+    def lent(self) -> Iterator[ServiceProcess]:
+        """Lends a child for one task; it is killed if the body raises an error.
+
+        Raises RecordmillError: after `stop`, or if the child dies while it starts.
+        """
+        child, is_new = self._take()
         try:
-            with _interrupts_blocked():
-                future = pool.schedule(function, args=arguments, timeout=timeout)
-        except RuntimeError as error:  # the pool was stopped
-            raise BrokenProcessPool(str(error)) from error
-        return _outcome(pool, future, timeout)
-    except BrokenProcessPool:
-        _discard(pool)
-        raise
+            if is_new:  # the time of a task does not include the start
+                child.request(_DECODER, "attempt", int, (), timeout=_START_SECONDS)
+            yield child
+        except BaseException:
+            with self._lock:
+                self._running.discard(child)
+            child.kill()
+            raise
+        with self._lock:
+            self._free.append(child)
+
+    def _take(self) -> tuple[ServiceProcess, bool]:
+        """Returns a child without a task, and whether it is new."""
+        with self._lock:
+            if self._are_stopped:
+                raise RecordmillError(f"{_DECODER} was ended with the run")
+            while self._free:
+                if (child := self._free.pop()).is_alive:
+                    return child, False
+                self._running.discard(child)  # the system may kill it, if memory is short
+            child = ServiceProcess(__name__, 1)
+            self._running.add(child)
+            return child, True
+
+    def stop(self) -> None:
+        """Kills all children, also those with a task; no other is started."""
+        with self._lock:
+            self._are_stopped = True
+            running = list(self._running)
+        for child in running:
+            child.kill()
 
 
-def _outcome(pool: ProcessPool, future: ProcessFuture[T], timeout: float) -> T:
-    """Waits for the result of a task, with a deadline of our own.
+# The children that a process started, by process id: a fork must not use its parent's.
+_of_process: dict[int, _Children] = {}
 
-    Pebble loses a task if its child is killed before it has acknowledged the task, or if the pool
-    breaks while the task is scheduled. Slots equal children, so no task waits for another one.
-    `timeout`: seconds that the task may run. Raises BrokenProcessPool if the task was lost.
-    """
-    deadline = time.monotonic() + timeout + _START_SECONDS
-    while not future.done():
-        wait([future], timeout=1)
-        if not future.done() and (not pool.active or time.monotonic() > deadline):
-            raise BrokenProcessPool("the task was lost")
-    return future.result()
+
+def _children() -> _Children:
+    return _of_process.setdefault(os.getpid(), _Children())
 
 
 def allow_children() -> None:
     """Allows children to start again after `stop_children`, for a new run."""
-    _stopped.clear()
+    _of_process.pop(os.getpid(), None)
 
 
 def stop_children() -> None:
     """Kills the children of this process; later tasks fail with decoder_crash."""
-    _stopped.set()
-    with _lock:
-        pool = _pools.pop(os.getpid(), None)
-    if pool:
-        pool.stop()  # type: ignore[no-untyped-call]
-        pool.join()
+    _children().stop()
 
 
-def _discard(pool: ProcessPool) -> None:
-    """Stops a broken pool; the next task makes a new one."""
-    with _lock:
-        if _pools.get(os.getpid()) is pool:
-            del _pools[os.getpid()]
-    pool.stop()  # type: ignore[no-untyped-call]
+def serve(descriptors: Sequence[int]) -> None:
+    """Performs the tasks of a child until its connection is closed."""
+    end_with_parent()
+    (descriptor,) = descriptors
+    _set_up_child()
+    collect_garbage()
+    # What cannot be pickled ends the child, as a crash does.
+    answer_all(Connection(descriptor), {"attempt": _attempt})
 
 
-def _pool() -> ProcessPool:
-    """Returns this process's pool, made on first use.
-
-    Raises BrokenProcessPool: after `stop_children`.
-    """
-    with _lock:
-        if _stopped.is_set():
-            raise BrokenProcessPool("the run is ending")
-        if os.getpid() not in _pools:
-            _start_quiet_tracker()
-            _pools[os.getpid()] = ProcessPool(
-                max_workers=num_cores(), initializer=_set_up_child, context=_Context()
-            )
-        return _pools[os.getpid()]
-
-
-@contextmanager
-def _main_module_skipped() -> Iterator[None]:
-    """Starts children of this thread without the main module of this process.
-
-    `multiprocessing` makes every child import it, so a script that calls `convert()` at its top
-    level would call it again in each child. No context can skip it; no upstream issue is known.
-    """
-    thread = threading.get_ident()
-
-    def without_main(name: str) -> dict[str, Any]:
-        data = preparation_data(name)
-        if threading.get_ident() != thread:  # starts a child of the host program
-            return data
-        return {key: value for key, value in data.items() if not key.startswith("init_main_")}
-
-    with _launching:
-        preparation_data = spawn.get_preparation_data
-        spawn.get_preparation_data = without_main
-        try:
-            yield
-        finally:
-            spawn.get_preparation_data = preparation_data
-
-
-class _Popen(popen_spawn_posix.Popen):
-    """Starts a child that does not import the main module."""
-
-    def _launch(self, process_obj: process.BaseProcess) -> None:
-        with _main_module_skipped():
-            super()._launch(process_obj)  # type: ignore[misc] # typeshed leaves it out
-
-
-class _Process(context.SpawnProcess):
-    @staticmethod
-    def _Popen(process_obj: process.BaseProcess) -> _Popen:  # noqa: N802 - its name there
-        return _Popen(process_obj)
-
-
-class _Context(context.SpawnContext):
-    """Spawns children: a fork would copy locks that other threads hold."""
-
-    Process = _Process
-
-
-def _start_quiet_tracker() -> None:
-    """Starts the resource tracker without its warnings.
-
-    The tracker deletes the semaphores of a killed process, and warns about them. `multiprocessing`
-    starts it with the first semaphore, and passes on the warning options of that moment.
-    """
-    sys.warnoptions.append("ignore:resource_tracker")
+def _attempt(
+    function: Callable[..., Any], arguments: Sequence[Any]
+) -> tuple[Any, Exception | None]:
+    """Returns the result of a function, or the exception that it raises."""
     try:
-        resource_tracker.ensure_running()
-    finally:
-        sys.warnoptions.remove("ignore:resource_tracker")
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Blocks SIGINT in threads and children started by the body, which inherit the mask.
-
-    A terminal sends Ctrl-C to children, too. The main thread of the parent handles it; a child
-    would print a traceback, even during its first import.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return function(*arguments), None
+    except Exception as error:  # noqa: BLE001 - raised again by the requester
+        return None, error
 
 
 def reject_printed_errors(function: Callable[..., T], *arguments: Any) -> T:

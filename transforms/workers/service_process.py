@@ -82,16 +82,20 @@ class ServiceProcess:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def request(self, what: str, service: str, *arguments: Any) -> Any:
+    def request(
+        self, what: str, service: str, *arguments: Any, timeout: float | None = None
+    ) -> Any:
         """Returns the result of a function of the process, on whichever connection is free.
 
         `what` is a description of the process, for the message if it dies. Raises RecordmillError
-        if the process has died. Raises Exception: any exception of the function.
+        if the process has died; TimeoutError if there is no answer within `timeout` seconds, after
+        which it has to be killed. Raises Exception: any exception of the function.
         """
         connection = self._free.get()
         try:
             connection.send((service, arguments))
-            answer = connection.recv()
+            is_answered = connection.poll(timeout)
+            answer = connection.recv() if is_answered else TimeoutError(f"{what} does not answer")
         except (EOFError, OSError) as error:
             raise RecordmillError(f"{what} has died: {self._killed()}") from error
         finally:
@@ -129,6 +133,12 @@ class ServiceProcess:
             self._process.kill()
             code = self._process.wait()
         return f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
+
+    def kill(self) -> None:
+        """Kills the process, which has no forks."""
+        self._process.kill()
+        self._process.wait()
+        self._open.close()
 
     def end(self) -> None:
         """Ends the process, and waits for that and for the end of its forks."""
