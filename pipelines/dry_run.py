@@ -212,13 +212,12 @@ def as_json(forecast: Forecast, config: ConvertConfig) -> dict[str, Any]:
     building = sum(converted) * decodings * sample.seconds / (sample.rows or 1)
     # A run reads and assigns the rows as the dry run did.
     seconds = round(_START_SECONDS + forecast.seconds + building, 1)
-    skipped = {kind: found for kind, found in forecast.skipped.items() if found.number > 0}
     return {
         "state": "planned",
         "directory": config.directory,
         "rows": forecast.rows,
-        "skipped": {kind: found.number for kind, found in skipped.items()},
-        "skipped_names": {kind: list(found.names) for kind, found in skipped.items()},
+        "skipped": {kind: found.number for kind, found in forecast.skipped.items()},
+        "skipped_names": {kind: list(found.names) for kind, found in forecast.skipped.items()},
         "source": forecast.plan.source.model_dump(),
         "splits": {split: _split(forecast, split) for split in forecast.plan.shards},
         "classes": {

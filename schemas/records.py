@@ -129,7 +129,7 @@ class SkippedInput(NamedTuple):
     """Inputs in a source that are not rows, such as files of other types."""
 
     kind: str
-    number: int = 1  # their number; negative to correct an earlier count
+    number: int = 1
     names: tuple[str, ...] = ()  # the first of their names, sorted; () for kinds that have no names
 
     @classmethod

@@ -78,8 +78,7 @@ class RowCounts(SplitCounts):
             rows=rows,
             unplaced=unplaced,
             reasons=dict(sorted((reasons or {}).items())),
-            # Parts of a source can correct a count twice.
-            asides={kind: max(n, 0) for kind, n in sorted((skipped or {}).items())},
+            asides=dict(sorted((skipped or {}).items())),
             **_sums(splits, unplaced),
         )
 

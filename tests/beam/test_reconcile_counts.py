@@ -63,9 +63,7 @@ def case(**changes: Any) -> dict[str, Any]:
         "unread": unread,
         "skipped": [
             ("hidden", SkippedInput("hidden", 2, (".a", ".c"))),
-            ("labels", SkippedInput("labels")),
             ("hidden", SkippedInput("hidden", 2, (".b", ".d"))),
-            ("labels", SkippedInput("labels", -1)),
         ],
         "assigned": [(("train", 0), [ROW] * 3), (("test", 0), [ROW]), (("train", 1), [ROW])],
         "rejects": [
@@ -119,7 +117,6 @@ def test_matching_counts_give_no_problem() -> None:
             rejects=tuple(sorted(case()["rejects"], key=lambda reject: reject.reason)),
             skipped={
                 "hidden": SkippedInput("hidden", 4, (".a", ".b", ".c")),
-                "labels": SkippedInput("labels", 0),
             },
         )
         assert_that(reconciled(p, case()), equal_to([expected]))

@@ -61,7 +61,7 @@ class StageCounts:
                 {*planned, *self.assigned, *records, *rejected, *self.dropped} - {""}
             )
         }
-        skipped = {kind: found.number for kind, found in self.skipped.items() if found.number}
+        skipped = {kind: found.number for kind, found in self.skipped.items()}
         rows = self.rows + copied.total()
         return RowCounts.of(rows, splits, rejected[""], reasons, skipped), splits
 

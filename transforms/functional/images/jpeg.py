@@ -251,8 +251,7 @@ def orientation_of(block: bytes | None) -> int:
     # Pillow does, of the last tag, as Pillow 12 does; Pillow 13 uses the first tag.
     for tag in _tags(tiff):
         if tag.name == _ORIENTATION:
-            kind = _INTEGERS.get(tag.kind)
-            order = _ORDERS[bytes(tiff[:2])]
+            kind, order = _INTEGERS.get(tag.kind), _order_of(tiff)
             found = struct.unpack_from(order + kind, tiff, tag.offset)[0] if kind else UPRIGHT
     return found if 1 <= found <= 8 else UPRIGHT
 
@@ -262,6 +261,11 @@ def _tiff_of(block: bytes) -> memoryview:
     return memoryview(block)[match.end() if match else 0 :]
 
 
+def _order_of(tiff: memoryview) -> str:
+    """Returns the byte order, as `struct` has it; "" if the header states none."""
+    return _ORDERS.get(bytes(tiff[:2]), "")
+
+
 def _tags(tiff: memoryview) -> Iterator[_Tag]:
     """Yields the tags of the first directory, up to a tag whose values exceed the block.
 
@@ -269,9 +273,9 @@ def _tags(tiff: memoryview) -> Iterator[_Tag]:
     so thousands of tags that refer to the same megabyte take gigabytes.
     """
     # TIFF 6.0, section 2, header: byte order, 42, offset of the first directory.
-    if bytes(tiff[:2]) not in _ORDERS or bytes(tiff[2:4]) not in _MAGICS or len(tiff) < 8:
+    order = _order_of(tiff)
+    if not order or bytes(tiff[2:4]) not in _MAGICS or len(tiff) < 8:
         return
-    order = _ORDERS[bytes(tiff[:2])]
     (start,) = struct.unpack_from(f"{order}L", tiff, 4)
     if start + 2 > len(tiff):
         return

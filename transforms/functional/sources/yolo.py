@@ -44,6 +44,7 @@ from recordmill.transforms.functional.sources.tree import (
     SEVERAL_SPLITS,
     SHARED_LABELS,
     Tree,
+    parts_of,
     split_folders,
     split_named,
     stem_of,
@@ -193,26 +194,41 @@ def _has_labels(tree: Tree) -> bool:
     return bool(beside) and any(name in files for name in _TEXTS)
 
 
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of each image or its reject, and skipped inputs.
+def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    """Yields parts of the images, then rejects and skipped inputs, such as labels of no image."""
+    yaml = file.options_of(YoloOptions).yaml
+    lists = _Splits(tree, file, _classes_of(tree, yaml)).lists
+    described = {*_YAML, *_DARKNET, *_TEXTS, yaml, *lists}
+    images, labels, others = list[str](), set[str](), list[str]()
 
-    `split`: some of its files: images, labels and others.
-    """
-    options = part.file.options_of(YoloOptions)
-    classes = _classes_of(tree, options.yaml)
+    def accepts(name: str) -> bool:
+        if has_image_suffix(name):
+            images.append(name)
+            return True
+        if _is_label(name) and name not in lists:
+            labels.add(name)
+        elif name not in described:
+            others.append(name)
+        return False
+
+    yield from parts_of(tree, file, accepts)
+    used, shared = set[str](), list[str]()
+    for name in sorted(images):
+        label = next((label for label in _label_paths(name) if label in labels), None)
+        if label in used:
+            shared.append(name)
+        elif label is not None:
+            used.add(label)
+    skipped = {SHARED_LABELS: shared, UNMATCHED: labels - used, NO_IMAGE: others}
+    yield from (SkippedInput.named(kind, names) for kind, names in skipped.items() if names)
+
+
+def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
+    """Yields the row of each image or its reject, and skipped inputs."""
+    classes = _classes_of(tree, part.file.options_of(YoloOptions).yaml)
     splits = _Splits(tree, part.file, classes)
     for name in part.names:
-        if has_image_suffix(name):
-            yield from _row(tree, name, classes, splits, projection)
-        elif name in splits.lists:
-            continue  # names images; it is not a label file
-        elif _is_label(name):
-            # A label file counts +1 here and -1 with its image, which may be in another split: the
-            # sum is the number of label files without an image. To name them, each would need a
-            # request of its own in a store.
-            yield SkippedInput(UNMATCHED)
-        elif name not in (*_YAML, *_DARKNET, *_TEXTS, options.yaml):
-            yield SkippedInput.named(NO_IMAGE, [name])
+        yield from _row(tree, name, classes, splits, projection)
 
 
 def _classes_of(tree: Tree, yaml: str = "") -> Classes:
@@ -413,7 +429,7 @@ class _Splits:
     """The splits of images by their paths below a folder.
 
     `lists` are the lists of images, such as autosplit_train.txt. `are_declared`: whether the
-    dataset has splits, so that other images are in none. `labels` are the label files of images.
+    dataset has splits, so that other images are in none.
     """
 
     def __init__(self, tree: Tree, file: TableFile, classes: Classes) -> None:
@@ -421,7 +437,7 @@ class _Splits:
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
         self.repeated: set[str] = set()  # images in the lists of several splits
-        self.lists, self.labels = set[str](), set[str]()
+        self.lists = set[str]()
         self.missing: dict[str, tuple[str, ...]] = {}
         self._by_name = file.options_of(YoloOptions).has_split_folders and not classes.splits
         self.are_declared = self._by_name or bool(classes.splits)
@@ -487,14 +503,10 @@ def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
 def _row(
     tree: Tree, name: str, classes: Classes, splits: _Splits, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of an image or its reject, and the change of the skipped inputs."""
+    """Yields the row of an image or its reject, and skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
-    if label is not None and _is_label(label):
-        # The first image cancels the +1 for this label file in `read`.
-        shared = SkippedInput.named(SHARED_LABELS, [name])
-        yield shared if label in splits.labels else SkippedInput(UNMATCHED, -1)
-        splits.labels.add(label)
-    split = next(iter(found := splits.of(name)), None)
+    found = splits.of(name)
+    split = found[0] if found else None
     if split is None and splits.are_declared and projection.has(SPLIT):
         yield SkippedInput.named(NO_SPLIT, [name])
         return

@@ -279,23 +279,28 @@ def test_yolo_finds_labels_next_to_images_and_in_their_own_folder(tmp_path: Path
     }
     assert rows["images/train/1.jpg"].file == f"{tmp_path}/labels/train/1.txt"
     assert {row.image for row in rows.values()} == {Location(f"{tmp_path}/{name}") for name in rows}
-    assert skipped_inputs(found) == {
-        yolo.UNMATCHED: 1,
-        yolo.UNLABELED: 1,
-        class_folder.NO_IMAGE: 1,
+    assert {f for f in found if isinstance(f, SkippedInput)} == {
+        SkippedInput.named(yolo.UNMATCHED, ["labels/val/ghost.txt"]),
+        SkippedInput.named(yolo.UNLABELED, ["images/val/4.jpg"]),
+        SkippedInput.named(class_folder.NO_IMAGE, ["notes.md"]),
     }
 
 
-def test_images_of_one_name_share_their_label_file(tmp_path: Path) -> None:
+def test_images_of_one_name_share_their_label_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they are in different parts, beside a label file without an image."""
+    monkeypatch.setattr("recordmill.transforms.functional.sources.tree.PART_FILES", 1)
     put(tmp_path, "images/1.jpg", "images/1.png", "images/2.png")
-    for name in ("1", "2"):
+    for name in ("1", "2", "3"):
         put(tmp_path, f"labels/{name}.txt", data=b"0 0.5 0.5 1 1\n")
     put(tmp_path, "classes.txt", data=b"cat\n")
     found = read(tmp_path, "yolo", Projection(("image", "labels")))
     assert [f.values["labels"] for f in found if isinstance(f, Row)] == [["cat"]] * 3
-    shared = {SkippedInput.named(SHARED_LABELS, ["images/1.png"])}
-    assert {f for f in found if isinstance(f, SkippedInput) and f.names} == shared
-    assert skipped_inputs(found) == {SHARED_LABELS: 1}
+    assert {f for f in found if isinstance(f, SkippedInput)} == {
+        SkippedInput.named(SHARED_LABELS, ["images/1.png"]),
+        SkippedInput.named(yolo.UNMATCHED, ["labels/3.txt"]),
+    }
 
 
 def test_invalid_yolo_labels_are_reported_with_their_line(tmp_path: Path) -> None:
