@@ -38,8 +38,8 @@ _STANDARD_ERROR = 2
 # What is read of standard error: libtiff can print a line for each row of an image.
 _PRINTED_BYTES = 4096
 
-# Time allowed for a child to start, even on a busy machine.
-_START_SECONDS = 60
+# Time allowed for a child to start, even on a machine that is too busy for its import.
+_START_SECONDS = 300
 
 _DECODER = "the decoder"  # in messages
 
@@ -84,12 +84,12 @@ class _Children:
     def lent(self) -> Iterator[ServiceProcess]:
         """Lends a child for one task; it is killed if the body raises an error.
 
-        Raises RecordmillError: after `stop`, or if the child dies while it starts.
+        Raises RecordmillError: after `stop`, or if the child does not start.
         """
         child, is_new = self._take()
         try:
-            if is_new:  # the time of a task does not include the start
-                child.request(_DECODER, "attempt", int, (), timeout=_START_SECONDS)
+            if is_new:
+                _await_start(child)
             yield child
         except BaseException:
             with self._lock:
@@ -119,6 +119,14 @@ class _Children:
             running = list(self._running)
         for child in running:
             child.kill()
+
+
+def _await_start(child: ServiceProcess) -> None:
+    """Waits until a child can perform tasks, whose time does not include its start."""
+    try:
+        child.request(_DECODER, "attempt", int, (), timeout=_START_SECONDS)
+    except TimeoutError as error:
+        raise RecordmillError(f"{_DECODER} has not started in {_START_SECONDS} s") from error
 
 
 # The children that a process started, by process id: a fork must not use its parent's.
