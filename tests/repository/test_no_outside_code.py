@@ -20,7 +20,7 @@ MODULES = [
 ]
 OWN = {
     "transforms/elements.py": {"pickle"},
-    "transforms/functional/sources/box_rows.py": {"pickle"},
+    "transforms/functional/spools.py": {"pickle"},
     "transforms/workers/service_process.py": {"connection.recv"},
 }
 """Pickles of rows that one stage of a run hands to the next within Beam, or that are grouped by a

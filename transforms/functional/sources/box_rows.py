@@ -1,17 +1,12 @@
 """Tables with one row per box: their columns, and the rows of each image as one.
 
-The table may not fit in memory, and the rows of an image may be anywhere in it: rows are spooled by
-a hash of their image, and joined spool by spool. An image without boxes has a row without numbers.
+The rows of an image may be anywhere in the table. An image without boxes has a row without numbers.
 """
 
 from __future__ import annotations
 
-import pickle
 import re
-import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,9 +16,9 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.settings import Order
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
+from recordmill.transforms.functional.spools import Spools
 from recordmill.transforms.functional.values.typed import looks_number
 
-_SPOOLS, _SPOOL_BYTES = 128, 2**18
 _SEPARATOR = re.compile(r"[,;\s]+")
 
 # Names of columns, in lower case without separators.
@@ -135,43 +130,26 @@ def grouped(rows: Iterable[RowBatch | _Found], image: str, box: str = "") -> Ite
     `image` is the column of images, and `box` one with all numbers of a box. Rows without an image
     are yielded as they are.
     """
-    with ExitStack() as stack:
-        spools = [
-            stack.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES)) for _ in range(_SPOOLS)
-        ]
+    with Spools() as spools:
         for row in one_by_one(rows):
             name = row.values.get(image) if isinstance(row, Row) else None
             if isinstance(name, str | int) and name != "":
-                number = zlib.crc32(str(name).encode("utf-8", "surrogatepass")) % _SPOOLS
-                pickle.dump(row, spools[number], pickle.HIGHEST_PROTOCOL)
+                spools.add(repr(name), row)
             else:
                 yield row
         more = 0
-        for spool in spools:
-            spool.seek(0)
-            found = dict[Any, list[Row]]()
-            for row in _rows(spool):
-                found.setdefault(row.values[image], []).append(row)
-            for name, of_image in found.items():
-                more += len(of_image) - 1
-                yield _joined(of_image, image, name, box)
+        for of_image in spools.groups():
+            more += len(of_image) - 1
+            yield _joined(of_image, image, box)
         if more:
             yield SkippedInput(MORE_BOXES, more)
 
 
-def _rows(spool: Any) -> Iterator[Row]:
-    while True:
-        try:
-            yield pickle.load(spool)  # noqa: S301 - a file that this function wrote
-        except EOFError:
-            return
-
-
-def _joined(rows: Sequence[Row], image: str, name: Any, box: str) -> Row:
+def _joined(rows: Sequence[Row], image: str, box: str) -> Row:
     """Returns the rows of an image as one row, whose values are the items of lists."""
     columns = dict.fromkeys(column for row in rows for column in row.values)
     values = {column: Items(row.values.get(column) for row in rows) for column in columns}
     if box in values:
         values[box] = Items([[*found]] for one in values[box] if (found := _numbers_in(one)))
     untyped = frozenset(column for row in rows for column in row.values if row.untyped(column))
-    return rows[0]._replace(values={**values, image: name}, is_text=untyped)
+    return rows[0]._replace(values={**values, image: rows[0].values[image]}, is_text=untyped)

@@ -1,8 +1,7 @@
 """Reads COCO annotations: one JSON file with images, annotations and categories.
 
 Format: https://cocodataset.org/#format-data. The file of a large dataset may not fit in memory, so
-it is streamed: images and annotations are partitioned by image id into spool files, which are then
-joined one at a time.
+it is streamed, and images and annotations are grouped by image id in spool files.
 """
 
 from __future__ import annotations
@@ -10,14 +9,11 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
@@ -37,6 +33,7 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.sources.tree import Tree, head_of, other_splits, stem_of
+from recordmill.transforms.functional.spools import Spools
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     entries_of,
@@ -66,7 +63,7 @@ _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
 _OF_OBJECTS = (*_OF_BOXES, *_POINTS)
-_HEAD_ANNOTATIONS, _SPOOLS, _SPOOL_BYTES = 1000, 64, 2**18
+_HEAD_ANNOTATIONS = 1000
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "panoptic", "captions")
@@ -318,18 +315,13 @@ def read(
     """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON."""
     path = part.file.path
     try:
-        with ExitStack() as stack:
-            spools = [
-                stack.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES, "w+", newline=""))
-                for _ in range(_SPOOLS)
-            ]
+        with Spools() as spools:
             categories = _Categories()
             yield from _spool(stream, path, spools, projection, categories)
             # Joined only after all entries are spooled: annotations may precede their images.
             fault = _fault_of_file(spools)
-            for spool in spools:
-                for image in _images(spool):
-                    yield from _rows(image, part.file, categories, projection, fault)
+            for group in spools.groups():
+                yield from _rows(_Image.of(group), part.file, categories, projection, fault)
     except DAMAGED_JSON as error:
         detail = f"the rest of the JSON document cannot be read: {message_of(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
@@ -348,9 +340,16 @@ class _Entry(NamedTuple):
 class _Image:
     """The entries with one image id, or with two ids of the same text, such as 5 and "5"."""
 
-    # The entries of `images`; more than one if an id occurs twice.
-    entries: list[_Entry] = field(default_factory=list)
-    annotations: list[_Entry] = field(default_factory=list)  # the entries of `annotations`
+    images: list[_Entry]  # more than one if an id occurs twice
+    annotations: list[_Entry]
+
+    @classmethod
+    def of(cls, group: list[tuple[str, Any]]) -> _Image:
+        """Returns the image of a group of entries with their lists."""
+        of_list: dict[str, list[_Entry]] = {kind: [] for kind in _IDS}
+        for kind, entry in group:
+            of_list[kind].append(_Entry(*entry))
+        return cls(**of_list)
 
 
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
@@ -365,9 +364,9 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 
 
 def _spool(
-    stream: BinaryIO, path: str, spools: list[Any], projection: Projection, categories: _Categories
+    stream: BinaryIO, path: str, spools: Spools, projection: Projection, categories: _Categories
 ) -> Iterator[Reject]:
-    """Writes each entry to the spool file of its image id, and collects the categories.
+    """Spools each entry by its image id, and collects the categories.
 
     Yields rejects of entries without an id. `projection`: says whether to keep outlines.
     """
@@ -391,11 +390,7 @@ def _spool(
             # Outlines make up most of a COCO file.
             entry.pop("segmentation", None)
         # 5 and "5" are in the same group, so that `_check` can report the mismatch of types.
-        group = json.dumps(str(id_))
-        spool = spools[zlib.crc32(group.encode()) % len(spools)]
-        values = {} if fault else entry
-        # One line per entry: GROUP \t KIND \t [number, id, fault, values]. JSON escapes tabs.
-        spool.write(f"{group}\t{kind}\t{json.dumps([number, id_, fault, values])}\n")
+        spools.add(str(id_), (kind, (number, id_, fault, {} if fault else entry)))
 
 
 def _add_box(annotation: dict[str, Any]) -> None:
@@ -418,48 +413,30 @@ def _add_category(categories: _Categories, entry: Any) -> None:
             categories.keypoints[id_] = points
 
 
-def _fault_of_file(spools: list[Any]) -> str:
+def _fault_of_file(spools: Spools) -> str:
     """Returns the reason to reject all images if no annotation matches an image, else ""."""
     has_annotations = False
-    for spool in spools:
-        spool.seek(0)
-        # {kind: groups in this spool}. All entries of a group are in one spool.
-        groups: dict[str, set[str]] = {kind: set() for kind in _IDS}
-        for line in spool:
-            group, kind, _ = line.split("\t", 2)
-            groups[kind].add(group)
-            if all(group in groups_of_kind for groups_of_kind in groups.values()):
-                return ""
-        has_annotations |= bool(groups["annotations"])
+    for group in spools.groups():
+        kinds = {kind for kind, _ in group}
+        if kinds == _IDS.keys():
+            return ""
+        has_annotations |= "annotations" in kinds
     if not has_annotations:
         return ""
     return f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
-
-
-def _images(spool: IO[str]) -> Iterator[_Image]:
-    """Yields the images of a spool file, grouped by id."""
-    spool.seek(0)
-    # Only one spool, about 1/64 of the file, is in memory at a time.
-    by_group: dict[str, _Image] = {}
-    for line in spool:
-        group, kind, entry = line.split("\t", 2)
-        image = by_group.setdefault(group, _Image())
-        entries = image.entries if kind == "images" else image.annotations
-        entries.append(_Entry(*json.loads(entry)))
-    return iter(by_group.values())
 
 
 def _rows(
     image: _Image, file: TableFile, categories: _Categories, projection: Projection, fault: str
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the rows of a group of entries, or their rejects."""
-    if not image.entries:
+    if not image.images:
         known = [(a.values.get("id", a.number), a.id) for a in image.annotations]
         names = [f"annotation {short_repr(one)} of image_id {short_repr(of)}" for one, of in known]
         yield SkippedInput.named(UNMATCHED, names)
         return
     first: dict[int | str, _Entry] = {}
-    for entry in image.entries:
+    for entry in image.images:
         if entry.id in first:
             number = first[entry.id].number
             detail = f"duplicate image id {entry.id!r}, first seen in number {number}"
