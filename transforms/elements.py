@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import pickle
 import sys
+import uuid
 import zlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from apache_beam import coders
@@ -16,11 +19,13 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification
 from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch, RowBatch, once
+from recordmill.transforms.storage.files import make_folders
 
 # A split and the number of a shard within it.
 ShardId: TypeAlias = tuple[str, int]
@@ -129,12 +134,103 @@ class RowCoder(_Coder):
         return Row(values, sys.intern(file), line, is_text, image, key=key)
 
 
+class Spilled(NamedTuple):
+    """The place of an element in a spill file."""
+
+    path: str
+    start: int
+    stop: int
+
+    def read(self) -> bytes:
+        """Returns the element."""
+        with open(self.path, "rb") as stream:
+            stream.seek(self.start)
+            return stream.read(self.stop - self.start)
+
+
+_REFS = OrderedRefsCoder()
+
+# Encoded references that are gathered before they are passed on, so that few elements cross the
+# shuffle: those of one batch of rows are spread over all shards.
+_GATHERED_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class EncodedRefs:
+    """References of one shard, encoded."""
+
+    parts: tuple[bytes, ...] | Spilled = ()  # the encoded parts, or their place in a spill file
+
+    def read(self) -> tuple[bytes, ...]:
+        """Returns the encoded parts."""
+        parts = self.parts
+        return tuple(_VALUES.decode(parts.read())) if isinstance(parts, Spilled) else parts
+
+
+def joined(found: Iterable[EncodedRefs]) -> OrderedRefs:
+    """Returns the references of a shard, decoded."""
+    return OrderedRefs.joined(_REFS.decode(part) for refs in found for part in refs.read())
+
+
+class GatheredRefs:
+    """References of several batches, by shard."""
+
+    def __init__(self) -> None:
+        """Gathers no references yet."""
+        self._parts = defaultdict[ShardId, list[bytes]](list)
+        self._size = 0
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they should be passed on."""
+        return self._size >= _GATHERED_BYTES
+
+    def add(self, shard: ShardId, refs: OrderedRefs) -> None:
+        """Adds references of a shard."""
+        encoded = _REFS.encode(refs)
+        self._parts[shard].append(encoded)
+        self._size += len(encoded)
+
+    def take(self, scratch: str = "") -> Iterator[tuple[ShardId, EncodedRefs]]:
+        """Yields the references by shard, and gathers others from now on.
+
+        `scratch`: the folder of a file in which they wait; "" to keep them in memory.
+        """
+        taken, self._parts, self._size = self._parts, defaultdict(list), 0
+        if not scratch:
+            yield from ((shard, EncodedRefs(tuple(parts))) for shard, parts in taken.items())
+            return
+        make_folders(scratch, layout.STAGING)
+        path, stop = layout.join(scratch, layout.STAGING, uuid.uuid4().hex), 0
+        places = dict[ShardId, EncodedRefs]()
+        with open(path, "wb") as stream:
+            for shard, parts in taken.items():
+                start, stop = stop, stop + stream.write(_VALUES.encode(tuple(parts)))
+                places[shard] = EncodedRefs(Spilled(path, start, stop))
+        yield from places.items()
+
+
+class EncodedRefsCoder(_Coder):
+    """Encodes the parts, or their place."""
+
+    def encode(self, value: EncodedRefs) -> bytes:
+        """Returns the parts, or their place, as bytes."""
+        return bytes(_VALUES.encode(tuple(value.parts)))
+
+    def decode(self, encoded: bytes) -> EncodedRefs:
+        """Returns the references with these parts."""
+        parts = _VALUES.decode(encoded)
+        is_place = bool(parts) and isinstance(parts[0], str)
+        return EncodedRefs(Spilled(*parts) if is_place else parts)
+
+
 coders.registry.register_coder(ImageRef, ImageRefCoder)
 coders.registry.register_coder(RowBatch, BatchCoder)
 coders.registry.register_coder(RefBatch, BatchCoder)
 coders.registry.register_coder(OrderedRefs, OrderedRefsCoder)
 coders.registry.register_coder(VerificationBatch, CompressedBatchCoder)
 coders.registry.register_coder(Row, RowCoder)
+coders.registry.register_coder(EncodedRefs, EncodedRefsCoder)
 
 
 REJECTS = "rejects"

@@ -7,15 +7,12 @@ expect.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindows
+from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -24,7 +21,8 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import ShardVerification, WrittenShard
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.statistics import SplitTally
-from recordmill.transforms.elements import displayed
+from recordmill.transforms.elements import displayed, windowed
+from recordmill.transforms.functional.read_ahead import Pending
 from recordmill.transforms.functional.reconcile import tally_of, without_tally
 from recordmill.transforms.functional.records.index import index_lines
 from recordmill.transforms.shards.build_examples import new_executor
@@ -89,22 +87,20 @@ class _ConcurrentDoFn(beam.DoFn):
         self._executor = self._shared.acquire(new_executor)
         self._ahead = _SHARDS_AHEAD * num_cores()
 
+    def emitted(self, result: Any) -> Any:
+        """Returns a result; called in the thread of the step, to which metrics belong."""
+        return result
+
     def start_bundle(self) -> None:
-        self._running: deque[Future[Any]] = deque()
+        self._running = Pending[Any]()
 
     def process(self, element: Any) -> Iterator[Any]:
         self._running.append(self._executor.submit(self.handle, element))
         # Waits for the oldest if there are many, so that it keeps up with the step before.
-        while self._running and (len(self._running) > self._ahead or self._running[0].done()):
-            yield self._next()
+        return map(self.emitted, self._running.results(self._ahead))
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        # Outside of `process` an element has no window to inherit, so it needs an explicit one.
-        while self._running:
-            yield GlobalWindows.windowed_value(self._next())
-
-    def _next(self) -> Any:
-        return self._running.popleft().result()
+    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
+        return map(windowed, map(self.emitted, self._running.results(0)))
 
 
 class _VerifyShard(_ConcurrentDoFn):
@@ -128,11 +124,13 @@ class _VerifyShard(_ConcurrentDoFn):
         found = verifier_process.verify(files, plan.resolved, self._config.verify)
         return written, found
 
-    def _next(self) -> tuple[WrittenShard, ShardVerification]:
-        written, found = super()._next()
+    def emitted(
+        self, result: tuple[WrittenShard, ShardVerification]
+    ) -> tuple[WrittenShard, ShardVerification]:
+        written, found = result
         if not written.entry:
-            advance("verified", found.entry.converted)  # metrics belong to the thread of the step
-        return written, found
+            advance("verified", found.entry.converted)
+        return result
 
 
 @dataclass(eq=False)

@@ -9,9 +9,8 @@ and the worker that writes it gives it its final name.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -35,16 +34,19 @@ from recordmill.transforms.elements import (
     REJECTS,
     AssignedRows,
     CheckedRows,
+    EncodedRefs,
+    GatheredRefs,
     ShardId,
     displayed,
+    joined,
     rejected,
     windowed,
 )
+from recordmill.transforms.functional.read_ahead import Pending
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import Checkpoints, settings_fingerprint, versions
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, GatheredRefs, joined
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import (
     Answer,
@@ -209,7 +211,7 @@ class _WriteShard(beam.DoFn):
         self._pools = self._shared.acquire(Pools)  # all instances share the threads
 
     def start_bundle(self) -> None:
-        self._awaited = deque[Future[Answer]]()
+        self._awaited = Pending[Answer]()
 
     def process(
         self, element: tuple[ShardId, Iterable[EncodedRefs]], settings: str, plan: Plan
@@ -232,9 +234,9 @@ class _WriteShard(beam.DoFn):
 
     def _answers(self, awaited: int) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         """Yields the oldest results: those that are ready, and until so few are awaited."""
-        while self._awaited and (len(self._awaited) > awaited or self._awaited[0].done()):
+        for answer in self._awaited.results(awaited):
             # Reported by the step's own thread, to which metrics belong.
-            yield from map(self._output, self._awaited.popleft().result().reported())
+            yield from map(self._output, answer.reported())
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         return map(windowed, self._answers(0))

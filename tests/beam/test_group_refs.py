@@ -11,10 +11,9 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.schemas import layout
 from recordmill.schemas.records import ImageRef
-from recordmill.transforms.elements import AssignedRows, ShardId
+from recordmill.transforms import elements
+from recordmill.transforms.elements import AssignedRows, EncodedRefs, ShardId, joined
 from recordmill.transforms.functional.rows.batches import OrderedRefs
-from recordmill.transforms.shards import encoded_refs
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.write_shards import GroupByShard
 from tests.beam.direct import direct_pipeline, ref
 
@@ -66,7 +65,7 @@ def test_each_shard_gets_its_references(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", gathered)
+    monkeypatch.setattr(elements, "_GATHERED_BYTES", gathered)
     run = tmp_path / "run"
     with direct_pipeline() as p:
         planned = p | "Planned" >> beam.Create([*SHARDS, EMPTY])

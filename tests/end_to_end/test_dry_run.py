@@ -13,11 +13,10 @@ from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, S
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.elements import OrderedRefsCoder
+from recordmill.transforms.elements import EncodedRefs, OrderedRefsCoder
 from recordmill.transforms.functional.rows import feature_values
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
-from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.write_shards import _forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published

@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
+from recordmill.transforms import elements
 from recordmill.transforms.elements import ShardId
-from recordmill.transforms.shards import encoded_refs, writer_processes
+from recordmill.transforms.shards import writer_processes
 from recordmill.transforms.shards.build_examples import ImageBuilder, ToRead
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.shards.writer_processes import WriterProcesses
@@ -26,7 +27,7 @@ OF_A_RUN = {"run.json", "report.html"}
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has processes started for few rows, which pass through spill files."""
-    monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", 1_000)
+    monkeypatch.setattr(elements, "_GATHERED_BYTES", 1_000)
     monkeypatch.setattr(writer_processes, "MANY_ROWS", 10)
     monkeypatch.setattr(writer_processes, "MANY_IMAGES", 10)
     ready = property(lambda self: self._are_ready.wait())

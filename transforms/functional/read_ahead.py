@@ -52,6 +52,18 @@ def first_results(function: Callable[[T], R], items: Sequence[T]) -> tuple[list[
     return results, min(seconds, default=0.0) > _SLOW_CALL
 
 
+class Pending(deque["Future[R]"]):
+    """Calls whose results are taken in order."""
+
+    def results(self, most: int) -> Iterator[R]:
+        """Yields the oldest results: those that are ready, and until at most so many are pending.
+
+        An exception of a call is raised in place of its result.
+        """
+        while self and (len(self) > most or self[0].done()):
+            yield self.popleft().result()
+
+
 def map_ahead(
     function: Callable[[T], R], items: Iterable[T], executor: Executor, window: int
 ) -> Iterator[R]:
@@ -61,16 +73,15 @@ def map_ahead(
     and the results of running ones dropped. `window` is the maximum number of calls pending at a
     time.
     """
-    under_way: deque[Future[R]] = deque()
+    pending = Pending[R]()
     try:
         for item in items:
-            under_way.append(executor.submit(function, item))
-            if len(under_way) >= window:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+            pending.append(executor.submit(function, item))
+            if len(pending) >= window:
+                yield pending.popleft().result()
+        yield from pending.results(0)
     finally:
-        for future in under_way:
+        for future in pending:
             future.cancel()
 
 

@@ -18,14 +18,13 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.transforms.elements import ShardId
+from recordmill.transforms.elements import EncodedRefs, ShardId, joined
 from recordmill.transforms.functional.read_ahead import first_results
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import KeptShard, link_identical
 from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
-from recordmill.transforms.shards.encoded_refs import EncodedRefs, joined
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import ABSENT, VersionTags, exists, is_local, store_of
 from recordmill.transforms.storage.local_files import ImageRootGuard

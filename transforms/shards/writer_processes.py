@@ -24,7 +24,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.elements import ShardId
+from recordmill.transforms.elements import EncodedRefs, ShardId
 from recordmill.transforms.functional.read_ahead import Inline
 from recordmill.transforms.shards.build_examples import (
     Built,
@@ -34,7 +34,6 @@ from recordmill.transforms.shards.build_examples import (
     ToRead,
     are_near,
 )
-from recordmill.transforms.shards.encoded_refs import EncodedRefs
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.storage.stores.options import current_options, use_options
 from recordmill.transforms.workers.process import collect_garbage, limit_cores, num_cores

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas import layout
-from recordmill.transforms.elements import OrderedRefsCoder
-from recordmill.transforms.functional.rows.batches import OrderedRefs
-from recordmill.transforms.shards import encoded_refs
-from recordmill.transforms.shards.encoded_refs import (
+from recordmill.transforms import elements
+from recordmill.transforms.elements import (
     EncodedRefs,
     EncodedRefsCoder,
     GatheredRefs,
+    OrderedRefsCoder,
     Spilled,
     joined,
 )
+from recordmill.transforms.functional.rows.batches import OrderedRefs
 from tests.beam.direct import ref
 
 ROWS = [(bytes([n]), ref(f"{n}.jpg", n)) for n in range(7)]
@@ -59,7 +59,7 @@ def test_references_are_decoded_from_a_file_of_the_run(tmp_path: Path) -> None:
 
 def test_references_are_gathered_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [encoded(part).read()[0] for part in (slice(2), slice(2, 4), slice(4, 7))]
-    monkeypatch.setattr(encoded_refs, "_GATHERED_BYTES", sum(map(len, parts)))
+    monkeypatch.setattr(elements, "_GATHERED_BYTES", sum(map(len, parts)))
     gathered = GatheredRefs()
     gathered.add(("train", 0), OrderedRefs.of(ROWS[:2]))
     gathered.add(("test", 1), OrderedRefs.of(ROWS[2:4]))
