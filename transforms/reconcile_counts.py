@@ -19,7 +19,7 @@ from recordmill.schemas.plan import Plan, RejectSum
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.statistics import Duplicate, DuplicateStats, GroupLeakage, ImageFindings
 from recordmill.transforms.elements import AssignedRows, VerificationBatch
-from recordmill.transforms.functional.reconcile import reconcile
+from recordmill.transforms.functional.reconcile import StageCounts, reconcile
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.storage.drafts import Draft
 from recordmill.transforms.storage.files import make_folders
@@ -118,14 +118,12 @@ def _reconcile(
     by_name = defaultdict[str, dict[Any, Any]](dict)
     for (name, part, reason), value in sums.items():
         by_name[name][(part, reason) if name == "rejects" else part] = value
-    info = reconcile(
-        plan,
+    stages = StageCounts(
         by_name["rows"].get("", 0),
         sum(by_name["unread"].values()),
         *(by_name[name] for name in ("assigned", "rejects", "tallies", "dropped", "skipped")),
-        verified=chain.from_iterable(verified),
-        base=base,
     )
+    info = reconcile(plan, stages, chain.from_iterable(verified), base)
     return replace(
         info,
         content=by_name["content"].get("", DuplicateStats()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
 
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, ShardVerification, WrittenShard
 from recordmill.schemas.manifest import Base, ShardEntry
@@ -18,18 +17,19 @@ from recordmill.schemas.statistics import CopiedCounts, SplitTally
 
 @dataclass(frozen=True)
 class StageCounts:
-    """The row counts of the stages before shards are written."""
+    """The row counts of the stages up to the writing of shards."""
 
-    rows: int  # rows of all tables, including those that could not be read
+    rows: int  # rows of all tables, without those that could not be read
+    unread: int
     assigned: Mapping[str, int]
     # (split, reason) to the sum of the rejects; the split is "" for rows rejected before
     # assignment.
     rejects: Mapping[tuple[str, str], RejectSum]
+    # By split, what its writers counted, such as the rows that the base version has records of.
+    tallies: Mapping[str, SplitTally]
     # The number of rows dropped as duplicate images, by split.
     dropped: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, SkippedInput] = field(default_factory=dict)
-    # By split, how many rows the base version has records of: copied and unchanged.
-    tallies: Mapping[str, SplitTally] = field(default_factory=dict)
 
     def with_records(
         self, shards: Iterable[tuple[str, ShardEntry | SplitTally]], planned: Iterable[str]
@@ -62,31 +62,22 @@ class StageCounts:
             )
         }
         skipped = {kind: found.number for kind, found in self.skipped.items()}
-        rows = self.rows + copied.total()
+        rows = self.rows + self.unread + copied.total()
         return RowCounts.of(rows, splits, rejected[""], reasons, skipped), splits
 
 
 def reconcile(
     plan: Plan,
-    rows: int,
-    unread: int,
-    assigned: Mapping[str, int],
-    rejects: Mapping[tuple[str, str], RejectSum],
-    tallies: Mapping[str, SplitTally],
-    dropped: Mapping[str, int] = MappingProxyType({}),
-    skipped: Mapping[str, SkippedInput] = MappingProxyType({}),
-    *,
+    stages: StageCounts,
     verified: Iterable[ShardVerification],
     base: Base | None = None,
 ) -> DatasetInfo:
     """Returns the metadata of a written dataset, with all problems that prevent its publication.
 
-    `unread`: rows of all tables that could not be read. `rejects`: (split, reason) to their sum;
-    the split is "" for rows rejected before assignment. `verified` is the shards as re-read by
-    TensorFlow, compared with those written. `base` is the base version; None if there is none.
+    `verified` is the shards as re-read by TensorFlow, compared with those written. `base` is the
+    base version; None if there is none.
     """
-    shards = sorted(verified, key=lambda shard: (shard.split, shard.index))
-    stages = StageCounts(rows + unread, assigned, rejects, dropped, skipped, tallies)
+    shards, tallies = sorted(verified, key=lambda shard: (shard.split, shard.index)), stages.tallies
     counts, splits = found = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     # Three independent counts must agree: the stages', the writers' and TensorFlow's.
     total = SplitTally.sum_of(tallies.values())
@@ -96,15 +87,19 @@ def reconcile(
         counts=counts,
         splits=splits,
         shards=tuple(shards),
-        problems=(*damage, *_changed_table(plan, rows), *_unmatched(found, by_writers, damage)),
+        problems=(
+            *damage,
+            *_changed_table(plan, stages.rows),
+            *_unmatched(found, by_writers, damage),
+        ),
         classes={split: _classes(tally, split, base) for split, tally in tallies.items()},
         reused=total.reused,
         linked=total.linked,
         copied=_copied(tallies, base),
         fingerprints={s.entry.file: s.fingerprint for s in shards if s.fingerprint},
         shapes=total.shapes,
-        rejects=_first_rejects(rejects),
-        skipped=dict(sorted(skipped.items())),
+        rejects=_first_rejects(stages.rejects),
+        skipped=dict(sorted(stages.skipped.items())),
     )
 
 

@@ -85,7 +85,7 @@ def counts_of_stages(**changes):
     }
 
 
-def reconciled(written, verified, **stages):
+def reconciled(plan, written, verified, base=None, **stages):
     """Returns what is reconciled after shards were compared and summed, as workers do."""
     by_shard = {(shard.split, shard.index): shard for shard in written}
     pairs = [(by_shard[shard.split, shard.index], shard) for shard in verified]
@@ -94,7 +94,8 @@ def reconciled(written, verified, **stages):
         found = next((v for w, v in pairs if w is shard), None)
         name, tally = tally_of(shard, found or replace(SHARDS[0], classes={}))
         tallies[name] = SplitTally.sum_of([tallies.get(name, SplitTally()), tally])
-    return reconcile(**stages, tallies=tallies, verified=[without_tally(*pair) for pair in pairs])
+    shards = [without_tally(*pair) for pair in pairs]
+    return reconcile(plan, StageCounts(**stages, tallies=tallies), shards, base)
 
 
 SPLITS = {"test": split(3, 3), "train": split(8, 6, 2)}
@@ -133,7 +134,7 @@ def test_the_first_reject_of_each_reason_is_that_of_the_first_row():
 def test_the_row_counts_of_an_empty_dataset_match():
     plan = Plan(SCHEMA, {}, 0)
     expected = DatasetInfo(plan, RowCounts.of(0, {}), {}, (), problems=())
-    assert reconcile(plan, 0, 0, {}, {}, {}, verified=[]) == expected
+    assert reconcile(plan, StageCounts(0, 0, {}, {}, {}), []) == expected
 
 
 NOT_AS_PLANNED = "was not both written and verified exactly as planned"
@@ -295,7 +296,7 @@ def test_a_shard_read_as_it_was_written_has_no_difference():
 
 
 def test_records_are_counted_as_read_again():
-    stages = StageCounts(13, counts_of_stages()["assigned"], counts_of_stages()["rejects"])
+    stages = StageCounts(12, 1, counts_of_stages()["assigned"], counts_of_stages()["rejects"], {})
     shards = [(shard.split, shard.entry) for shard in SHARDS]
     assert stages.with_records(shards, PLAN.shards) == (COUNTS, SPLITS)
     assert [*mismatches(*stages.with_records(shards[:2], PLAN.shards))] == [
