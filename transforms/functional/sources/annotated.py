@@ -24,9 +24,8 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import TRIED_SUFFIXES, has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
-    NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
     Tree,
@@ -37,12 +36,6 @@ from recordmill.transforms.functional.sources.tree import (
 )
 
 UNLISTED = "annotations of images that no list in ImageSets/Main names"
-
-# Suffixes of images that are tried: each is a request to a store.
-_SUFFIXES = (
-    ".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG",
-    ".bmp", ".gif", ".tif", ".tiff", ".webp",
-)  # fmt: skip
 
 # The largest annotation file.
 _MAX_BYTES = 64 * 2**20
@@ -106,7 +99,6 @@ class Annotated:
     def parts(self, tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
         """Yields parts of the annotations, then rejects and skipped inputs."""
         # An image and its annotation have one id. Lists of images are neither read nor skipped.
-        others: list[str] = []
         images: dict[str, str] = {}  # {id: file}
         annotated: set[str] = set()
 
@@ -114,15 +106,15 @@ class Annotated:
             if self.is_annotation(name):
                 annotated.add(self.id_of(name))
                 return True
-            if has_image_suffix(name):
-                images[self.id_of(name)] = name
-            elif not self.is_list(name):
-                others.append(name)
             return False
 
-        yield from parts_of(tree, file, accepts)
-        if others:
-            yield SkippedInput.named(NO_IMAGE, others)
+        def is_used(name: str) -> bool:
+            if has_image_suffix(name):
+                images[self.id_of(name)] = name
+                return True
+            return self.is_list(name)
+
+        yield from parts_of(tree, file, accepts, is_used)
         # Without a common id, the annotation says which image is meant.
         if images.keys() & annotated and (bare := images.keys() - annotated):
             yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
@@ -205,7 +197,7 @@ def image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
             return name
     stems = (*(name for name in names if not has_image_suffix(name)), own)
     for stem in dict.fromkeys(stems):
-        found = [stem + suffix for suffix in _SUFFIXES if _has(tree, folder, stem + suffix)]
+        found = [stem + suffix for suffix in TRIED_SUFFIXES if _has(tree, folder, stem + suffix)]
         if len(found) > 1:  # on some systems, 1.jpg exists also as 1.JPG
             listed = tree.entries(posixpath.dirname(posixpath.join(folder, stem))).files
             found = [name for name in found if _base(name) in listed]

@@ -39,7 +39,6 @@ from recordmill.schemas.tables import (
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotated import image_named
 from recordmill.transforms.functional.sources.tree import (
-    NO_IMAGE,
     NO_SPLIT,
     Tree,
     head_of,
@@ -181,15 +180,11 @@ def _split_of(name: str, image: Element) -> str:
 
 def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
     """Yields a part per file, then rejects and skipped inputs."""
-    names, others = file.options_of(CvatOptions).names, list[str]()
+    names = file.options_of(CvatOptions).names
     yield from (Part(file, names=(name,)) for name in names)
-    for found in parts_of(tree, file, lambda name: not (name in names or has_image_suffix(name))):
-        if isinstance(found, Part):
-            others += found.names
-        else:
-            yield found
-    if others:
-        yield SkippedInput.named(NO_IMAGE, others)
+    yield from parts_of(
+        tree, file, lambda _: False, lambda name: name in names or has_image_suffix(name)
+    )
 
 
 def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:

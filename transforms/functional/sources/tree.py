@@ -152,27 +152,35 @@ def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
 
 
 def parts_of(
-    tree: Tree, file: TableFile, accepts: Callable[[str], bool] = bool
+    tree: Tree,
+    file: TableFile,
+    accepts: Callable[[str], bool] = bool,
+    is_used: Callable[[str], bool] = lambda name: False,
 ) -> Iterator[Part | Reject | SkippedInput]:
     """Yields parts of the files in a folder, then rejects and skipped inputs.
 
-    `accepts`: returns whether the source includes a file; other files are ignored.
+    `accepts`: returns whether a file is read by itself; the others are skipped inputs, except for
+    those that are used otherwise, as images of annotations are.
     """
     others: list[Reject | SkippedInput] = []
+    unread = list[str]()
 
     def names() -> Iterator[str]:
         for found in tree.walk():
-            if isinstance(found, str):
-                if accepts(found):
-                    yield found
-            else:
+            if not isinstance(found, str):
                 others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
+            elif accepts(found):
+                yield found
+            elif not is_used(found):
+                unread.append(found)
 
     # Names are listed while their parts are yielded, so `others` is complete only after the last.
     accepted = names()
     while found := tuple(islice(accepted, PART_FILES)):
         yield Part(file, names=found)
     yield from others
+    if unread:
+        yield SkippedInput.named(NO_IMAGE, unread)
 
 
 def stem_of(name: str) -> str:

@@ -39,7 +39,6 @@ from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.tree import (
-    NO_IMAGE,
     NO_SPLIT,
     SEVERAL_SPLITS,
     SHARED_LABELS,
@@ -199,19 +198,21 @@ def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]
     yaml = file.options_of(YoloOptions).yaml
     lists = _Splits(tree, file, _classes_of(tree, yaml)).lists
     described = {*_YAML, *_DARKNET, *_TEXTS, yaml, *lists}
-    images, labels, others = list[str](), set[str](), list[str]()
+    images, labels = list[str](), set[str]()
 
     def accepts(name: str) -> bool:
         if has_image_suffix(name):
             images.append(name)
             return True
-        if _is_label(name) and name not in lists:
-            labels.add(name)
-        elif name not in described:
-            others.append(name)
         return False
 
-    yield from parts_of(tree, file, accepts)
+    def is_used(name: str) -> bool:
+        if _is_label(name) and name not in lists:
+            labels.add(name)
+            return True
+        return name in described
+
+    yield from parts_of(tree, file, accepts, is_used)
     used, shared = set[str](), list[str]()
     for name in sorted(images):
         label = next((label for label in _label_paths(name) if label in labels), None)
@@ -219,7 +220,7 @@ def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]
             shared.append(name)
         elif label is not None:
             used.add(label)
-    skipped = {SHARED_LABELS: shared, UNMATCHED: labels - used, NO_IMAGE: others}
+    skipped = {SHARED_LABELS: shared, UNMATCHED: labels - used}
     yield from (SkippedInput.named(kind, names) for kind, names in skipped.items() if names)
 
 
