@@ -25,7 +25,7 @@ from recordmill.schemas.records import MAX_CHARACTERS, Row
 from recordmill.schemas.rejects import RecordError, Reject, reject_line
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.encoded_text import is_encoded, text_of
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import TRIED_SUFFIXES, has_image_suffix
 from recordmill.transforms.functional.rows.binding import (
     Binding,
     identities_of,
@@ -117,11 +117,6 @@ def _image_reject(
 # Enough to see whether files have several suffixes, and few requests to a store.
 _ROWS = 20
 
-_SUFFIXES = (
-    ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG",
-    ".webp", ".bmp", ".gif", ".tif", ".tiff",
-)  # fmt: skip
-
 
 def missing_suffix(config: ConvertConfig, tables: InputTables) -> str:
     """Returns the suffix of the files that the first rows of a table name; "" if there is none.
@@ -197,7 +192,7 @@ def _suffixes_of(address: str) -> list[str]:
     if has_image_suffix(address) or is_web(address):
         return [""]
     form = existing_form if is_local(address) else str
-    return [suffix for suffix in ("", *_SUFFIXES) if exists(form(address + suffix))]
+    return [suffix for suffix in ("", *TRIED_SUFFIXES) if exists(form(address + suffix))]
 
 
 def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:

@@ -224,6 +224,12 @@ IMAGE_SUFFIXES = frozenset(
     for suffix in suffixes
 )
 
+# Those that are tried where a name of an image has none: each is a request to a store.
+TRIED_SUFFIXES = (
+    ".jpg", ".jpeg", ".JPG", ".JPEG", ".png", ".PNG",
+    ".bmp", ".gif", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+
 # Signatures without images in themselves: `sniff` does not return them.
 _NOT_SNIFFED = frozenset(name for name, kind in FOREIGN.items() if not kind.is_image)
 

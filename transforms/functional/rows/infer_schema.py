@@ -15,19 +15,19 @@ from typing import Any
 from recordmill.schemas.features import Feature, Missing
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
+from recordmill.schemas.tables import SPLIT_NAMES
 from recordmill.transforms.functional.images.encoded_text import is_encoded
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
+from recordmill.transforms.functional.images.sniffing import (
+    HEAD_BYTES,
+    has_image_suffix,
+    sniff,
+)
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.bounded_json import parse_json
 
-_IMAGE = re.compile(
-    r"\.(jpe?g|jpe|jfif|png|gif|bmp|dib|webp|tiff?|avif|jp2|j2k|ppm|pgm|pbm|pnm|ico|mpo)$",
-    re.IGNORECASE,
-)
 _LABEL = re.compile(
     r"(^|[_\s])(label|class|category|target|species|landmark)s?([_\s]|$)", re.IGNORECASE
 )
-_SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 _KEY = re.compile(r"(^|[_.])(id|key|uuid|guid)$", re.IGNORECASE)
 _BOXES = re.compile(r"(^|\.)(bbox|bboxes|boxes)$", re.IGNORECASE)
 _OBJECT_LABEL = re.compile(r"labels?|class(es)?|category|categories", re.IGNORECASE)
@@ -319,11 +319,11 @@ def _image_share(values: Mapping[str, Counter[Any]], column: str) -> float:
 def _is_image(value: Any) -> bool:
     if isinstance(value, bytes):
         return sniff(value[:HEAD_BYTES]) is not None
-    return isinstance(value, str) and (bool(_IMAGE.search(value)) or is_encoded(value))
+    return isinstance(value, str) and (has_image_suffix(value) or is_encoded(value))
 
 
 def _is_split(values: Counter[Any]) -> bool:
-    return bool(values) and all(isinstance(v, str) and v.lower() in _SPLITS for v in values)
+    return bool(values) and all(isinstance(v, str) and v.lower() in SPLIT_NAMES for v in values)
 
 
 def _is_key(column: str, values: Counter[Any], rows: int) -> bool:

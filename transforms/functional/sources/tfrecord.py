@@ -24,6 +24,7 @@ from recordmill.transforms.functional.records.framing import (
     FrameError,
     read_frames_or_errors,
 )
+from recordmill.transforms.functional.rendering.infer_features import raw_shape
 from recordmill.transforms.functional.sources.record_columns import (
     RecordColumns,
     Seen,
@@ -126,18 +127,12 @@ def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[s
     """Returns the shape of images that are stored as uint8 pixels, without encoding."""
     if columns.schema and columns.schema.image.format == "raw":
         return {columns.image: f"{columns.schema.image_feature} has bytes of the format raw"}
-    for values in records:
+    for values in records[:1]:
         name = first(columns.images, values)
         pixels = _first(values.get(name))
-        if pixels is None or is_image(pixels[:64]):
-            return {}
-        sizes = (values.get(one) or values.get(f"image/{one}") for one in ("height", "width"))
-        height, width = (size[0] if size and isinstance(size[0], int) else 0 for size in sizes)
-        if height * width <= 0 or len(pixels) % (height * width) or not pixels:
-            return {}
-        channels = len(pixels) // (height * width)
-        if channels in (1, 3, 4):
-            return {columns.image: f"{name} has {height} x {width} x {channels} bytes"}
+        if pixels and not is_image(pixels[:64]) and (shape := raw_shape(values, name)):
+            sizes = f"{shape.height} x {shape.width} x {shape.channels}"
+            return {columns.image: f"{name} has {sizes} bytes"}
     return {}
 
 
