@@ -294,30 +294,13 @@ def _cause(text: str) -> str:
     return f"{what}: {deepest[-1]}" if deepest and deepest[-1] not in what else what
 
 
-class _Client:
-    """The client of one bucket, created by the first thread that needs it.
-
-    Other threads wait for it, because creating a client may request the bucket's region.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._client: Any = None
-
-    def get(self, make: Callable[[], Any]) -> Any:
-        with self._lock:
-            if self._client is None:
-                self._client = make()
-            return self._client
-
-
 class _Clients:
     """The clients of this process, one per bucket, created again when the options change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._options: StoreOptions | None = None
-        self._clients: dict[tuple[str, str, str, bool], _Client] = {}
+        self._clients: dict[tuple[str, str, str, bool], Any] = {}
         self._process: int | None = None  # in which the first client was created
 
     def of(self, path: ObjectPath, retries: bool = False) -> Any:
@@ -335,11 +318,10 @@ class _Clients:
             if options is not self._options:  # of another run, whose environment may differ
                 self._options, self._clients = options, {}
             name = (path.scheme, path.account, path.bucket, retries)
-            client = self._clients.setdefault(name, _Client())
-        # Outside of the lock, so that threads wait only for the client of their own bucket.
-        return client.get(
-            lambda: _make(path, options, clients.MANY_PAGES if retries else clients.ONCE)
-        )
+            if name not in self._clients:  # may request the bucket's region: other threads wait
+                policy = clients.MANY_PAGES if retries else clients.ONCE
+                self._clients[name] = _make(path, options, policy)
+            return self._clients[name]
 
 
 def library_settings(root: str) -> dict[str, str]:
