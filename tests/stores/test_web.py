@@ -77,7 +77,7 @@ def test_a_text_table_is_read_in_byte_ranges_where_the_host_sends_them(
         assert files.ranged_size(whole) is None
         assert files.ranged_size(f"{site.url}/files/none.csv") is None
         monkeypatch.setattr(web, "_SPOOLED_BYTES", 1000)
-        monkeypatch.setattr(web, "_download", None)
+        monkeypatch.setattr(web, "_downloaded", None)
         with files.open_binary(ranged) as stream:
             assert stream.read() == TABLE
 

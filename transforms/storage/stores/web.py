@@ -108,33 +108,6 @@ class _Read(threading.local):
 _READ = _Read()
 
 
-def _get(url: str, span: Span | None = None, limit: int | None = None) -> bytes:
-    """Returns the bytes of a file on the web, or a range of them.
-
-    `limit` is the maximum number of bytes; None for `--max_image_bytes`. Raises OSError if the file
-    cannot be read; FileNotFoundError if it does not exist.
-    """
-    most = current_options().max_image_bytes if limit is None else limit
-    deadline = time.monotonic() + _MAX_SECONDS
-    return persist(lambda: b"".join(_chunks(url, span, most, deadline)), _MAX_SECONDS)
-
-
-def _download(url: str, target: BinaryIO) -> None:
-    """Downloads a table, which may be larger than an image.
-
-    `target`: file to write to; truncated before each attempt. Raises OSError if the file cannot be
-    read; FileNotFoundError if it does not exist.
-    """
-    deadline = time.monotonic() + _MAX_TABLE_SECONDS
-
-    def attempt() -> None:
-        target.seek(0)
-        target.truncate()
-        target.writelines(_chunks(url, None, sys.maxsize, deadline))
-
-    persist(attempt, _MAX_TABLE_SECONDS)
-
-
 class _WebStore(Store):
     def open(self, path: str) -> BinaryIO:
         size = 0
@@ -143,7 +116,9 @@ class _WebStore(Store):
         return self.open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
 
     def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
-        return _get(path, span, limit), None
+        deadline = time.monotonic() + _MAX_SECONDS
+        data = persist(lambda: b"".join(_chunks(path, span, limit, deadline)), _MAX_SECONDS)
+        return data, None
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         return [], []  # the web has no listings
@@ -165,8 +140,16 @@ WEB = _WebStore()
 
 
 def _downloaded(url: str) -> BinaryIO:
+    """Downloads a table, which may be larger than an image, and opens it."""
     spooled = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="recordmill-")  # noqa: SIM115 - the caller closes it
-    _download(url, cast("BinaryIO", spooled))
+    deadline = time.monotonic() + _MAX_TABLE_SECONDS
+
+    def attempt() -> None:
+        spooled.seek(0)
+        spooled.truncate()
+        spooled.writelines(_chunks(url, None, sys.maxsize, deadline))
+
+    persist(attempt, _MAX_TABLE_SECONDS)
     spooled.seek(0)
     return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", spooled)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 import threading
 import time
@@ -95,10 +94,14 @@ SLOW = {
 }
 
 
+def _get(url: str, span: tuple[int, int] | None = None, limit: int = LIMIT) -> bytes:
+    return web.WEB.read(url, span, limit)[0]
+
+
 @pytest.mark.parametrize("what", SLOW)
 def test_slow_responses_end_at_the_deadline(what: str) -> None:
     with host(SLOW[what], pause=0.02) as slow:
-        for read in (web._get, web.WEB.size, lambda url: web._download(url, io.BytesIO())):
+        for read in (_get, web.WEB.size, web._downloaded):
             began = time.monotonic()
             with suppress(TooSlowError):
                 read(slow.url)
@@ -108,7 +111,7 @@ def test_slow_responses_end_at_the_deadline(what: str) -> None:
 
 def test_a_read_past_the_deadline_is_reported_and_not_retried() -> None:
     with host(SLOW["a body"], pause=0.02) as slow, pytest.raises(TooSlowError) as caught:
-        web._get(slow.url)
+        _get(slow.url)
     assert str(caught.value) == "timed out; not read within 0.3 s"
 
 
@@ -119,7 +122,7 @@ def test_unused_bodies_are_not_read(status: int) -> None:
         with host(drip(head + headers), pause=0.02) as slow:
             began = time.monotonic()
             with pytest.raises(OSError, match=r"404|503|timed out|redirected"):
-                web._get(slow.url)
+                _get(slow.url)
             assert time.monotonic() - began < 10 * SECONDS
 
 
@@ -145,7 +148,7 @@ def test_endless_responses_are_read_up_to_the_limit(
         with pytest.raises(
             OSError, match=r"larger than|more bytes than|size line|timed out|404|redirected"
         ):
-            web._get(endless.url)
+            _get(endless.url)
         endless.ended.set()
         assert endless.sent < 40 * LIMIT  # what the system's own buffers took included
 
@@ -154,12 +157,12 @@ def test_tables_have_their_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_MAX_TABLE_SECONDS", 20.0)
     script = lambda: chain([OK + b"\r\n"], repeat(b"x" * 65536))  # noqa: E731
     with host(script) as endless, pytest.raises(OSError, match="sends more bytes"):
-        web._download(endless.url, io.BytesIO())
+        web._downloaded(endless.url)
 
 
 def test_an_unanswered_handshake_ends_at_the_deadline() -> None:
     with host(lambda: iter(())) as silent, pytest.raises(TooSlowError):
-        web._get(silent.url.replace("http:", "https:"))
+        _get(silent.url.replace("http:", "https:"))
 
 
 def test_all_addresses_share_one_deadline(
@@ -176,7 +179,7 @@ def test_all_addresses_share_one_deadline(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr("urllib3.util.connection.create_connection", silent)
     with pytest.raises(TooSlowError):
-        web._get("http://many.example/1.jpg")
+        _get("http://many.example/1.jpg")
     assert 2 <= len(waits) <= 6
     assert max(waits) <= SECONDS
 
@@ -184,7 +187,7 @@ def test_all_addresses_share_one_deadline(
 def test_waits_beyond_the_deadline_are_not_made() -> None:
     answer = b"HTTP/1.1 429 Later\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
     with host(lambda: iter([answer])) as busy, pytest.raises(TooSlowError) as caught:
-        web._get(busy.url)
+        _get(busy.url)
     assert str(caught.value) == "the host responds with 429 Later; not read within 0.3 s"
 
 
@@ -192,10 +195,10 @@ def test_connections_are_reused_for_images_within_the_limits() -> None:
     body = bytes(LIMIT)
     answer = OK + b"Content-Length: %d\r\n\r\n" % LIMIT + body
     with host(lambda: iter([answer])) as quick:
-        assert web._get(quick.url) == body
+        assert _get(quick.url) == body
     more = OK + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + body + b"x"
     with host(lambda: iter([more])) as quick, pytest.raises(TooLargeError):
-        web._get(quick.url)
+        _get(quick.url)
 
 
 def part_of(stated: str, body: bytes) -> Callable[[], Iterator[bytes]]:
@@ -211,7 +214,7 @@ def part_of(stated: str, body: bytes) -> Callable[[], Iterator[bytes]]:
 )
 def test_the_requested_range_is_accepted(stated: str, body: bytes) -> None:
     with host(part_of(stated, body)) as quick:
-        assert web._get(quick.url, (5, 10)) == body
+        assert _get(quick.url, (5, 10)) == body
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,7 @@ def test_the_requested_range_is_accepted(stated: str, body: bytes) -> None:
 @pytest.mark.parametrize("span", [(5, 10), None])
 def test_another_range_is_an_error(stated: str, span: tuple[int, int] | None) -> None:
     with host(part_of(stated, b"abcde")) as lying, pytest.raises(OSError, match=r"^requested"):
-        web._get(lying.url, span)
+        _get(lying.url, span)
 
 
 ANSWERS = {
@@ -250,7 +253,7 @@ def test_malformed_responses_are_short_errors(what: str) -> None:
     answer = b"HTTP/1.1 " + ANSWERS[what] + b"\r\n\r\n"
     few_words = pytest.raises(OSError, match=r"^[ -~]{1,200}$")
     with host(lambda: iter([answer])) as odd, few_words as caught:
-        web._get(odd.url)
+        _get(odd.url)
     assert ("not a valid web address" in str(caught.value)) == (what == "a redirect to no address")
 
 
@@ -279,6 +282,6 @@ def test_ranges_of_tables_can_exceed_the_image_limit() -> None:
     body = b"x" * (LIMIT + 10)
     part = part_of(f"bytes 0-{len(body) - 1}/{len(body)}", body)
     with host(part) as quick:
-        assert web._get(quick.url, (0, len(body)), len(body)) == body
+        assert _get(quick.url, (0, len(body)), len(body)) == body
     with host(part) as quick, pytest.raises(TooLargeError):
-        web._get(quick.url, (0, len(body)))
+        _get(quick.url, (0, len(body)))
