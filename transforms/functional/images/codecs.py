@@ -144,7 +144,7 @@ class Jpeg(SourceImage):
 
     @classmethod
     def examine(cls, data: bytes, bounded: bool) -> Jpeg:
-        """Reads the header, as `examine` does."""
+        """Reads the header; raises WorkLimitError if it is `bounded`, and its metadata is not."""
         header = jpeg.examine(data, bounded)
         if header.end is None:
             raise RecordError(Reason.TRUNCATED, "the file ends before its end-of-image marker")
@@ -224,7 +224,7 @@ class Png(SourceImage):
 
     @classmethod
     def examine(cls, data: bytes, bounded: bool) -> Png:
-        """Reads the header, as `examine` does."""
+        """Reads the header; raises WorkLimitError if it is `bounded`, and its metadata is not."""
         header = png.examine(data, bounded)
         return cls(
             format="png",
@@ -328,18 +328,16 @@ def _unsupported(kind: Foreign) -> RecordError:
     return RecordError(reason, f"{kind.name}; expected one of {expected}. {kind.remedy}")
 
 
-def examine(data: bytes, bounded: bool = False) -> SourceImage:
+def examine(data: bytes) -> SourceImage:
     """Reads the header of an image file.
 
-    `bounded`: whether to enforce the limits on the metadata of JPEG and PNG. Raises WorkLimitError
-    if a limit is exceeded. Raises RecordError if the file is not an image, is not supported, or has
-    a damaged header.
+    Raises RecordError if the file is not an image, is not supported, or has a damaged header.
     """
     format_ = sniffed_format(data)
     if format_ == "jpeg":
-        return Jpeg.examine(data, bounded)
+        return Jpeg.examine(data, bounded=False)
     if format_ == "png":
-        return Png.examine(data, bounded)
+        return Png.examine(data, bounded=False)
     check_stated_size(data, format_)
     try:
         with opened(data, format_) as image:
