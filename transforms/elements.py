@@ -49,16 +49,20 @@ class _Coder(coders.Coder):
         return False
 
 
-class BatchCoder(_Coder):
-    """Pickles a batch, where it leaves its process at all."""
+class PickleCoder(_Coder):
+    """Pickles an element, where it leaves its process at all."""
 
     def encode(self, value: Any) -> bytes:
-        """Returns the pickled batch."""
+        """Returns the pickled element."""
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def decode(self, encoded: bytes) -> Any:
-        """Returns the batch."""
+        """Returns the element."""
         return pickle.loads(encoded)  # noqa: S301 - our own
+
+
+class BatchCoder(PickleCoder):
+    """Pickles a batch."""
 
     def estimate_size(self, value: Any) -> int:
         """Returns a guess, for Beam's metrics: by default, it encodes one element in ten for it."""
@@ -210,27 +214,13 @@ class GatheredRefs:
         yield from places.items()
 
 
-class EncodedRefsCoder(_Coder):
-    """Encodes the parts, or their place."""
-
-    def encode(self, value: EncodedRefs) -> bytes:
-        """Returns the parts, or their place, as bytes."""
-        return bytes(_VALUES.encode(tuple(value.parts)))
-
-    def decode(self, encoded: bytes) -> EncodedRefs:
-        """Returns the references with these parts."""
-        parts = _VALUES.decode(encoded)
-        is_place = bool(parts) and isinstance(parts[0], str)
-        return EncodedRefs(Spilled(*parts) if is_place else parts)
-
-
 coders.registry.register_coder(ImageRef, ImageRefCoder)
 coders.registry.register_coder(RowBatch, BatchCoder)
 coders.registry.register_coder(RefBatch, BatchCoder)
 coders.registry.register_coder(OrderedRefs, OrderedRefsCoder)
 coders.registry.register_coder(VerificationBatch, CompressedBatchCoder)
 coders.registry.register_coder(Row, RowCoder)
-coders.registry.register_coder(EncodedRefs, EncodedRefsCoder)
+coders.registry.register_coder(EncodedRefs, PickleCoder)
 
 
 REJECTS = "rejects"

@@ -192,7 +192,7 @@ def test_the_job_graph_has_one_shuffle_of_references_and_no_table(
     assert coder_names(pipeline, shuffle) == [
         "beam:coder:kv:v1",
         *("beam:coder:kv:v1", "beam:coder:string_utf8:v1", "beam:coder:varint:v1"),
-        "EncodedRefsCoder",
+        "PickleCoder",
     ]
     assert max(len(t.spec.payload) for t in leaves) < 20_000
     assert b"circle-00.jpg" not in pipeline.SerializeToString()

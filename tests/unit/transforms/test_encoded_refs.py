@@ -11,9 +11,9 @@ from recordmill.schemas import layout
 from recordmill.transforms import elements
 from recordmill.transforms.elements import (
     EncodedRefs,
-    EncodedRefsCoder,
     GatheredRefs,
     OrderedRefsCoder,
+    PickleCoder,
     Spilled,
     joined,
 )
@@ -30,7 +30,7 @@ def encoded(*parts: slice) -> EncodedRefs:
 
 @pytest.mark.parametrize("parts", [(), (b"ab", b"c"), Spilled("/run/x", 5, 700)])
 def test_encoded_references_travel_as_they_are(parts: tuple[bytes, ...] | Spilled) -> None:
-    coder, refs = EncodedRefsCoder(), EncodedRefs(parts)
+    coder, refs = PickleCoder(), EncodedRefs(parts)
     found = coder.decode(coder.encode(refs))
     assert found == refs
     assert type(found.parts) is type(parts)
