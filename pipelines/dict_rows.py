@@ -31,7 +31,7 @@ from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.option import Affects, options_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
-from recordmill.schemas.records import Embedded, ImageRef, Location, SerializedExample, SkippedInput
+from recordmill.schemas.records import ImageRef, Location, SerializedExample, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Projection
 from recordmill.transforms.elements import REJECTS, rejected
@@ -390,7 +390,7 @@ class _BuildBatch(beam.DoFn):
                 yield rejected(reject_row(row, self._binding, error))
                 continue
             files = iter(held)
-            image = next(files) if isinstance(found, Embedded) else None
+            image = next(files) if isinstance(found.image, bytes) else None
             others = tuple(next(files) if file[-1] else None for file in ref.others or ())
             refs.append(Fetched(ref, image, others) if held else ref)
         decode, guard = self._config.decode, self._guard

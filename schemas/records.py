@@ -96,8 +96,9 @@ class Row(NamedTuple):
     line: int
     # Whether values are untyped text, as in CSV; or the columns with such values.
     is_text: bool | frozenset[str] = False
-    # The location of the image, if the source determines it; None if a column does.
-    image: Location | None = None
+    # The image, if the source determines it: its location, or its bytes, which the worker stages
+    # that reads them; None if a column does.
+    image: Location | bytes | None = None
     cluster: Cluster = NO_CLUSTER
     # The key of the record that the row was read from; "" if it has none, so that a path in the row
     # is not a key; None for other sources.
@@ -115,14 +116,8 @@ class Row(NamedTuple):
     @property
     def own_uri(self) -> str:
         """The file of the row's image, if the source determines it and it is not staged; or ""."""
-        return self.image.uri if self.image and not self.image.staged else ""
-
-
-class Embedded(NamedTuple):
-    """A row with embedded image bytes, which are staged on the worker that reads them."""
-
-    row: Row  # the row, without the location of an image
-    data: bytes
+        image = self.image
+        return image.uri if isinstance(image, Location) and not image.staged else ""
 
 
 class SkippedInput(NamedTuple):

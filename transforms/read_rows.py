@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from recordmill.schemas import layout
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.elements import REJECTS, CheckedRows, rejected
@@ -255,7 +255,7 @@ def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
 
 
 def _staged(
-    rows: Iterator[RowBatch | Row | Embedded | Reject | SkippedInput],
+    rows: Iterator[RowBatch | Row | Reject | SkippedInput],
     path: str,
     others: Sequence[str] = (),
     pixels: bool = True,
@@ -279,7 +279,7 @@ def _staged(
         for found in rows:
             is_whole = isinstance(found, RowBatch) and _are_paths(found, others)
             for row in [found] if is_whole else one_by_one([found]):
-                yield with_locations(row, others, add) if isinstance(row, Row | Embedded) else row
+                yield with_locations(row, others, add) if isinstance(row, Row) else row
         if blob is not None:
             blob.commit()
             blob = None

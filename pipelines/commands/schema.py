@@ -29,7 +29,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.origins import NO_COLUMN, Kind, Origin, Source
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import Projection
@@ -371,7 +371,7 @@ def _image(row: Row, column: str, image_root: str | None) -> bytes:
     value = single_value(row.values[column])
     if isinstance(value, bytes):
         return value
-    if row.image is not None:
+    if isinstance(row.image, Location):
         return read_bytes(row.image.uri, row.image.start, row.image.stop)
     if is_encoded(str(value)):
         return image_of(str(value))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas import layout
-from recordmill.schemas.records import Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.read_rows import _staged, _staging_file
@@ -17,8 +17,8 @@ PLAIN = Row({"image": "x.jpg"}, "t.parquet", 3)
 REJECT = Reject.of_malformed_row("t.parquet", 4, "why")
 
 
-def rows(*images: bytes) -> list[Row | Embedded | Reject | SkippedInput]:
-    found = [Embedded(Row({}, "t.parquet", i), data) for i, data in enumerate(images, start=1)]
+def rows(*images: bytes) -> list[Row | Reject | SkippedInput]:
+    found = [Row({}, "t.parquet", i, image=data) for i, data in enumerate(images, start=1)]
     return [*found, PLAIN, REJECT, SkippedInput("x", 2)]
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
-from recordmill.schemas.records import OUTSIDE_WHERE, RENAMED, Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import OUTSIDE_WHERE, RENAMED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import (
     Exclusion,
@@ -53,7 +53,7 @@ _MAX_COLUMNS = 100_000
 _MAX_EXAMPLES = 100  # of rows outside of --where
 
 # The elements that a reader yields.
-Read: TypeAlias = RowBatch | Row | Embedded | Reject | SkippedInput
+Read: TypeAlias = RowBatch | Row | Reject | SkippedInput
 Addresses: TypeAlias = Callable[[Row], Iterable[str]]
 
 
@@ -151,7 +151,7 @@ class Format:
 
     def rows(
         self, file: TableFile, projection: Projection
-    ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+    ) -> Iterator[Row | Reject | SkippedInput]:
         """Yields the rows of a whole source, one by one."""
         for part in self.parts(file):
             if isinstance(part, Part):
@@ -159,7 +159,7 @@ class Format:
 
     def ungrouped_rows(
         self, file: TableFile, projection: Projection
-    ) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+    ) -> Iterator[Row | Reject | SkippedInput]:
         """Yields the rows of a whole source as they are in the table."""
         return self.rows(replace(file, grouped=""), projection)
 
@@ -216,11 +216,10 @@ def _digest(address: str) -> int:
 
 def _with_decoded(rows: Iterable[Read], column: str, projection: Projection) -> Iterator[Read]:
     """Yields rows with the images that are text in a column; other texts are paths."""
-    for found in one_by_one(rows):
-        row = found.row if isinstance(found, Embedded) else found
+    for row in one_by_one(rows):
         value = row.values.get(column) if isinstance(row, Row) else None
         if not isinstance(row, Row) or not is_encoded(text := text_of(value)):
-            yield found
+            yield row
             continue
         values = {name: other for name, other in row.values.items() if name != column}
         if isinstance(value, dict) and (path := value.get("path")):
@@ -231,19 +230,17 @@ def _with_decoded(rows: Iterable[Read], column: str, projection: Projection) -> 
         except RecordError as error:
             yield Reject("", "", row.source, error.reason, f"column {column!r}: {error.detail}")
             continue
-        if column != projection.image:
-            row = row._replace(values={**values, column: image})
-            yield found._replace(row=row) if isinstance(found, Embedded) else row
-        elif isinstance(image, Location):
+        if column == projection.image:
             yield row._replace(values=values, image=image)
         else:
-            yield Embedded(row._replace(values=values), image)
+            yield row._replace(values={**values, column: image})
 
 
 def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:
     """Yields rows, and skipped inputs in place of those whose image is left out."""
     for row in one_by_one(rows):
-        uri = row.image.uri if isinstance(row, Row) and row.image else ""
+        image = row.image if isinstance(row, Row) else None
+        uri = image.uri if isinstance(image, Location) else ""
         pattern = pattern_of(exclusion, uri)
         yield excluded(pattern, uri.removeprefix(f"{exclusion.root}/")) if pattern else row
 
@@ -252,11 +249,10 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
     """Yields the rows that a condition selects, and the number of the others."""
     outside, examples = 0, dict[str, tuple[str, ...]]()
     for found in rows:
-        row = found.row if isinstance(found, Embedded) else found
-        if not isinstance(row, Row | RowBatch):
+        if not isinstance(found, Row | RowBatch):
             yield found
             continue
-        batch = RowBatch.of([row]) if isinstance(row, Row) else row
+        batch = RowBatch.of([found]) if isinstance(found, Row) else found
         columns = [(name, batch.column(name), batch.untyped(name)) for name in where.columns]
         kept = list[int]()
         for number in range(len(batch)):
@@ -283,10 +279,9 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
 def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
     """Yields rows with other class names, and the number of rows with each that is replaced."""
     counts, names = Counter[str](), projection.names
-    for found in one_by_one(rows):
-        row = found.row if isinstance(found, Embedded) else found
+    for row in one_by_one(rows):
         if not isinstance(row, Row):
-            yield found
+            yield row
             continue
         seen, values = set[str](), dict(row.values)
         for column, feature in projection.renamed.items():
@@ -294,8 +289,7 @@ def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
                 value, is_text = values[column], row.untyped(column)
                 values[column] = renamed_labels(value, feature, is_text, names, seen)
         counts.update(seen)
-        row = row._replace(values=values) if seen else row
-        yield found._replace(row=row) if isinstance(found, Embedded) else row
+        yield row._replace(values=values) if seen else row
     yield from (SkippedInput(RENAMED.format(a, names[a]), n) for a, n in sorted(counts.items()))
 
 
@@ -363,16 +357,10 @@ def _with_partition(
     """
     names = projection.columns
     values = {column: value for column, value in partition if names is None or column in names}
-
-    def extended(row: Row) -> Row:
-        return RowBatch.of([row]).with_text(values)[0]
-
     for row in rows:
         if isinstance(row, RowBatch):
             yield row.with_text(values)
         elif isinstance(row, Row):
-            yield extended(row)
-        elif isinstance(row, Embedded):
-            yield row._replace(row=extended(row.row))
+            yield RowBatch.of([row]).with_text(values)[0]
         else:
             yield row

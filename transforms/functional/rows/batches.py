@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, overload
 from recordmill.schemas.records import (
     NO_CLUSTER,
     Cluster,
-    Embedded,
     ImageRef,
     Location,
     Row,
@@ -290,8 +289,8 @@ def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:
 
 
 def one_by_one(
-    elements: Iterable[RowBatch | Row | Embedded | Reject | SkippedInput],
-) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+    elements: Iterable[RowBatch | Row | Reject | SkippedInput],
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the rows of batches one by one, and other elements as they are."""
     for element in elements:
         if isinstance(element, RowBatch):

@@ -296,7 +296,7 @@ def _or_empty(
 def files_of(row: Row, binding: Binding) -> Iterator[str]:
     """Yields the addresses of the images and the mask that a row names, if it names any."""
     schema = binding.resolved.schema
-    if row.image is not None:
+    if isinstance(row.image, Location):
         yield row.image.uri
     suffixes = dict.fromkeys(schema.other_columns.values(), "")
     if row.image is None and schema.has_image:

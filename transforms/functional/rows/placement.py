@@ -20,9 +20,7 @@ from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import SplitRanges
 from recordmill.schemas.records import (
     OUTSIDE_SAMPLE,
-    Embedded,
     ImageRef,
-    Location,
     Row,
     SkippedInput,
     source_of,
@@ -201,7 +199,7 @@ def _duplicate_key_reject(ref: ImageRef, file: str, line: int, what: str = "") -
 
 
 # An element of a source.
-Found = TypeVar("Found", bound="Row | Embedded | Reject | SkippedInput")
+Found = TypeVar("Found", bound="Row | Reject | SkippedInput")
 
 
 @dataclass(frozen=True)
@@ -227,22 +225,20 @@ class Sampler:
         part = config.sample_part
         return cls(binding, config.seed, {"": END if part is None else int(part * END)})
 
-    def groups(self, found: Row | Embedded | Reject) -> Sequence[str]:
+    def groups(self, found: Row | Reject) -> Sequence[str]:
         """Returns the groups of a row, of each of which it has to be in the sample."""
         return ("",)
 
-    def position(self, found: Row | Embedded | Reject) -> int:
+    def position(self, found: Row | Reject) -> int:
         """Returns the hash position of a row: by the key of its record, or else by its source."""
         if isinstance(found, Reject):
             return _sample_position(found.source, self.seed)
-        # The location of an embedded image is not part of a key, and not known yet.
-        row = found.row._replace(image=Location("")) if isinstance(found, Embedded) else found
         try:
-            return _sample_position(record_key(row, self.binding), self.seed)
+            return _sample_position(record_key(found, self.binding), self.seed)
         except RecordError:  # the row is rejected when it is bound
-            return _sample_position(row.source, self.seed)
+            return _sample_position(found.source, self.seed)
 
-    def has(self, found: Row | Embedded | Reject) -> bool:
+    def has(self, found: Row | Reject) -> bool:
         """Returns whether a row is in the sample; a reject for lost rows always is."""
         if isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
             return True

@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import NO_LABEL, Feature, Schema
 from recordmill.schemas.plan import ClassIds, Plan, ResolvedSchema
-from recordmill.schemas.records import OUTSIDE_CLASSES, Embedded, FeatureValue, Row
+from recordmill.schemas.records import OUTSIDE_CLASSES, FeatureValue, Row
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.analysis import Analyzer, labels_in
@@ -105,16 +105,15 @@ class ClassSampler(Sampler):
     outside: ClassVar[str] = OUTSIDE_CLASSES
     analyzer: Analyzer = field(kw_only=True)
 
-    def groups(self, found: Row | Embedded | Reject) -> Sequence[str]:
+    def groups(self, found: Row | Reject) -> Sequence[str]:
         """Returns the features and labels of a row; none for one without a class."""
-        row = found.row if isinstance(found, Embedded) else found
-        if isinstance(row, Reject):
+        if isinstance(found, Reject):
             return ()
         features = self.analyzer.schema.class_features
         labels = (
             (name, str(without_fraction(label)))  # 2 and 2.0 are one class without names
             for name in features
-            for label in _labels(row, name, self.analyzer)
+            for label in _labels(found, name, self.analyzer)
         )
         # ASCII, as of strata: labels that no encoding can represent are rejected only later.
         return [f"{name} {label!a}" for name, label in labels if label != str(NO_LABEL)]

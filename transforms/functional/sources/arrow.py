@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Location, Row
+from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -60,9 +60,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     return replace(found, classes={**classes, **found.classes})
 
 
-def read(
-    stream: BinaryIO, part: Part, projection: Projection
-) -> Iterator[RowBatch | Row | Embedded | Reject]:
+def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBatch | Row | Reject]:
     """Yields the rows in order, and after damage a `lost_rows` reject."""
     line = 1
     try:
@@ -211,7 +209,7 @@ def _texts(batch: pa.RecordBatch) -> int:
 
 def _rows(
     batch: pa.RecordBatch, line: int, part: Part, projection: Projection, mapped: pa.Buffer | None
-) -> Iterator[RowBatch | Row | Embedded]:
+) -> Iterator[RowBatch | Row]:
     """Yields the rows of a batch, the first of which has the number `line`."""
     path, names, image = part.file.path, batch.schema.names, projection.image
     columns = arrays.selected(batch.schema, projection.columns)
@@ -229,7 +227,7 @@ def _rows(
         if span is None or location is not None:
             yield row._replace(image=location)
         elif projection.pixels:
-            yield Embedded(row, data.as_py())
+            yield row._replace(image=data.as_py())
         else:
             yield row._replace(image=Location(path, 0, span[1]))
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from recordmill.schemas.origins import BOX_SIDES
-from recordmill.schemas.records import MORE_BOXES, Embedded, Items, Row, SkippedInput
+from recordmill.schemas.records import MORE_BOXES, Items, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.settings import Order
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
@@ -39,7 +39,7 @@ _FORMS: tuple[dict[tuple[str, ...], tuple[Order, ...]], ...] = (
     dict.fromkeys((("bbox",), ("boundingbox",)), ("xywh", "xyxy", "cxcywh", "yxyx")),
 )
 
-_Found: TypeAlias = Row | Embedded | Reject | SkippedInput
+_Found: TypeAlias = Row | Reject | SkippedInput
 
 
 class BoxColumns(NamedTuple):
@@ -132,7 +132,8 @@ def grouped(rows: Iterable[RowBatch | _Found], image: str, box: str = "") -> Ite
     """
     with Spools() as spools:
         for row in one_by_one(rows):
-            name = row.values.get(image) if isinstance(row, Row) else None
+            is_embedded = isinstance(row, Row) and isinstance(row.image, bytes)
+            name = row.values.get(image) if isinstance(row, Row) and not is_embedded else None
             if isinstance(name, str | int) and name != "":
                 spools.add(repr(name), row)
             else:

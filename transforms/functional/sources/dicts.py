@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Location, Row, source_of
+from recordmill.schemas.records import Location, Row, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.rows.columns import missing_column
@@ -39,9 +39,7 @@ _GROUP_BYTES = 64 * 2**20
 _ARROW_STREAM = "__arrow_c_stream__"
 
 
-def row_of_dict(
-    element: Any, projection: Projection, key_column: str | None
-) -> Row | Embedded | Reject:
+def row_of_dict(element: Any, projection: Projection, key_column: str | None) -> Row | Reject:
     """Converts a dict to a row, with the bytes of its image if it contains them.
 
     Returns the row, or a reject if the element is not a dict or has no key. `element` is a dict of
@@ -63,17 +61,13 @@ def row_of_dict(
     if projection.image:
         values[projection.image] = path
     if stated := columns.get(SOURCE):
-        located = Row(values, stated["file"], stated["line"], frozenset(stated["untyped"]))
-        return located if image is None else Embedded(located, image)
+        return Row(values, stated["file"], stated["line"], frozenset(stated["untyped"]), image)
     key = values.get(key_column or projection.image)
     source = f"row {short_repr(values) if key is None or key == '' else key}"
-    row = Row(values, source, _number_of(values, image))
-    if image is None:
-        return row
-    if key_column is None and path is None:
+    if image is not None and key_column is None and path is None:
         detail = "the image has no path to use as the key. Set key_column."
         return Reject("", "", source, Reason.MISSING_VALUE, detail)
-    return Embedded(row, image)
+    return Row(values, source, _number_of(values, image), image=image)
 
 
 def _source_of(element: Any) -> str:
@@ -81,17 +75,16 @@ def _source_of(element: Any) -> str:
     return source_of(stated["file"], stated["line"]) if stated else f"row {short_repr(element)}"
 
 
-def dict_of_row(found: Row | Embedded, image: str) -> dict[str, Any]:
+def dict_of_row(row: Row, image: str) -> dict[str, Any]:
     """Returns the columns of a row and its source location, as `row_of_dict` reads them.
 
     `image` is the column of embedded images, which become bytes, or dicts of `bytes` and `path`.
     """
-    row = found.row if isinstance(found, Embedded) else found
     values = dict(row.values)
     untyped = [name for name, value in values.items() if row.untyped(name) and value is not None]
-    if isinstance(found, Embedded):
+    if isinstance(row.image, bytes):
         path = values.get(image)
-        values[image] = found.data if path is None else {BYTES: found.data, PATH: path}
+        values[image] = row.image if path is None else {BYTES: row.image, PATH: path}
     return {**values, SOURCE: {"file": row.file, "line": row.line, "untyped": untyped}}
 
 
@@ -110,12 +103,10 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
-def with_locations(
-    row: Row | Embedded, columns: Sequence[str], locate: Callable[[bytes], Location]
-) -> Row:
+def with_locations(row: Row, columns: Sequence[str], locate: Callable[[bytes], Location]) -> Row:
     """Returns a row with the locations of its image, and of those in columns, for their bytes."""
-    if isinstance(row, Embedded):
-        row = row.row._replace(image=locate(row.data))
+    if isinstance(row.image, bytes):
+        row = row._replace(image=locate(row.image))
     found = dict[str, Any]()
     for column in columns:
         data, path = _image_of(row.values.get(column))

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Location, Row
+from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import DeclaredClasses, Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -43,7 +43,7 @@ _BUFFER_BYTES = 2**20
 # Limit of rejects for the rows after damage; a damaged footer can state any number of rows.
 MAX_DAMAGED_ROWS = 10_000_000
 
-_Rows: TypeAlias = RowBatch | Row | Embedded
+_Rows: TypeAlias = RowBatch | Row
 
 # Batch size for columns of variable size: Arrow copies a dictionary value for every row that
 # references it. Small batches cost a few µs more per row than batches of thousands of rows.
@@ -252,9 +252,7 @@ def parts(stream: BinaryIO, file: TableFile) -> Iterator[Part]:
         yield Part(file, group, first)
 
 
-def read(
-    stream: BinaryIO, part: Part, projection: Projection
-) -> Iterator[RowBatch | Row | Embedded | Reject]:
+def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBatch | Row | Reject]:
     """Yields the rows of a row group, and rejects for the rows after damage."""
     table = _opened(stream, part.file)
     columns = {projection.image, *projection.other_images}
@@ -312,7 +310,7 @@ def _read_images(
     elif arrays.has_path(parquet.schema_arrow.field(image).type):
         names.append(f"{image}.{arrays.PATH}")
 
-    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row | Embedded]:
+    def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
         if image not in embedded:
             size = {} if projection.pixels else {min(embedded): Location(path, 0, mean)}
             for rows in arrays.row_batches(arrays.select(batch, kept), path, line):
@@ -324,7 +322,7 @@ def _read_images(
             return
         images = arrays.bytes_of(batch.column(batch.schema.names.index(image)))
         for row, data in zip(found, images, strict=True):
-            yield Embedded(row, data.as_py()) if data.is_valid else row
+            yield row._replace(image=data.as_py())
 
     # As many rows as have about arrays.BATCH_BYTES of images.
     most = max(1, arrays.BATCH_BYTES // max(1, mean)) if projection.pixels else arrays.BATCH_ROWS

@@ -13,7 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example
-from recordmill.schemas.records import Embedded, Items, Location, Row
+from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import IMAGES, SPLIT, SPLIT_NAMES, Part, Probe, Projection, TableFile
@@ -136,7 +136,7 @@ def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[s
     return {}
 
 
-def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row | Embedded | Reject]:
+def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row | Reject]:
     """Yields the row of each record, or a reject with the byte offset of the record.
 
     Records after damage that hides where the next record begins are lost.
@@ -154,7 +154,7 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row |
             if keys is None:
                 yield row
             elif found.record < len(keys):
-                yield _with_key(row, keys[found.record])
+                yield row._replace(key=keys[found.record])
             else:
                 raise ValueError("the index of the dataset has no such record")
         except ValueError as error:
@@ -168,12 +168,6 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row |
                 remedy = _REMEDY if isinstance(found, FrameError) else "Fix the record"
                 detail = f"{detail}. {remedy}, or allow it with --max_rejects malformed_row=N."
                 yield Reject.of_malformed_row(path, found.record + 1, detail)
-
-
-def _with_key(row: Row | Embedded, key: str) -> Row | Embedded:
-    if isinstance(row, Embedded):
-        return row._replace(row=row.row._replace(key=key))
-    return row._replace(key=key)
 
 
 def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
@@ -194,7 +188,7 @@ def _row(
     projection: Projection,
     columns: RecordColumns,
     seen: Seen,
-) -> Row | Embedded:
+) -> Row:
     values = {**_split_of(file.path), **_values(found)}
     name = projection.image
     feature = first(columns.images, values) if name == columns.image else name
@@ -213,8 +207,8 @@ def _row(
     start = found.start + found.data.find(image)
     location = Location(file.path, start, start + len(image))
     kept = projection.apply(_as_text({**values, **others}))
-    row = Row(kept, file.path, line, image=location, key="")
-    return Embedded(row, image) if file.gzipped and projection.pixels else row
+    is_read = file.gzipped and projection.pixels
+    return Row(kept, file.path, line, image=image if is_read else location, key="")
 
 
 def _values(found: Frame | FrameError) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import OTHER_LABELS, Embedded, Items, Location, Row, SkippedInput
+from recordmill.schemas.records import OTHER_LABELS, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
@@ -230,7 +230,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 def read(
     stream: BinaryIO, part: Part, projection: Projection
-) -> Iterator[Row | Embedded | Reject | SkippedInput]:
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each sample or its reject, and the number of skipped members."""
     # Rows are numbered by their sample, from 1.
     path, number, seen = part.file.path, 0, set[str]()
@@ -346,7 +346,7 @@ def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
 
 def _row(
     sample: _Sample, path: str, number: int, projection: Projection, limit: int
-) -> Row | Embedded | Reject:
+) -> Row | Reject:
     """Returns the row of a sample, or its reject; `number` is that of the sample, from 1."""
     member = sample.image
     if member is None and not sample.fault:
@@ -363,8 +363,7 @@ def _row(
     values = projection.apply({"image": name, **own, **sample.values} | {"image": name})
     untyped = frozenset({"label"} if isinstance(values.get("label"), str) else ())
     location = Location(path, member.start, member.start + member.size)
-    row = Row(values, path, number, untyped, location)
-    return Embedded(row, sample.data) if member.size <= limit else row
+    return Row(values, path, number, untyped, sample.data if member.size <= limit else location)
 
 
 def _shown(name: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.options import config_of, with_implied_options
-from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.inputs.formats import FORMATS
@@ -53,8 +53,9 @@ def test_images_that_are_text_are_embedded(suffix, tmp_path):
     (note,) = (finding for finding in tables.findings if finding.kind == "encoded_images")
     assert note.text == f"{path}: the images are text in the column 'image' (base64)"
     one, two, by_path, damaged = rows_of(tables, pixels=True)
-    assert [(f.data, f.row.values) for f in (one, two)] == [(i, {"label": "cat"}) for i in IMAGES]
-    assert all(isinstance(found, Embedded) for found in (one, two))
+    assert [(row.image, row.values) for row in (one, two)] == [
+        (i, {"label": "cat"}) for i in IMAGES
+    ]
     assert isinstance(by_path, Row)
     assert by_path.values["image"] == "1.jpg"
     assert isinstance(damaged, Reject)
@@ -82,5 +83,5 @@ def test_objects_of_json_have_images_as_text(tmp_path):
     images = [{"bytes": TEXTS[1], "path": "a.png"}, {"bytes": TEXTS[0], "path": None}]
     path = write(tmp_path / "t.jsonl", images)
     found = rows_of(opened(path), pixels=True)
-    assert [one.data for one in found] == IMAGES[::-1]
-    assert [one.row.values.get("image") for one in found] == ["a.png", None]
+    assert [one.image for one in found] == IMAGES[::-1]
+    assert [one.values.get("image") for one in found] == ["a.png", None]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.dataset_info import ImageFault
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import Embedded, ImageRef, Row
+from recordmill.schemas.records import ImageRef, Row
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional import read_ahead
@@ -162,9 +162,7 @@ class World:
 
     def refs(self) -> list[ImageRef]:
         """Reads the table, the first step of each run."""
-        found = (
-            Embedded(Row({}, "t.parquet", line), data) for line, data in enumerate(self.embedded)
-        )
+        found = (Row({}, "t.parquet", line, image=data) for line, data in enumerate(self.embedded))
         rows = _staged(found, _staging_file(str(self.folder / "work")))
         values = (None, b"key", self.label)
         in_table = [

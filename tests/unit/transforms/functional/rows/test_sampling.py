@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.records import OUTSIDE_SAMPLE, Embedded, Location, Row, SkippedInput
+from recordmill.schemas.records import OUTSIDE_SAMPLE, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import TableFile
 from recordmill.schemas.yaml_files import preset
@@ -70,7 +70,7 @@ def test_the_frames_of_a_sequence_are_together() -> None:
 def test_an_embedded_image_has_the_key_that_it_has_once_it_is_staged() -> None:
     found, row = sampler(), Row({}, "/d/t.parquet", 3)
     staged = row._replace(image=Location("/run/1.images", 0, 5, b"hash"))
-    assert found.position(Embedded(row, b"image")) == found.position(staged)
+    assert found.position(row._replace(image=b"image")) == found.position(staged)
 
 
 def test_rows_without_a_key_and_rejects_have_the_position_of_their_source() -> None:

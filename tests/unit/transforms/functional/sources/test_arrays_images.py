@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Location, Row
+from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reason
 from recordmill.schemas.tables import DeclaredClasses, Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
@@ -71,32 +71,26 @@ def write_arrow(path, column, form):
 
 def image_of(found):
     """Returns the bytes of the image of a row, or None."""
-    if isinstance(found, Embedded):
-        return found.data
-    if found.image is None:
-        return None
+    if found.image is None or isinstance(found.image, bytes):
+        return found.image
     with open(found.image.uri, "rb") as file:
         file.seek(found.image.start)
         return file.read(found.image.stop - found.image.start)
-
-
-def row_of(found):
-    return found.row if isinstance(found, Embedded) else found
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_parquet_gives_every_image_with_its_row(column):
     found = in_parquet(column, WHOLE)
     assert [image_of(f) for f in found] == IMAGES
-    assert [row_of(f).line for f in found] == [1, 2, 3, 4]
+    assert [f.line for f in found] == [1, 2, 3, 4]
     expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
-    assert [row_of(f).values for f in found] == expected
+    assert [f.values for f in found] == expected
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_the_first_pass_over_parquet_gives_the_same_rows_without_images(column):
     found = in_parquet(column, ANALYZE)
-    assert [row.values for row in found] == [row_of(f).values for f in in_parquet(column, WHOLE)]
+    assert [row.values for row in found] == [f.values for f in in_parquet(column, WHOLE)]
     assert all(isinstance(f, Row) and f.image.uri == "t.parquet" for f in found)
 
 
@@ -125,9 +119,9 @@ def test_arrow_gives_every_image_with_its_row(tmp_path, column, form):
     write_arrow(path, column, form)
     found = in_arrow(path, WHOLE)
     assert [image_of(f) for f in found] == IMAGES
-    assert [row_of(f).line for f in found] == [1, 2, 3, 4]
+    assert [f.line for f in found] == [1, 2, 3, 4]
     expected = [{"image": p, "label": 10 + i} for i, p in enumerate(PATHS_OF[column])]
-    assert [row_of(f).values for f in found] == expected
+    assert [f.values for f in found] == expected
     analyzed = in_arrow(path, ANALYZE)
     assert [row.values for row in analyzed] == expected
     sizes = [row.image and row.image.stop - row.image.start for row in analyzed]
@@ -148,11 +142,11 @@ def test_every_cut_of_an_arrow_file_is_reported(tmp_path, form):
     path = tmp_path / "t.arrow"
     write_arrow(path, "struct", form)
     whole = path.read_bytes()
-    complete = [row_of(f).values for f in in_arrow(path, WHOLE)]
+    complete = [f.values for f in in_arrow(path, WHOLE)]
     for cut in range(0, len(whole) - 9, 97):
         path.write_bytes(whole[:cut])
         *rows, last = in_arrow(path, WHOLE)
-        assert [row_of(f).values for f in rows] == complete[: len(rows)]
+        assert [f.values for f in rows] == complete[: len(rows)]
         assert (last.source, last.reason) == (f"{path}:{len(rows) + 1}", Reason.LOST_ROWS)
         assert "cannot be read" in last.detail
 

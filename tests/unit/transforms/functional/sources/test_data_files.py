@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
@@ -147,11 +147,9 @@ def test_embedded_images_of_deleted_rows_are_not_returned(pixels: bool) -> None:
     file = file_of(table.schema, deleted=(0, 4))
     found = read(table, file, columns=("id",), image="image", pixels=pixels)
     if pixels:
-        assert all(isinstance(row, Embedded) for row in found)
-        assert [row.data for row in found] == [bytes([i]) for i in (1, 2, 3, 5)]
-    rows = [row.row if isinstance(row, Embedded) else row for row in found]
-    assert all(isinstance(row, Row) for row in rows)
-    assert [(row.line, row.values["id"]) for row in rows] == [(2, 1), (3, 2), (4, 3), (6, 5)]
+        assert [row.image for row in found] == [bytes([i]) for i in (1, 2, 3, 5)]
+    assert all(isinstance(row, Row) for row in found)
+    assert [(row.line, row.values["id"]) for row in found] == [(2, 1), (3, 2), (4, 3), (6, 5)]
 
 
 def test_a_split_states_the_rows_of_its_file() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from recordmill.schemas.records import Embedded, Row
+from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Projection
 from recordmill.transforms.functional.sources.dicts import row_of_dict
@@ -51,16 +51,16 @@ def test_rows_with_the_same_key_are_distinguished_by_their_values() -> None:
     one, other = (
         row_of_dict({"image": data, "id": "k"}, PROJECTION, "id") for data in (b"1", b"2")
     )
-    assert isinstance(one, Embedded)
-    assert isinstance(other, Embedded)
-    assert (one.row.file, one.data) == ("row k", b"1")
-    assert one.row.line != other.row.line
+    assert isinstance(one, Row)
+    assert isinstance(other, Row)
+    assert (one.file, one.image) == ("row k", b"1")
+    assert one.line != other.line
 
 
 def test_an_image_is_a_path_bytes_or_both() -> None:
     both = row_of_dict({"image": {"bytes": b"jpeg", "path": "a.jpg"}}, PROJECTION, None)
-    assert isinstance(both, Embedded)
-    assert (both.row.values, both.row.source, both.data) == (
+    assert isinstance(both, Row)
+    assert (both.values, both.source, both.image) == (
         {"image": "a.jpg"},
         "row a.jpg",
         b"jpeg",
@@ -68,8 +68,8 @@ def test_an_image_is_a_path_bytes_or_both() -> None:
     only_path = row_of({"image": {"bytes": None, "path": "a.jpg"}})
     assert (only_path.values, only_path.source) == ({"image": "a.jpg"}, "row a.jpg")
     named = row_of_dict({"image": b"jpeg", "id": "k"}, PROJECTION, "id")
-    assert isinstance(named, Embedded)
-    assert named.row.values == {"id": "k", "image": None}
+    assert isinstance(named, Row)
+    assert named.values == {"id": "k", "image": None}
 
 
 @pytest.mark.parametrize(

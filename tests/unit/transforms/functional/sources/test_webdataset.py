@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import OTHER_LABELS, Embedded, Items, Location, Row, SkippedInput
+from recordmill.schemas.records import OTHER_LABELS, Items, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.sources import webdataset
@@ -102,9 +102,8 @@ def test_a_compressed_tar_gives_sizes_first_and_bytes_later():
         read(data, WHOLE, gzipped=True),
         read(data, ANALYZE, gzipped=True),
     )
-    assert [found.data for found in whole] == [b"\xff\xd8 first", b"second"]
-    assert all(isinstance(found, Embedded) for found in whole)
-    assert [found.row.values for found in whole] == [row.values for row in plain_rows]
+    assert [found.image for found in whole] == [b"\xff\xd8 first", b"second"]
+    assert [found.values for found in whole] == [row.values for row in plain_rows]
     assert [row.image.stop - row.image.start for row in analysis] == [8, 6]
 
 
@@ -178,7 +177,7 @@ def test_a_truncated_tar_gives_the_samples_before_and_one_reject(gzipped):
     data = written([("a.jpg", b"1" * 600), ("a.cls", b"3"), ("b.jpg", b"2" * 3000)])
     for projection in (WHOLE, ANALYZE):
         first, second = read(data[: 512 * 7], projection, gzipped)
-        assert (first.row if isinstance(first, Embedded) else first).values["image"] == "a.jpg"
+        assert first.values["image"] == "a.jpg"
         assert (second.source, second.reason) == ("d/x.tar:2", Reason.LOST_ROWS)
         assert (
             "the rest of the tar file cannot be read: at byte 3072: the file ends" in second.detail
@@ -188,7 +187,7 @@ def test_a_truncated_tar_gives_the_samples_before_and_one_reject(gzipped):
 def test_no_image_of_a_compressed_tar_is_read_that_is_above_the_limit():
     data = written([("a.jpg", b"1" * 600), ("b.jpg", b"2" * 601)])
     found = read(data, replace(WHOLE, max_image_bytes=600), gzipped=True)
-    assert [type(row) for row in found] == [Embedded, Row]
+    assert [type(row.image) for row in found] == [bytes, Location]
     assert found[1].image.stop - found[1].image.start == 601  # reading it is what rejects it
 
 
