@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
     schema_yaml,
 )
 from recordmill.transforms.functional.sources.arrays import BYTES, PATH
-from recordmill.transforms.functional.values.typed import single_value, size_of_values
+from recordmill.transforms.functional.values.typed import number_form, single_value, size_of_values
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -267,8 +266,6 @@ def _box_columns(boxes: BoxSettings) -> list[str]:
     return [" or ".join(way for way in ways if way), *units]
 
 
-# Numbers with decimal commas, or points between thousands.
-_GROUPED = re.compile(r"(?=.*[.,])([+-]?\d+(\.\d{3})*(,\d+)?( |$))+", re.ASCII)
 _SAMPLED_ROWS = 10_000
 _SAMPLED_BYTES = 64 * 2**20
 _SAMPLED_IMAGES = 20
@@ -409,8 +406,9 @@ def _heading(
 
 
 def _doubtful_numbers(guess: InferredSchema, config: ConvertConfig) -> list[str]:
-    texts = {name: " ".join(map(str, values)) for name, values in guess.values.items()}
-    return [n for n, text in texts.items() if config.delimiter == ";" and _GROUPED.fullmatch(text)]
+    columns = guess.values.items() if config.delimiter == ";" else ()
+    forms = {name: {number_form(str(value)) for value in values} for name, values in columns}
+    return [n for n, f in forms.items() if f & {"grouped", "comma"} and not f & {"decimal", "text"}]
 
 
 def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:

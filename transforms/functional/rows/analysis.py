@@ -20,6 +20,7 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.findings import Finding, Severity, finding
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.option import MAX_SHARDS
+from recordmill.schemas.origins import Kind
 from recordmill.schemas.plan import Plan, ResolvedSchema, SourceEntry, SplitRanges, TableSnapshot
 from recordmill.schemas.records import ImageRef, Location, Row
 from recordmill.schemas.rejects import RecordError
@@ -117,6 +118,12 @@ class Analyzer:
         return with_classes(self.schema, self.config.class_names)
 
     @cached_property
+    def floats(self) -> tuple[str, ...]:
+        """The table columns of floats that the schema names."""
+        floats = (f for f in self.schema.features.values() if f.kind is Kind.FLOAT)
+        return tuple(self.binding.table_column(f.column) for f in floats if f.column)
+
+    @cached_property
     def stratified_features(self) -> tuple[str, ...]:
         """The features of which each label of the table is a stratum of rows, at least."""
         config, labels = self.config, self.schema.label_features
@@ -192,6 +199,7 @@ class Analysis(Summed):
         self.rows += len(rows)
         if analyzer.schema.every_column:
             self.columns.add(rows)
+        self.columns.add_floats(RowBatch.of(rows), analyzer.floats, analyzer.config.delimiter)
         # `bind_rows` rejects the rows without an identity.
         for part, identities in _identified(rows, analyzer.binding):
             if identities is None:
@@ -411,6 +419,7 @@ def build_plan(
     rows = _rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     notes = _integral_floats(analysis, with_classes.classes)
+    findings += analysis.columns.doubtful_floats()
     source = _source(
         analyzer, notes, (*findings, *_unnamed(analyzer), *_split_findings(analysis, analyzer))
     )

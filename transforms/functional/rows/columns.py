@@ -18,7 +18,7 @@ from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Feature, Missing, Schema
-from recordmill.schemas.findings import Finding, finding
+from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
@@ -28,9 +28,11 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.values.typed import (
     distinct,
+    is_rounded,
     looks_boolean,
     looks_integer,
     looks_number,
+    number_form,
     plain_type,
 )
 
@@ -61,9 +63,8 @@ def resolve_sources(
         if column is not None and column not in present:
             raise UsageError(f"{flag} {column}: {missing_column(column, present, where)}")
     for name in _image_columns(schema):
-        if (column := config.column(name)) not in present:
-            hint = f". Name it with --columns {name}=COLUMN."
-            raise UsageError(f"the image path: {missing_column(column, present, where)}{hint}")
+        if config.column(name) not in present:
+            raise _lacking("the image path", name, present, config, where)
     # The order of these checks is that of the messages: a missing column before a useless mapping.
     _check_sequence(schema, present, config, where)
     _check_mapping(schema, config)
@@ -207,9 +208,7 @@ def _resolved_feature(
     first = feature.sources[0]
     if feature.missing is Missing.EMPTY or feature.default is not None:
         return feature.model_copy(update={"sources": (first,)})
-    column = config.column(first.name)
-    hint = f". Name it with --columns {first.name}=COLUMN."
-    raise UsageError(f"feature {name!r}: {missing_column(column, present, where)}{hint}")
+    raise _lacking(f"feature {name!r}", first.name, present, config, where)
 
 
 def _resolved_boxes(
@@ -303,11 +302,8 @@ def _check_mask_labels(
 ) -> None:
     if not schema.draws_classes:
         return
-    labels = config.column(schema.masks.labels)
-    if labels not in present:
-        hint = f". Name it with --columns {schema.masks.labels}=COLUMN."
-        what = "the labels of outlines"
-        raise UsageError(f"{what}: {missing_column(labels, present, where)}{hint}")
+    if config.column(schema.masks.labels) not in present:
+        raise _lacking("the labels of outlines", schema.masks.labels, present, config, where)
 
 
 def _check_sequence(
@@ -315,10 +311,8 @@ def _check_sequence(
 ) -> None:
     """Checks that the columns of sequences exist, and that no flag would drop single frames."""
     for name in _sequence_columns(schema):
-        column = config.column(name)
-        if column not in present:
-            hint = f". Name it with --columns {name}=COLUMN."
-            raise UsageError(f"the sequences: {missing_column(column, present, where)}{hint}")
+        if config.column(name) not in present:
+            raise _lacking("the sequences", name, present, config, where)
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
             f"--deduplicate {config.deduplicate}: would drop single frames from the sequences of "
@@ -345,6 +339,13 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
         return boxes
     labels = (schema.masks.labels,) if schema.draws_classes else ()
     return (*boxes, *labels, *schema.masks.optional_columns)
+
+
+def _lacking(
+    what: str, name: str, present: Collection[str], config: ConvertConfig, where: str
+) -> UsageError:
+    missing = missing_column(config.column(name), present, where)
+    return UsageError(f"{what}: {missing}. Name it with --columns {name}=COLUMN.")
 
 
 def missing_column(column: str, present: Collection[str], where: str) -> str:
@@ -387,7 +388,6 @@ def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
             )
 
 
-_INTEGRAL = re.compile(r"[+-]?\d+", re.ASCII)
 _TYPES = {bool: "bool", int: "int", float: "float", str: "text", bytes: "text"}
 
 
@@ -400,6 +400,7 @@ class ColumnKinds(Summed):
     untyped: set[str] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
+    floats: dict[str, set[str]] = field(default_factory=dict)  # how they are written
     rows: int = 0  # the number of all rows; columns with fewer values are optional
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -435,6 +436,28 @@ class ColumnKinds(Summed):
                 types.update(_type(item, untyped) for item in value if item is not None)
             else:
                 types.add(_type(value, untyped))
+
+    def add_floats(self, rows: RowBatch, named: Sequence[str], delimiter: str | None) -> None:
+        """Adds how floats are written, in the columns that a schema names, or in those found."""
+        floats = (n for n, types in self.seen.items() if "float" in types and "text" not in types)
+        for column in named or floats:
+            values, forms = rows.column(column), self.floats.setdefault(column, set())
+            if "rounded" not in forms and any(map(is_rounded, values)):
+                forms.add("rounded")
+            if delimiter == ";":  # of tables with decimal commas
+                forms.update(number_form(v) for v in values if v and isinstance(v, str))
+
+    def doubtful_floats(self) -> Iterator[Finding]:
+        """Yields warnings on floats with points that may be between thousands, or rounded ones."""
+        found = {n: f for n, f in sorted(self.floats.items()) if "text" not in self.seen.get(n, ())}
+        if names := [n for n, f in found.items() if "grouped" in f and "decimal" not in f]:
+            text = f"numbers of {some(names)} such as 1.234 are read as decimal, and may be 1234"
+            hint = "if they are, read the table with pandas and thousands='.'"
+            yield finding("warning", "doubtful_points", text, hint, examples=names)
+        if names := [n for n, f in found.items() if "rounded" in f]:
+            text = f"numbers of {some(names)} are rounded to float32, as 20231205 to 20231204"
+            hint = 'write integers as such, as pandas does with astype("Int64"), or as text'
+            yield finding("warning", "rounded_numbers", text, hint, examples=names)
 
     def features(self) -> dict[str, Feature]:
         """Returns the feature of each column, sorted by name."""
@@ -482,4 +505,4 @@ def _type_of_text(text: str) -> str:
         return "bool"
     if looks_integer(text, True):
         return "int" if -(2**63) <= int(text) < 2**63 else "text"
-    return "float" if looks_number(text) and not _INTEGRAL.fullmatch(text) else "text"
+    return "float" if looks_number(text) and number_form(text) != "integer" else "text"

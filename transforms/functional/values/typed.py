@@ -32,6 +32,8 @@ _NUMBER = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _COMMA = re.compile(r"[+-]?\d*(?:\.\d{3})*,\d+", re.ASCII)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?\d*\.\d*(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _SHOWN = 80
 _NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
@@ -77,16 +79,13 @@ def to_number(value: Any, is_text: bool) -> float:
         value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
     # bool is a subclass of int, but not a float feature.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong_type(value, f"a float within float32's range{_hint_at_comma(value)}")
+        is_comma = isinstance(value, str) and number_form(value) == "comma"
+        hint = " with a decimal point, not a comma" * is_comma
+        raise _wrong_type(value, f"a float within float32's range{hint}")
     try:
         return float(value)
     except OverflowError as error:  # integers beyond the range of floats
         raise _wrong_type(value, "a float within float32's range") from error
-
-
-def _hint_at_comma(value: Any) -> str:
-    is_decimal = isinstance(value, str) and _COMMA.fullmatch(value.strip())
-    return " with a decimal point, not a comma" if is_decimal else ""
 
 
 def to_bytes(value: Any, is_text: bool) -> bytes:
@@ -279,6 +278,20 @@ def looks_number(text: str) -> bool:
     """Returns whether a text is a float32, and not an identifier with leading zeros."""
     number = bool(_NUMBER.fullmatch(text)) and not re.match(r"[+-]?0\d", text)
     return number and not abs(float(text)) > FLOAT32_MAX
+
+
+def is_rounded(value: Any) -> bool:
+    """Returns whether float32 changes the integer of a float, which may be text."""
+    if isinstance(value, str):  # most have too few digits to be searched
+        value = float(value) if value.find(".") > 7 and _DECIMAL.fullmatch(value) else 0.0
+    is_large = isinstance(value, float) and 2**24 <= abs(value) < 2**53
+    return is_large and float(np.float32(value)) != value
+
+
+def number_form(text: str) -> str:
+    """Returns how a number is written: integer, grouped (1.234), comma, decimal; or text."""
+    forms = {"integer": _INTEGER, "grouped": _GROUPED, "comma": _COMMA, "decimal": _DECIMAL}
+    return next((name for name, form in forms.items() if form.fullmatch(text.strip())), "text")
 
 
 def looks_boolean(text: str) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.schemas.yaml_files import preset
@@ -24,6 +25,7 @@ from recordmill.transforms.functional.rows.placement import split_of
 from tests.unit.transforms.functional.rows.analyzed import analyze, analyzer, text_rows
 
 CLASSIFICATION = preset("image_classification")
+WEIGHT = {"name": "weights", "features": {"weight": {"kind": "float", "from": "column:a"}}}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,49 @@ def test_collected_labels(labels, is_text, expected):
     asked = analyzer(CLASSIFICATION)
     rows = [Row({"image": f"{i}", "label": v}, "t", i, is_text) for i, v in enumerate(labels)]
     assert build_plan(analyze(rows, asked), asked, {}).resolved.classes == {"label": expected}
+
+
+@pytest.mark.parametrize(
+    ("values", "is_doubtful"),
+    [
+        pytest.param(["1.234", "8", ""], True, id="each point may be between thousands"),
+        pytest.param(["1.234", "0.234"], False, id="a zero before it shows a decimal point"),
+        pytest.param(["1.234", "12.3456"], False, id="as do four digits after it"),
+        pytest.param(["1.234", "-1.234,5"], True, id="a decimal comma is rejected, not the others"),
+        pytest.param(["1.5", "8"], False, id="plain numbers"),
+        pytest.param(["8", None, "nan"], False, id="no point"),
+    ],
+)
+@pytest.mark.parametrize("delimiter", [";", None])
+@pytest.mark.parametrize("schema", [preset("tabular"), Schema.model_validate(WEIGHT)])
+def test_points_that_may_be_between_thousands(schema, delimiter, values, is_doubtful):
+    asked = analyzer(schema, columns={"a": "kg"} if schema.features else {}, delimiter=delimiter)
+    rows = text_rows(*({"kg": value} for value in values))
+    findings = build_plan(analyze(rows, asked), asked, {}).source.findings
+    found = [(one.kind, one.examples) for one in findings]
+    is_text = schema.every_column and any("," in str(value) for value in values)
+    expected = is_doubtful and delimiter == ";" and not is_text
+    assert found == [("doubtful_points", ("kg",))] * expected
+
+
+@pytest.mark.parametrize(
+    ("values", "is_text", "is_rounded"),
+    [
+        pytest.param([1.5, None, 20231205.0], False, True, id="an integer that became a float"),
+        pytest.param(["1.5", "", "20231205.0"], True, True, id="as text"),
+        pytest.param([1700000000.25], False, True, id="seconds"),
+        pytest.param([0.1, 20231204.0, 1e30, float("nan")], False, False, id="exact integers"),
+        pytest.param(["0.123456789", "20231204.0"], True, False, id="exact integers as text"),
+        pytest.param([20231205, 7], False, False, id="integers"),
+    ],
+)
+@pytest.mark.parametrize("schema", [preset("tabular"), Schema.model_validate(WEIGHT)])
+def test_numbers_that_float32_rounds_to_other_integers(schema, values, is_text, is_rounded):
+    asked = analyzer(schema, columns={"a": "day"} if schema.features else {})
+    rows = [Row({"day": value}, "t", i, is_text) for i, value in enumerate(values)]
+    findings = build_plan(analyze(rows, asked), asked, {}).source.findings
+    found = [(one.kind, one.examples) for one in findings]
+    assert found == [("rounded_numbers", ("day",))] * is_rounded
 
 
 def test_labels_in_lists_under_another_column_name():
