@@ -228,9 +228,17 @@ def thumbnail_of(image: Pixels, box: tuple[float, float, float, float] | None = 
     `image` may be scaled down. `box` (left, top, right, bottom) is the area of it that is the
     image: the scaled decode of a JPEG has whole blocks, hence up to one pixel more.
     """
+    side = (THUMBNAIL_SIDE, THUMBNAIL_SIDE)
+    if not isinstance(image, Deep) and image.mode.startswith("I;16"):
+        image = Deep(np.asarray(image)[:, :, None])
+    if isinstance(image, Deep) and image.channels < 3:
+        # 256 levels of its own range: values of 12 bits would have 16 of them.
+        plane = Image.fromarray(image.colors[:, :, 0].astype(np.float32))
+        small = np.asarray(plane.resize(side, Image.Resampling.BILINEAR, box))
+        levels = (small - small.min()) * (255 / max(np.ptp(small), 255))
+        return bytes(np.rint(levels).astype(np.uint8).tobytes())
     plain = to_8_bits(image)
     gray = plain if plain.mode == "L" else plain.convert("L")
-    side = (THUMBNAIL_SIDE, THUMBNAIL_SIDE)
     return gray.resize(side, Image.Resampling.BILINEAR, box).tobytes()
 
 
