@@ -77,6 +77,22 @@ def test_images_of_pillow_and_arrays_become_png(made: Any, tmp_path: Path) -> No
         np.testing.assert_array_equal(pixels, expected)
 
 
+@pytest.mark.parametrize(
+    ("pixels", "format_"),
+    [
+        (np.array([[0, 65535]], np.int32), "PNG"),
+        (np.array([[0, 70000]], np.int32), "TIFF"),
+        (np.array([[-1, 5]], np.int32), "TIFF"),
+        (np.array([[0.5, -2]], np.float32), "TIFF"),
+    ],
+)
+def test_samples_of_pillow_are_not_clipped(pixels: Any, format_: str, tmp_path: Path) -> None:
+    (row,) = read([{"image": Image.fromarray(pixels)}], tmp_path)
+    found = Image.open(io.BytesIO(row["image"]))
+    assert found.format == format_
+    np.testing.assert_array_equal(np.asarray(found), pixels)
+
+
 def test_other_values_are_those_of_python(tmp_path: Path) -> None:
     rows = [{"a": np.float32(0.5), "b": np.array([1.5, 2]), "path": Path("x/y.jpg")}]
     assert read(rows, tmp_path) == [{"a": 0.5, "b": [1.5, 2.0], "path": "x/y.jpg"}]
@@ -134,8 +150,12 @@ def test_errors_name_the_rows_and_not_the_file(tmp_path: Path) -> None:
         ([{1: 2}], "row 1: expected a dict"),
         ({"a": [1]}, "row 1: expected a dict"),
         (17, "row 1: expected a dict"),
-        ([{"a": 1}, {"a": "x"}], "column 'a' of the rows: "),
-        ([{"a": object()}], "column 'a' of the rows: "),
+        ([{"a": 1}, {"a": "x"}], "^row 2: column 'a': "),
+        ([{"a": 1}, {"a": 2}, {"a": 2**63}, {"a": "x"}], "^row 3: column 'a': "),
+        ([{"a": np.zeros(2)}, {"a": np.zeros((2, 2))}], "^row 2: column 'a': "),
+        ([{"a": object()}], "^row 1: column 'a': "),
+        ([{"a": np.zeros((4, 3, 5), np.uint8)}], "^row 1: column 'a': Cannot handle this data"),
+        ([{"a": Image.new("HSV", (1, 1))}], "^row 1: column 'a': cannot write mode HSV as PNG"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns of the DataFrame have the same"),
     ],
 )

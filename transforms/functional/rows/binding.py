@@ -333,9 +333,10 @@ def _text_of(value: Any, column: str, numbers: bool) -> str:
     if numbers and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise RecordError(
-            Reason.WRONG_TYPE, f"column {column!r}: expected text, got {short_repr(value)}"
-        )
+        are_pixels = isinstance(value, list) and any(isinstance(item, list) for item in value)
+        hint = "; encode an array of pixels, as with PIL.Image.fromarray" * are_pixels
+        detail = f"column {column!r}: expected text, got {short_repr(value)}{hint}"
+        raise RecordError(Reason.WRONG_TYPE, detail)
     if len(value) > MAX_CHARACTERS:
         what = f"expected at most {MAX_CHARACTERS:,} characters, got {len(value):,}"
         raise RecordError(Reason.MALFORMED_ROW, f"column {column!r}: {what}")

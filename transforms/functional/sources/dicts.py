@@ -10,7 +10,9 @@ import hashlib
 import io
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,9 @@ SOURCE = "_source"
 
 # Row groups are read in parallel.
 _GROUP_BYTES = 64 * 2**20
+
+# The errors of values that Arrow does not represent, or PNG.
+_NOT_ARROW = (pa.ArrowException, TypeError, OverflowError, OSError)
 
 # What libraries call the conversion of their tables to Arrow, without importing them.
 _ARROW_STREAM = "__arrow_c_stream__"
@@ -195,23 +200,34 @@ def _table_of_dicts(rows: Any) -> pa.Table:
 
 
 def _array(name: str, values: Sequence[Any]) -> pa.Array:
-    plain = [_as_arrow(value) for value in values]
-    # NaN is how pandas writes that a row has no value; within a list, it is a value.
-    if has_lists := any(isinstance(value, list) for value in plain):
-        plain = [None if isinstance(v, float) and math.isnan(v) else v for v in plain]
+    plain, has_lists = list[Any](), False
+
+    def is_array(end: int) -> bool:
+        with suppress(*_NOT_ARROW):
+            return pa.array(plain[:end], from_pandas=not has_lists) is not None
+        return False
+
     try:
+        plain += map(_as_arrow, values)
+        # NaN is how pandas writes that a row has no value; within a list, it is a value.
+        if has_lists := any(isinstance(value, list) for value in plain):
+            plain = [None if isinstance(v, float) and math.isnan(v) else v for v in plain]
         return pa.array(plain, from_pandas=not has_lists)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise UsageError(f"column {name!r} of the rows: {error}") from error
+    except _NOT_ARROW as error:
+        row = bisect_left(range(1, len(plain) + 1), True, key=lambda end: not is_array(end)) + 1
+        raise UsageError(f"row {row}: column {name!r}: {error}") from error
 
 
 def _as_arrow(value: Any) -> Any:
-    """Returns a value as Arrow represents it: images as PNG, other arrays as lists."""
+    """Returns a value as Arrow represents it: images as files, other arrays as lists."""
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3):
         value = Image.fromarray(value.squeeze(-1) if value.shape[2:] == (1,) else value)
     if isinstance(value, Image.Image):
+        # In PNG, Pillow clips integers to 16 bits, and has no floats.
+        if value.mode == "I" and not np.any(np.asarray(value) >> 16):
+            value = value.convert("I;16")
         stream = io.BytesIO()
-        value.save(stream, "PNG")
+        value.save(stream, "TIFF" if value.mode in ("I", "F", "CMYK", "YCbCr", "LAB") else "PNG")
         return stream.getvalue()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
