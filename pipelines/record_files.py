@@ -18,12 +18,11 @@ from recordmill.schemas.findings import counted
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.records.compression import (
-    HEAD_BYTES,
     decompressed,
-    is_tfrecord,
 )
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, frame_start, read_frames
+from recordmill.transforms.inputs.formats import has_records
 from recordmill.transforms.inputs.record_folders import is_record_file
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
 from recordmill.transforms.storage.files import (
@@ -33,7 +32,6 @@ from recordmill.transforms.storage.files import (
     expand,
     is_local,
     open_binary,
-    read,
 )
 from recordmill.transforms.storage.published import newest_version, read_file
 
@@ -306,24 +304,15 @@ def _record_names(folder: str, below: Iterable[str]) -> list[str]:
     visible = [n for n in below if not any(p.startswith((".", "beam-temp-")) for p in n.split("/"))]
     named = {name for name in visible if is_record_file(posixpath.basename(name))}
     sets = defaultdict[str, list[str]](list)
-    for name in visible:
+    for name in sorted({*visible} - named):
         base = posixpath.basename(name)
-        if name not in named and ("tfrecord" in base.lower() or _SHARD.match(base)):
+        is_tried = is_local(folder) and not has_image_suffix(base)  # each is a request to a store
+        if is_tried or "tfrecord" in base.lower() or _SHARD.match(base):
             sets[_pattern(name)].append(name)
     for names in sets.values():
-        if any(_is_tfrecord(layout.join(folder, name)) for name in names):
+        if any(has_records(layout.join(folder, name)) for name in names):
             named |= {*names}
-    if not named and is_local(folder):
-        others = (name for name in visible if not has_image_suffix(name))
-        named = {name for name in others if _is_tfrecord(layout.join(folder, name))}
     return sorted(named)
-
-
-def _is_tfrecord(path: str) -> bool:
-    try:
-        return is_tfrecord(read(path, (0, HEAD_BYTES)))
-    except OSError:
-        return False
 
 
 def _pattern(name: str) -> str:

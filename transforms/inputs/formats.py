@@ -40,13 +40,14 @@ from recordmill.schemas.tables import (
 from recordmill.transforms.functional import sources
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded, text_of
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.records.compression import HEAD_BYTES, is_tfrecord
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.box_rows import grouped
 from recordmill.transforms.functional.sources.tree import UNNAMED, Tree, parts_of
 from recordmill.transforms.functional.values.typed import renamed_labels
 from recordmill.transforms.inputs.file_tree import FileTree, excluded, pattern_of
-from recordmill.transforms.storage.files import open_range, open_table
+from recordmill.transforms.storage.files import open_range, open_table, read
 
 # All steps have the names of the columns; a file of 10 MB can have a million of them.
 _MAX_COLUMNS = 100_000
@@ -324,6 +325,14 @@ def scan_text(part: Part) -> text_ranges.RangeScan | None:
 
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _SPARK_JSON = re.compile(r"(^|/)part-[^/]+\.json(\.gz)?$")
+
+
+def has_records(path: str) -> bool:
+    """Returns whether a file has TFRecords by its content, whatever its name is."""
+    try:
+        return is_tfrecord(read(path, (0, HEAD_BYTES)))
+    except OSError:
+        return False
 
 
 def format_of(path: str, head: bytes) -> str | None:

@@ -20,10 +20,9 @@ from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import LOST, SUCCESS, is_web, join
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Exclusion, Partition
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.records.compression import HEAD_BYTES
 from recordmill.transforms.functional.sources.tree import Tree
 from recordmill.transforms.inputs.file_tree import FileTree, pattern_of
-from recordmill.transforms.inputs.formats import format_of, is_spark_json
+from recordmill.transforms.inputs.formats import has_records, is_spark_json
 from recordmill.transforms.inputs.record_folders import FEATURES, is_record_file, record_files
 from recordmill.transforms.storage.files import exists, expand, is_local
 from recordmill.transforms.storage.lakehouse import TableAddress
@@ -163,17 +162,9 @@ def _records_below(tree: Tree) -> list[str]:
             if has_image_suffix(name) or is_table(name) or base in (SUCCESS, FEATURES):
                 return []
             (named if is_record_file(name) else others).append(name)
-    if any(_has_records(tree, name) for name in others[:_TRIED]):
-        named += [name for name in others if _has_records(tree, name)]
+    if any(has_records(tree.path(name)) for name in others[:_TRIED]):
+        named += [name for name in others if has_records(tree.path(name))]
     return sorted(named)
-
-
-def _has_records(tree: Tree, name: str) -> bool:
-    try:
-        with tree.open(name) as stream:
-            return format_of(name, stream.read(HEAD_BYTES)) == "tfrecord"
-    except OSError:
-        return False
 
 
 def _matched(pattern: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.findings import some
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.shard_format import SUFFIX_PATTERN
@@ -31,8 +32,9 @@ from recordmill.transforms.functional.sources.record_columns import (
 )
 from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
 from recordmill.transforms.functional.values.class_files import label_map
+from recordmill.transforms.inputs.formats import has_records
 from recordmill.transforms.storage.dataset import DatasetFolder, read_index
-from recordmill.transforms.storage.files import entries
+from recordmill.transforms.storage.files import entries, is_local
 from recordmill.transforms.storage.published import newest_version, read_file, version_numbers
 
 # What a run that has begun to write a dataset leaves in its folder.
@@ -205,13 +207,18 @@ def _key_prefixes(metadata: Sequence[Metadata]) -> dict[Metadata, str]:
 
 
 def dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
-    """Yields a description of each dataset in an input."""
+    """Yields a description of each dataset in an input, and files of records that are not read."""
     for found in dict.fromkeys(filter(None, map(metadata_in, files))):
         if (dataset := _described(found)).shards:
             yield f"{masked_url(found.folder)}: read as dataset {dataset.name} {dataset.version}"
         elif _VERSION.fullmatch(version := posixpath.basename(found.folder)):
             name = posixpath.basename(posixpath.dirname(found.folder))
             yield f"{masked_url(found.folder)}: read as dataset {name} {version} of TFDS"
+    known = {file.path for file in files if file.format == "tfrecord"}
+    for folder in sorted({*filter(is_local, map(posixpath.dirname, known))}):
+        here = {layout.join(folder, name) for name in entries(folder or ".")[1]} - known
+        if names := sorted(n for n in here if not has_image_suffix(n) and has_records(n)):
+            yield f"not read: {some(names)}: TFRecords without a suffix; --input also reads files"
 
 
 def _described_by(folder: str) -> dict[str, bytes]:

@@ -463,6 +463,7 @@ def test_sequences_are_verified(tmp_path: Path) -> None:
         {"train.tfrecord.zlib": zlib.compress(joined(records(3)))},
         {"part-r-00000": joined(records(3)), "_SUCCESS": b""},
         {"part-00000-ab.tfrecord": joined(records(3)), "_SUCCESS": b"", ".part.crc": b"crc"},
+        {"a.tfrecord": joined(records(1)), "a.rec": joined(records(1)), "b": joined(records(1))},
         {"a.tfrecord": joined(records(3)), "a.tfrecord.idx": b"0 99\n", "README.md": b"# x"},
         {"a.tfrecord": joined(records(3)), "model.ckpt-1.data-00000-of-00001": b"weights"},
         {"1.0.0/" + name: data for name, data in tfds([records(2), records(1)]).items()},

@@ -231,6 +231,17 @@ def test_columns_of_annotation_formats_are_not_named(tmp_path: Path) -> None:
     assert unused(tmp_path / "t.json") == []
 
 
+def test_files_of_records_with_another_name_are_named(tmp_path: Path) -> None:
+    for name in ("a.tfrecord", "b.rec", "c d"):
+        (tmp_path / name).write_bytes(framed(example(n=[1])))
+    (tmp_path / "weights.bin").write_bytes(b"weights")
+    names = f"{tmp_path}/b.rec, {tmp_path}/c d"
+    said = f"not read: {names}: TFRecords without a suffix; --input also reads files"
+    assert probe_tables(config(tmp_path)).recognized == (said,)
+    found = probe_tables(config(tmp_path, tmp_path / "b.rec", tmp_path / "c d"))
+    assert (len(found.files), found.recognized) == (3, ())
+
+
 def test_features_of_records_that_nothing_reads_are_named(tmp_path: Path) -> None:
     box = [f"image/object/bbox/{side}" for side in ("xmin", "xmax", "ymin", "ymax")]
     numbers = {f"image/{name}": [7] for name in ("id", "class/label", "height", "width")}
