@@ -61,7 +61,7 @@ _PAIRED = re.compile(
     r"(?i)(^|[\W_])(rgb|depth|inputs?|targets?|low|high|[lh]r|gt|left|right|noisy|clean|hazy|blur"
     r"|sharp|ir|visible|thermal)($|[\W_])"
 )
-_MAX_PAIRED = 4
+_MAX_PAIRED, _MIN_PAIRED = 4, 10  # folders, and images of each whose names are a sign
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of trainA, too
 # Files with the labels of images, such as list_attr_celeba.txt.
 _LISTS = re.compile(
@@ -156,7 +156,7 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
 
 
 def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
-    """Returns a warning if class folders are parts of a dataset, pairs, or a copy of others."""
+    """Returns a finding if class folders are parts of a dataset, pairs, or a copy of others."""
     found = filter(partial(_has_images, tree), _class_folders(tree, options))
     folders = [*islice(found, _MAX_NESTED)]
     names = sorted({*map(posixpath.basename, folders)})
@@ -164,6 +164,7 @@ def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
     words = {word for name in rest for word in _WORD.findall(name.lower()) if len(word) > 1}
     inner = {posixpath.basename(name) for name in _folders_in(tree, folders)}
     copy = next((n for n in folders if len({*tree.entries(n).folders} & {*names}) > 1), "")
+    severity: Severity = "warning"
     what, remedy = "", "merge their images into one folder per class, or list them in a table"
     if copy:
         names = [posixpath.basename(copy)]
@@ -172,18 +173,22 @@ def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
     elif len(names) > len(rest) == 1 and words and not words <= _COUNTED:
         is_part = words & _PARTS or (len(inner) == 1 and has_all_images(*inner))
         what = "names that differ only in their numbers, as parts have" * bool(is_part)
-    elif 1 < len(names) <= _MAX_PAIRED and all(map(_PAIRED.search, names)):
-        of_names = (frozenset(map(stem_of, tree.entries(name).files)) for name in folders)
-        pairs = {*zip(map(posixpath.dirname, folders), of_names, strict=True)}
-        is_same = len(pairs) == len({above for above, _ in pairs})  # in each split
-        what = "images of the same names, as pairs have" * is_same
+    elif 1 < len(names) <= _MAX_PAIRED:
+        stems = [frozenset(map(stem_of, tree.entries(name).files)) for name in folders]
+        pairs = {*zip(map(posixpath.dirname, folders), stems, strict=True)}
+        # In each split, all folders have the same ones.
+        is_same = len(pairs) == len({above for above, _ in pairs}) == len(folders) / len(names)
+        # Counted images of classes may have the same names, too.
+        severity = "warning" if all(map(_PAIRED.search, names)) else "note"
+        is_sign = severity == "warning" or min(map(len, stems)) >= _MIN_PAIRED
+        what = "images of the same names, as pairs have" * (is_same and is_sign)
         remedy = "list them in a table with a column for each"
     if not what:
         return None
     text = f"{tree.root}: {some(names)}: would be classes, and have {what}"
     level = options.depth + 1
     hint = f"If they are none, {remedy}. To make them the classes, add --class_level {level}"
-    return finding("warning", "parts_as_classes", text, hint, examples=names)
+    return finding(severity, "parts_as_classes", text, hint, examples=names)
 
 
 def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:

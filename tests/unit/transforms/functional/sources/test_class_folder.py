@@ -257,6 +257,22 @@ def test_one_class_is_a_note(tmp_path, names):
     assert found.hint == "labels in a table are read with --input TABLE --image_root DIR"
 
 
+def test_equal_names_of_many_images_are_a_note(tmp_path):
+    folders = ("train/photo", "train/sketch", "val/photo", "val/sketch")
+    names = [f"{folder}/{n}.jpg" for folder in folders for n in range(10)]
+    (found,) = found_in(tmp_path, *names).findings
+    assert found.line == (
+        f"note: {tmp_path}: photo, sketch: would be classes, and have images of the same names, as "
+        "pairs have"
+    )
+    assert found.hint == (
+        "If they are none, list them in a table with a column for each. To make them the classes, "
+        "add --class_level 2"
+    )
+    assert found_in(tmp_path, level=2).findings == ()
+    assert found_in(tmp_path, "val/sketch/a.jpg").findings == ()
+
+
 def test_splits_without_classes_stop(tmp_path):
     message = "test, train: would be classes, not splits, because they contain no folders"
     with pytest.raises(UsageError, match=message):
