@@ -77,11 +77,12 @@ _UNEVEN_RATIO = 10  # of the largest to the smallest class
 
 # What programs write as text for a missing value.
 _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
-_ALIKE = "class names that differ only in case, blanks, hyphens or Unicode form"
+_ALIKE = "class names that differ only in case, blanks, hyphens, quotes or Unicode form"
 _MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
 _JOINED = 'class names that look like lists: write ["cat", "dog"], and add --schema multi_label'
-_LIST = re.compile(r"\[.*\]|.*[|;].*|\d+(?:[, ]+\d+)+", re.ASCII | re.DOTALL)
+# Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
+_LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 _DEDUPLICATE = "--deduplicate content keeps one row of each image"
@@ -613,12 +614,8 @@ def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _folded(name: str) -> str:
-    """Returns the form that equal names share.
-
-    >>> _folded("Barn_Owl") == _folded("barn  owl")
-    True
-    """
-    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).casefold())
+    """Returns the form that names share which differ only in how they are written."""
+    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).casefold()).strip("'\" ")
 
 
 # In the order in which the terminal prints their findings, after those of the source.

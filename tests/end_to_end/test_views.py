@@ -193,13 +193,18 @@ def test_splits_whose_rows_stay_in_the_base_version_have_rows(
     assert [text for text in texts if "has no row" in text] == []
 
 
-def test_the_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("columns", "named"), [("image", "{0}/b.csv"), ("image,size", "{0}/a.csv or {0}/b.csv")]
+)
+def test_the_tables_that_may_lack_a_column_are_named(
+    columns: str, named: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text("image,label\na.jpg,cat\n")
-    (tmp_path / "b.csv").write_text("image\nb.jpg\n")
+    (tmp_path / "b.csv").write_text(f"{columns}\nb.jpg{',1' * columns.count(',')}\n")
     inputs = ("--input", tmp_path / "a.csv", "--input", tmp_path / "b.csv")
     ended = recordmill("convert", *inputs, "--output", tmp_path / "out", "--name", "both")
     assert (ended.code, ended.err) == (
         2,
-        f"recordmill: feature 'label': {tmp_path}/b.csv has no column 'label'; it has: image. "
-        "Name it with --columns label=COLUMN.\n",
+        f"recordmill: feature 'label': {named.format(tmp_path)} has no column 'label'; it has: "
+        "image. Name it with --columns label=COLUMN.\n",
     )

@@ -59,7 +59,7 @@ class InputTables(Probe):
     # none.
     files: tuple[TableFile, ...] = ()
     partial: frozenset[str] = frozenset()  # the columns that only some files have
-    narrowest: str = ""  # a file with the fewest columns; "" without files
+    narrowest: str = ""  # a file with the fewest columns, or several; "" without files
     unsplit: str = ""  # a file that states no split, although others do; "" if there is none
     recognized: tuple[str, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
@@ -208,13 +208,14 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
     splits = dict.fromkeys(split for probe in probes for split in probe.splits)
     presets = {probe.preset for probe in probes if probe.columns}
     classes = _merged_classes(probed)
-    widths = [(not probe.columns, len(probe.columns), file.path) for file, probe in probed]
+    file_with = {probe.columns: file.path for file, probe in reversed(probed)}
+    least = min(map(len, filter(None, file_with)), default=0)
     of_probes = chain(*(probe.findings for probe in probes))
     return InputTables(
         files=tuple(file for file, _ in probed),
         columns=columns,
         partial=frozenset(chain(*(probe.columns for probe in probes))).difference(columns),
-        narrowest=min(widths, default=("",))[-1],
+        narrowest=" or ".join(sorted(f for c, f in file_with.items() if len(c) == least)[:_SHOWN]),
         has_rows=any(probe.has_rows for probe in probes),
         unsupported={name: type_ for probe in probes for name, type_ in probe.unsupported.items()},
         embedded=frozenset().union(*(probe.embedded for probe in probes)),

@@ -9,6 +9,7 @@ Format: https://github.com/wkentaro/labelme. Images are read from their files, n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -58,9 +59,8 @@ def _parse(
 ) -> dict[str, Any]:
     """Parses one JSON file to values by column.
 
-    `others` collects the types of shapes without a box, and flags of the image. Raises RecordError:
-    malformed_row if the annotation is not valid, or bad_box if a box is not, and invalid boxes are
-    not dropped.
+    `others` collects the types of shapes without a box, and flags. Raises RecordError:
+    malformed_row for an invalid annotation, or bad_box for a box that is not dropped.
     """
     try:
         found = parse_json(data.decode("utf-8-sig"))
@@ -68,8 +68,8 @@ def _parse(
         raise _malformed(f"is not a valid JSON file: {error}") from error
     if not isinstance(found, dict) or not isinstance(shapes := found.get("shapes"), list):
         raise _malformed("expected an object with a list 'shapes', as LabelMe writes it")
-    if others is not None and isinstance(flags := found.get("flags"), dict):
-        others += [f"flag {short_repr(name)}" for name, value in flags.items() if value is True]
+    others = [] if others is None else others
+    others += _flags(found)
     boxes, labels, outlines = list[Box](), list[str](), list[Any]()
     for number, shape in enumerate(shapes, start=1):
         if not isinstance(shape, dict):
@@ -77,9 +77,9 @@ def _parse(
         # Old versions have only polygons.
         kind = shape.get("shape_type", "polygon")
         if not isinstance(kind, str) or kind not in _MIN_POINTS:
-            if others is not None:
-                others.append(kind if isinstance(kind, str) else short_repr(kind))
+            others.append(kind if isinstance(kind, str) else short_repr(kind))
             continue
+        others += _flags(shape)
         boxes.append(box_of(partial(_box, number, kind, shape.get("points")), drops_boxes))
         labels.append(_text(shape, "label", f"shape {number}: "))
         outline = polygons_around(boxes[-1])
@@ -94,6 +94,11 @@ def _parse(
         "labels": labels,
         "segmentation": outlines,
     }
+
+
+def _flags(values: dict[str, Any]) -> Iterator[str]:
+    if isinstance(flags := values.get("flags"), dict):
+        yield from (f"flag {short_repr(name)}" for name, value in flags.items() if value is True)
 
 
 def _box(number: int, kind: str, points: Any) -> Box:

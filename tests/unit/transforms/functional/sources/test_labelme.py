@@ -55,13 +55,15 @@ def test_other_shapes_are_collected():
     assert others == ["circle", "None"]
 
 
-def test_flags_of_the_image_are_collected():
+def test_flags_of_the_image_and_its_shapes_are_collected():
     others = []
     flags = {"cat": True, "dog": False, "x": 1}
     assert labelme._parse(document(flags=flags), others=others)["labels"] == []
     labelme._parse(document(flags=None), others=others)
     labelme._parse(document(flags=flags))
     assert others == ["flag 'cat'"]
+    labelme._parse(document({**POLYGON, "flags": {"hidden": True}}, RECTANGLE), others=others)
+    assert others == ["flag 'cat'", "flag 'hidden'"]
 
 
 def test_shapes_of_old_versions_are_polygons():
