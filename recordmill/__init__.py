@@ -34,49 +34,22 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "BuildExamples",
-    "Dataset",
-    "DatasetExists",
-    "ReadTables",
-    "RecordmillError",
-    "Records",
-    "RejectBudgetExceeded",
-    "Schema",
-    "SchemaError",
-    "UsageError",
-    "VerificationFailed",
-    "VerifyRecords",
-    "WriteDataset",
-    "__version__",
-    "convert",
-    "dry_run",
-    "forget",
-    "load",
-    "open",
+    "BuildExamples", "Dataset", "DatasetExists", "ReadTables", "RecordmillError", "Records",
+    "RejectBudgetExceeded", "Schema", "SchemaError", "UsageError", "VerificationFailed",
+    "VerifyRecords", "WriteDataset", "__version__", "convert", "dry_run", "forget", "load", "open",
     "verify",
-]
+]  # fmt: skip
 
-_ORIGINS = {
-    "BuildExamples": "pipelines.dict_rows.BuildExamples",
-    "Dataset": "pipelines.dataset.dataset.Dataset",
-    "DatasetExists": "schemas.errors.DatasetExists",
-    "RecordmillError": "schemas.errors.RecordmillError",
-    "ReadTables": "pipelines.dict_rows.ReadTables",
-    "Records": "pipelines.dataset.records.Records",
-    "RejectBudgetExceeded": "schemas.errors.RejectBudgetExceeded",
-    "Schema": "schemas.features.Schema",
-    "SchemaError": "schemas.errors.SchemaError",
-    "UsageError": "schemas.errors.UsageError",
-    "VerificationFailed": "schemas.errors.VerificationFailed",
-    "VerifyRecords": "pipelines.dict_rows.VerifyRecords",
-    "WriteDataset": "pipelines.dict_rows.WriteDataset",
-    "convert": "pipelines.api.convert",
-    "dry_run": "pipelines.api.dry_run",
-    "forget": "pipelines.api.forget",
-    "load": "pipelines.dataset.load.load",
-    "open": "pipelines.dataset.dataset.open_dataset",
-    "verify": "pipelines.verification.verify",
+_MODULES = {
+    "pipelines.api": ("convert", "dry_run", "forget"),
+    "pipelines.dataset.dataset": ("Dataset", "open"),
+    "pipelines.dataset.load": ("load",),
+    "pipelines.dataset.records": ("Records",),
+    "pipelines.dict_rows": ("BuildExamples", "ReadTables", "VerifyRecords", "WriteDataset"),
+    "pipelines.verification": ("verify",),
+    "schemas.features": ("Schema",),
 }
+_ORIGINS = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
@@ -98,10 +71,11 @@ if not TYPE_CHECKING:  # type checkers report names that are not above
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             found: Any = _version()
-        elif name in _ORIGINS:
-            module, _, original = _ORIGINS[name].rpartition(".")
+        elif name in __all__:
+            module = _ORIGINS.get(name, "schemas.errors")
             logging.getLogger().addFilter(_is_of_use)
             try:
+                original = "open_dataset" if name == "open" else name  # not the built-in
                 found = getattr(import_module(f"recordmill.{module}"), original)
             except ModuleNotFoundError as error:
                 raise ImportError(

@@ -13,6 +13,10 @@ class Document(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def to_json(self) -> bytes:
+        """Returns the content of its file."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
+
 
 def unwritten_if_empty(default: Any) -> Any:
     """Declares a field that is not written while it is None, 0 or empty."""

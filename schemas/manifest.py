@@ -158,10 +158,6 @@ class Manifest(Document):
             raise ValueError(f"the shard {repeated[0][:80]!r} is listed twice")
         return self
 
-    def to_json(self) -> bytes:
-        """Returns the file's content."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
-
     @property
     def ordered_splits(self) -> dict[str, SplitEntry]:
         """The splits in the order of tables for people: train, validation, test, others."""

@@ -71,11 +71,8 @@ BOX_ORDERS = ("xyxy", "yxyx", "xywh", "cxcywh")
 
 # The sources of keypoints, of oriented boxes, and of masks that are drawn from outlines.
 KEYPOINTS = (
-    Origin.KEYPOINT_X,
-    Origin.KEYPOINT_Y,
-    Origin.KEYPOINT_VISIBILITY,
-    Origin.KEYPOINT_COUNT,
-)
+    Origin.KEYPOINT_X, Origin.KEYPOINT_Y, Origin.KEYPOINT_VISIBILITY, Origin.KEYPOINT_COUNT,
+)  # fmt: skip
 POINTS = (*KEYPOINTS, Origin.KEYPOINT_NAME, Origin.CORNERS)
 INSTANCES = (Origin.INSTANCE_PNG, Origin.INSTANCE_RLE, Origin.INSTANCE_IDS)
 OUTLINES = (Origin.SEGMENTATION, *INSTANCES)

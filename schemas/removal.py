@@ -65,10 +65,6 @@ class Removal(RemovedRecords):
     remaining_records: Count
     shards: tuple[RewrittenShard, ...]  # the shards that had removed records, in order
 
-    def to_json(self) -> bytes:
-        """Returns the file's content."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
-
     def false_statements(self, manifest: Manifest) -> Iterator[Problem]:
         """Yields the counts and digests that are not those of the version's manifest."""
         for what, stated, found in self._statements(manifest):

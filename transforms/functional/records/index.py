@@ -179,8 +179,6 @@ def index_lines(table: pa.Table) -> bytes:
 
 def row_classes(rows: Sequence[tuple[FeatureValue, ...]], resolved: ResolvedSchema) -> list[Any]:
     """Returns the result of `row_class` for each row."""
-    if resolved.class_position is None:
-        return [None] * len(rows)
     return [row_class(values, resolved) for values in rows]
 
 
