@@ -377,23 +377,32 @@ def new_executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(num_cores(), thread_name_prefix="build")
 
 
+Build: TypeAlias = Callable[[ImageBuilder, Sequence[ToRead]], list[Built]]
+
+# Submitting images to threads one by one costs a tenth of the throughput.
+_TASK_REFS = 4
+
+
 class Pools:
     """The thread pools of a process.
 
     `working`: decodes and encodes, with one thread per core. `waiting`: waits for object stores
-    and network file systems; its threads are started on demand.
+    and network file systems; its threads are started on demand. `build`: reads and builds up to
+    `task_refs` references, in a thread of `working`.
     """
 
-    task_refs = 4  # submitting images one by one costs a tenth of the throughput
-
-    def __init__(self, working: Executor | None = None) -> None:
+    def __init__(
+        self,
+        working: Executor | None = None,
+        build: Callable[
+            [ImageBuilder, Sequence[ToRead]], list[Built]
+        ] = ImageBuilder.read_and_build,
+        task_refs: int = _TASK_REFS,
+    ) -> None:
         """Starts no thread yet.
 
         `working`: what decodes and encodes instead of threads.
         """
         self.working: Executor = working or new_executor()
         self.waiting: Executor = ThreadPoolExecutor(_FETCH_REFS, thread_name_prefix="fetch")
-
-    def build(self, images: ImageBuilder, refs: Sequence[ToRead]) -> list[Built]:
-        """Reads references and builds them, in a thread of `working`."""
-        return images.read_and_build(refs)
+        self.build, self.task_refs = build, task_refs

@@ -47,6 +47,7 @@ from recordmill.transforms.workers.service_process import (
 # Rows, or images, that take about two seconds of one core, as importing what they need does.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
 _STANDARD_INPUT = 0
+_TASK_REFS = 16  # small images take ten times as long to build as these to be sent
 _AHEAD = 20  # a process that was forked ahead is ready in a twentieth of that time
 
 
@@ -80,7 +81,7 @@ class WriterProcesses:
         forked = _forked.pop(os.getpid()) if os.getpid() in _forked else None
         self._service = forked or ServiceProcess(__name__, number)
         self._service.send(current_options())
-        self.pools = _ProcessPools(self._threads, self._build)
+        self.pools = Pools(self._threads, self._build, _TASK_REFS)
         self._lock = threading.Lock()
         self._known: list[Any] = []
         self._are_ready = threading.Event()
@@ -137,23 +138,6 @@ class WriterProcesses:
         """Kills the processes and waits for their end."""
         self._threads.shutdown(cancel_futures=True)
         self._service.end()
-
-
-class _ProcessPools(Pools):
-    """Pools whose working threads have other processes build records."""
-
-    task_refs = 16  # small images take ten times as long to build as these to be sent
-
-    def __init__(
-        self,
-        threads: ThreadPoolExecutor,
-        build: Callable[[ImageBuilder, Sequence[ToRead]], list[Built]],
-    ) -> None:
-        super().__init__(threads)
-        self._build = build
-
-    def build(self, images: ImageBuilder, refs: Sequence[ToRead]) -> list[Built]:
-        return self._build(images, refs)
 
 
 # The process that was forked ahead, and awaits the run of this process, by process id.

@@ -19,7 +19,7 @@ from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.layout import is_url
-from recordmill.schemas.records import KEYPOINTS, RECTANGLES, Location, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, RECTANGLES, ROTATED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import (
     SPLIT,
@@ -46,10 +46,13 @@ from recordmill.transforms.functional.values.boxes import (
     BOX_COLUMNS,
     TO_CORNERS,
     Box,
+    box_around,
     box_columns,
     box_of,
+    convert_box,
     number_of,
     polygons_around,
+    turned,
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
@@ -64,6 +67,8 @@ _OF_BOXES = (*BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segment
 _POINTS = ("keypoints", "keypoint_names")
 _OF_OBJECTS = (*_OF_BOXES, *_POINTS)
 _HEAD_ANNOTATIONS = 1000
+_XYWH = 1  # the bbox_mode of detectron2 in which COCO states boxes
+_TURNED = "turned"  # marks rectangles that CVAT has turned
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "panoptic", "captions")
@@ -386,6 +391,8 @@ def _spool(
         fault = fault_of(entry)
         if not fault and _lacks_box(entry) and projection.has(BOX_COLUMNS[0]):
             _add_box(entry)
+        if not fault:
+            _turn_box(entry)
         if projection.columns is not None and "segmentation" not in projection.columns:
             # Outlines make up most of a COCO file.
             entry.pop("segmentation", None)
@@ -400,6 +407,19 @@ def _add_box(annotation: dict[str, Any]) -> None:
     except RecordError:
         return
     annotation["bbox"] = [xmin, ymin, xmax - xmin, ymax - ymin]
+
+
+def _turn_box(annotation: dict[str, Any]) -> None:
+    """Replaces a rectangle that CVAT has turned by its outline, and the upright box around that."""
+    attributes = annotation.get("attributes")
+    angle = attributes.get("rotation") if isinstance(attributes, dict) else None
+    if isinstance(angle, int | float) and angle % 360 and not annotation.get("segmentation"):
+        try:
+            corners = turned(_box(0, annotation), angle)
+        except RecordError:  # is rejected later
+            return
+        annotation[_TURNED], annotation["segmentation"] = True, [corners]
+        annotation["bbox"] = list(convert_box(box_around(corners), "xywh"))
 
 
 def _add_category(categories: _Categories, entry: Any) -> None:
@@ -453,6 +473,8 @@ def _rows(
             has_points = any(a.values.get("keypoints") for a in annotations)
             if has_points and not projection.has("keypoints"):
                 yield SkippedInput.named(KEYPOINTS, [values["image"]])
+            if any(_TURNED in a.values for a in annotations):
+                yield SkippedInput.named(ROTATED, [values["image"]])
             location = _location(values["image"], file, projection)
             if projection.has("segmentation") and any(map(_is_rectangle, annotations)):
                 yield SkippedInput.named(RECTANGLES, [values["image"]])
@@ -589,6 +611,11 @@ def _outline(number: int, annotation: dict[str, Any]) -> Any:
 def _box(number: int, annotation: dict[str, Any]) -> Box:
     """Returns the box of an annotation from its [x, y, width, height]."""
     box = annotation.get("bbox")
+    if (mode := annotation.get("bbox_mode", _XYWH)) != _XYWH:
+        detail = (
+            f"annotation {number}: expected bbox_mode {_XYWH} (x, y, width, height), got {mode!r}"
+        )
+        raise RecordError(Reason.BAD_BOX, detail)
     if not isinstance(box, list) or len(box) != 4:
         detail = f"annotation {number}: bbox: expected four numbers, got {short_repr(box)}"
         raise RecordError(Reason.BAD_BOX, detail)

@@ -9,7 +9,6 @@ in a folder of their subset there.
 
 from __future__ import annotations
 
-import math
 import posixpath
 import re
 from collections import Counter
@@ -55,6 +54,7 @@ from recordmill.transforms.functional.values.boxes import (
     box_columns,
     box_of,
     number_of,
+    turned,
 )
 from recordmill.transforms.functional.values.typed import short_repr
 
@@ -294,12 +294,7 @@ def _corners(box: Element, where: str) -> list[float]:
     left, top, right, bottom = (
         number_of(box.get(side), f"{where}: {side}") for side in ("xtl", "ytl", "xbr", "ybr")
     )
-    if not (angle := math.radians(_rotation(box))):
-        return [left, top, right, top, right, bottom, left, bottom]
-    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
-    x, y, cos, sin = (left + right) / 2, (top + bottom) / 2, math.cos(angle), math.sin(angle)
-    around = [(a - x, b - y) for a, b in corners]
-    return [n for a, b in around for n in (x + a * cos - b * sin, y + a * sin + b * cos)]
+    return turned((left, top, right, bottom), _rotation(box))
 
 
 def _rotation(shape: Element) -> float:

@@ -70,15 +70,29 @@ def box_around(points: Sequence[float]) -> Box:
     return min(points[::2]), min(points[1::2]), max(points[::2]), max(points[1::2])
 
 
+def turned(box: Box, degrees: float) -> list[float]:
+    """Returns x and y of each corner of a box that is turned clockwise around its center.
+
+    >>> turned((0, 0, 4, 2), 0), [round(n) for n in turned((0, 0, 4, 2), 90)]
+    ([0, 0, 4, 0, 4, 2, 0, 2], [3, -1, 3, 3, 1, 3, 1, -1])
+    """
+    left, top, right, bottom = box
+    if not degrees % 360:
+        return [left, top, right, top, right, bottom, left, bottom]
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    angle, x, y = math.radians(degrees % 360), (left + right) / 2, (top + bottom) / 2
+    cos, sin = math.cos(angle), math.sin(angle)
+    around = [(a - x, b - y) for a, b in corners]
+    return [n for a, b in around for n in (x + a * cos - b * sin, y + a * sin + b * cos)]
+
+
 def polygons_around(box: Box) -> list[list[float]]:
     """Returns the outline of a box as COCO has it: [x1, y1, x2, y2, …] of a polygon.
 
     >>> polygons_around((1.0, 2.0, 3.0, 4.0)), polygons_around(NO_BOX)
     ([[1.0, 2.0, 3.0, 2.0, 3.0, 4.0, 1.0, 4.0]], [])
     """
-    left, top, right, bottom = box
-    corners = [left, top, right, top, right, bottom, left, bottom]
-    return [] if box is NO_BOX else [corners]
+    return [] if box is NO_BOX else [turned(box, 0)]
 
 
 def _from_xywh(left: float, top: float, width: float, height: float) -> Box:

@@ -17,7 +17,7 @@ from pycocotools import mask as pycocotools
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import lines
-from recordmill.schemas.records import KEYPOINTS, RECTANGLES, Row, SkippedInput
+from recordmill.schemas.records import KEYPOINTS, RECTANGLES, ROTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
     DeclaredClasses,
@@ -27,6 +27,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.sources import coco
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 
 FILE = TableFile("d/c.json", "coco")
 CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 7, "name": "Übermut"}]
@@ -65,6 +66,40 @@ def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
     odd = document([image_bytes(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
     assert probe(odd) == probe(whole)
     assert [f for f in read(odd) if isinstance(f, Row)] == read(whole)
+
+
+@pytest.mark.parametrize("columns", [None, ("image", *BOX_COLUMNS), ("image", "segmentation")])
+def test_a_rectangle_that_cvat_has_turned_is_the_upright_box_around_it(columns):
+    # A box of 4 x 2 around (2, 1), by 90 degrees, is one of 2 x 4; an outline is turned already.
+    turned = {"bbox": [0, 0, 4, 2], "attributes": {"occluded": False, "rotation": 90.0}}
+    upright = {"attributes": {"rotation": 0.0}, "segmentation": []}
+    annotations = [
+        annotation(1, 5, **turned, segmentation=[]),
+        annotation(2, 5, attributes={"rotation": 90.0}),
+        annotation(3, 6, **upright),
+    ]
+    whole = document([image_bytes(5), image_bytes(6)], annotations)
+    one, other, *skipped = read(whole, Projection(columns=columns))
+    assert SkippedInput.named(ROTATED, ["5.jpg"]) in skipped
+    assert SkippedInput.named(ROTATED, ["6.jpg"]) not in skipped
+    if columns is None or columns[1] in BOX_COLUMNS:
+        sides = [[row.values[side] for side in BOX_COLUMNS[:4]] for row in (one, other)]
+        boxes = [[*zip(*found, strict=True)] for found in sides]
+        assert boxes == [[pytest.approx((1, -1, 3, 3)), (1.5, 2, 6.5, 8.25)], [(1.5, 2, 6.5, 8.25)]]
+    if columns is None or "segmentation" in columns:
+        (outline,) = one.values["segmentation"][0]
+        assert outline == pytest.approx([3, -1, 3, 3, 1, 3, 1, -1])
+
+
+def test_boxes_in_another_mode_of_detectron2_are_rejected():
+    whole = document(
+        [image_bytes(5)], [annotation(1, 5, bbox_mode=1), annotation(2, 5, bbox_mode=0)]
+    )
+    (found,) = read(whole)
+    assert (found.reason, found.detail) == (
+        Reason.BAD_BOX,
+        "5.jpg: annotation 2: expected bbox_mode 1 (x, y, width, height), got 0",
+    )
 
 
 def test_categories_of_one_name_are_a_warning():
