@@ -14,6 +14,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
+from pyarrow import BufferReader, large_string, string
+from pyarrow.parquet import read_schema
 
 from recordmill.pipelines import convert as conversion
 from recordmill.pipelines import dry_run as trial
@@ -204,6 +206,11 @@ def _rows_in_file(rows: Any, options: Mapping[str, Any]) -> Iterator[dict[str, A
     # Checked before anything is written.
     early = {name: value for name, value in options.items() if name != "num_shards"}
     config = config_of(with_files({"input": [MEMORY_ROWS], **early}))
+    if config.append and config.key_column is None and not _have_paths(data, config):
+        raise UsageError(
+            "append: rows in memory without a path have the number of their row as key, as other "
+            "rows of --base have. Add key_column, the column of an id that stays the same."
+        )
     versions = layout.join(config.output, config.name)
     folder = layout.join(versions, f".rows-{digest}")
     path = layout.join(folder, MEMORY_ROWS)
@@ -329,6 +336,12 @@ def _prepared(
 def _watched(job: Conversion, beam: PipelineOptions) -> Iterator[None]:
     with poll_workers(job.target.progress, beam) as poll, shown_progress(poll):
         yield
+
+
+def _have_paths(data: bytes, config: ConvertConfig) -> bool:
+    schema, found = config.dataset_schema, read_schema(BufferReader(data))
+    at = found.get_field_index(config.column(schema.image.column)) if schema.has_image else -1
+    return at >= 0 and found.field(at).type in (string(), large_string())
 
 
 @contextmanager

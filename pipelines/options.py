@@ -40,6 +40,7 @@ from recordmill.transforms.inputs.first_rows import (
     with_encoded_images,
 )
 from recordmill.transforms.inputs.input_tables import InputTables
+from recordmill.transforms.inputs.record_folders import metadata_in
 from recordmill.transforms.storage.files import exists, open_binary
 from recordmill.transforms.storage.local_files import NotRegularError
 from recordmill.transforms.storage.stores.beam import WebOptions
@@ -132,7 +133,8 @@ def with_implied_options(
     is_offset = any(f.label_offset for f in config.dataset_schema.features.values())
     if has_ids and is_offset and options.get("label_offset") is None:
         notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
-    findings = (*tables.findings, *_unused_splits(options, tables))
+    splits = (*_unused_splits(options, tables), *_lost_groups(options, tables))
+    findings = (*tables.findings, *splits)
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
 
 
@@ -197,6 +199,20 @@ def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[
             text=f"the column {columns[0]!r} does not decide the splits",
             hint=f"--split_column {shlex.quote(columns[0])} takes them from it, and "
             "--split_column none does not",
+        )
+
+
+def _lost_groups(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
+    """Yields a warning if datasets that were split by groups are split again without them."""
+    is_split = any(options.get(name) is not None for name in ("splits", "folds"))
+    found = (metadata.group_column for file in tables.files if (metadata := metadata_in(file)))
+    groups = next(filter(None, found), "")
+    if groups and is_split and options.get("group_column") is None:
+        yield Finding(
+            kind="lost_groups",
+            severity="warning",
+            text=f"groups of {groups!r}, by which the input was split, may be in several splits",
+            hint="--group_column keeps them together, if the records have a feature with it",
         )
 
 

@@ -189,6 +189,7 @@ class Reason(str, Enum):
         "removed_key",
         "With --base, the record with this key was removed from that version or an earlier one.",
         "Remove the row, or pass --max_rejects removed_key=100%.",
+        _Trait.NO_PIXELS,  # the report must not show what was removed
     )
     DUPLICATE_ORDER = (
         "duplicate_order",

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recordmill.pipelines.api import convert as convert_rows
+from recordmill.schemas.errors import UsageError
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
 from tests.images import jpeg, png
@@ -108,6 +110,36 @@ def test_the_same_day_again_changes_nothing(days: Path, tmp_path: Path) -> None:
     counts = manifest(again)["input"]
     assert (counts["rows"], counts["records"], counts["unchanged"]) == (38, 30, 8)
     assert "unchanged" not in manifest(base)["input"]
+    heads, *rows = (line.split() for line in ended.out.splitlines()[:3])
+    counts = [dict(zip(heads, row, strict=True)) for row in rows]
+    assert [int(c["rows"]) - int(c["records"]) - int(c["unchanged"]) for c in counts] == [0, 0]
+
+
+def test_the_numbers_of_a_report_add_up(days: Path, tmp_path: Path) -> None:
+    base, flags = days / "out" / "birds" / "1.2.0", FLAGS[:-1]
+    target = ("--input", days / "2.csv", "--output", tmp_path, "--name", "birds", *flags)
+    ended = recordmill("convert", *target, "--version", "1.3.0", "--base", base, "--append")
+    assert ended.code == 0, ended.err
+    html = (tmp_path / "birds" / "1.3.0" / "report.html").read_text(encoding="utf-8")
+    found = {name: int(re.search(f'id="{name}">([0-9]+)<', html)[1]) for name in NUMBERS}
+    assert found == {"rows": 38, "records": 30, "rejected": 0, "dropped": 0, "unchanged": 8}
+
+
+NUMBERS = ("rows", "records", "rejected", "dropped", "unchanged")
+
+
+def test_rows_without_a_path_or_a_key_are_no_increment(tmp_path: Path) -> None:
+    def rows(first: int) -> list[dict[str, Any]]:
+        numbers = (first, first + 1)
+        return [{"image": jpeg(16, 12, seed=i), "label": "c", "id": i} for i in numbers]
+
+    target = {"output": tmp_path, "name": "birds"}
+    more = {**target, "version": "1.1.0", "base": tmp_path / "birds" / "1.0.0", "append": True}
+    convert_rows(rows(0), **target, key_column="id")
+    with pytest.raises(UsageError, match="without a path have the number of"):
+        convert_rows(rows(7), **more)
+    convert_rows(rows(7), **more, key_column="id")
+    assert readers.splits(tmp_path / "birds" / "1.1.0") == {"train": {"0", "1", "7", "8"}}
 
 
 def _parquet_without_rows() -> bytes:

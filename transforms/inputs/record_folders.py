@@ -63,6 +63,11 @@ class Metadata(RecordMetadata):
         """The columns of the records."""
         return _described(self).columns
 
+    @property
+    def group_column(self) -> str:
+        """The column whose groups are each in one split of a published dataset; "" if none is."""
+        return _described(self).group_column
+
     def keys_of(self, path: str) -> list[str] | None:
         """Returns the keys of the records of a file; None if they have none.
 
@@ -84,6 +89,7 @@ class Description(NamedTuple):
     shards: Mapping[str, ShardEntry] = {}
     name: str = ""  # the name of the dataset; "" for other folders
     version: str = ""
+    group_column: str = ""
 
 
 def record_files(folder: str) -> list[str]:
@@ -165,7 +171,8 @@ def _described(metadata: Metadata) -> Description:
     manifest = dataset.manifest
     columns = columns_of(manifest.dataset_schema, manifest.classes)
     shards = {shard.file: shard for shard in dataset.shards().values()}
-    return Description(columns, shards, manifest.name, manifest.version)
+    groups = manifest.config["group_column"] or ""
+    return Description(columns, shards, manifest.name, manifest.version, groups)
 
 
 def with_metadata(files: Sequence[TableFile]) -> list[TableFile]:

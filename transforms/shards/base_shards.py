@@ -340,6 +340,8 @@ def _resolved(
         yield new
     else:
         detail = "has other values or another image than the record with its key in --base"
+        if new.ref.key.endswith(f":{new.ref.line}"):
+            detail += "; the key is the number of the row, so set --key_column if rows may move"
         if moves:
             detail = (
                 f"states the split {new.ref.split!r}; expected {split!r}, as in --base. Fix it."

@@ -54,10 +54,13 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
     the child is killed. Raises RecordError (timeout); decoder_crash; too_many_pixels if the memory
     limit is exceeded. Raises Exception: any exception of the function.
     """
+    request = (_DECODER, "attempt", function, arguments)
     try:
-        with _slots, _children().lent() as child:
-            request = (_DECODER, "attempt", function, arguments)
-            result, error = child.request(*request, timeout=timeout)
+        with _slots:
+            try:
+                result, error = _answer(request, timeout)
+            except RecordmillError:  # the system may have killed the child before it had the task
+                result, error = _answer(request, timeout)
     except TimeoutError as late:
         raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from late
     except RecordmillError as died:
@@ -69,6 +72,12 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
         raise error
     found: T = result
     return found
+
+
+def _answer(request: tuple[Any, ...], timeout: float) -> tuple[Any, Exception | None]:
+    with _children().lent() as child:
+        answer: tuple[Any, Exception | None] = child.request(*request, timeout=timeout)
+    return answer
 
 
 class _Children:

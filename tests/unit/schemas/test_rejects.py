@@ -29,6 +29,10 @@ def test_each_reason_has_a_meaning_and_a_remedy():
     assert [each for each in Reason if not (each.meaning and each.remedy)] == []
 
 
+def test_reports_do_not_show_what_was_removed():
+    assert not Reason.REMOVED_KEY.has_pixels
+
+
 def test_a_reason_is_its_name():
     assert Reason("timeout") is Reason.TIMEOUT == "timeout"
     assert pickle.loads(pickle.dumps(Reason.TIMEOUT)) is Reason.TIMEOUT  # noqa: S301

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from recordmill.schemas.features import Feature, Missing
+from recordmill.schemas.features import MASK, Feature, Missing
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import SPLIT_NAMES
@@ -164,7 +164,8 @@ def _line(
     """Returns the YAML line of a feature, commented out for the columns of images and splits."""
     feature = guess.features[column]
     name = column if column not in taken else f"{column}/value"
-    source = f"image:{column}/bytes" if column in further else f"column:{column}"
+    pixels = f"mask:{column}" if column == MASK else f"image:{column}/bytes"
+    source = pixels if column in further else f"column:{column}"
     settings = [f"kind: {feature.kind.value}", f"from: {_quoted(source)}"]
     if column == guess.label:
         settings[0] = "kind: int64"

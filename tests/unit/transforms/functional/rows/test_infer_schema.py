@@ -73,6 +73,12 @@ def guessed(columns, cells, is_text=True, images=None):
     return guess, text.splitlines()
 
 
+def test_a_further_column_of_masks_is_the_mask():
+    cells = [[f"{i}.jpg", f"{i}.png", "ab"[i % 2]] for i in range(4)]
+    _, lines = guessed(["image", "mask", "label"], cells)
+    assert '  mask: {kind: bytes, from: "mask:mask"}  # 4 values: 0.png, 1.png, 2.png, …' in lines
+
+
 def test_a_table_of_images():
     columns = ["id", "file", "note", "species", "score", "split", "tags", "box"]
     cells = [
