@@ -104,7 +104,13 @@ def manifest_with(text: str) -> Any:
         dropped_conflicts=conflicts,
     )
     split = SimpleNamespace(
-        shards=(), records=1, frames=None, rows=1, rejected=0, classes={"label": {0: 1}}
+        shards=(),
+        records=1,
+        frames=None,
+        rows=1,
+        rejected=0,
+        unchanged=0,
+        classes={"label": {0: 1}},
     )
     counts = {text: 1}
     drift = ClassDrift(
@@ -125,6 +131,7 @@ def manifest_with(text: str) -> Any:
             unplaced=1,
             reasons={text: 1},
             duplicates=1,
+            unchanged=0,
             asides={text: 1},
             records=1,
             rows=1,
