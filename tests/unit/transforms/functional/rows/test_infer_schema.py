@@ -74,9 +74,13 @@ def guessed(columns, cells, is_text=True, images=None):
 
 
 def test_a_further_column_of_masks_is_the_mask():
+    columns = ["image", "mask", "label"]
     cells = [[f"{i}.jpg", f"{i}.png", "ab"[i % 2]] for i in range(4)]
-    _, lines = guessed(["image", "mask", "label"], cells)
-    assert '  mask: {kind: bytes, from: "mask:mask"}  # 4 values: 0.png, 1.png, 2.png, …' in lines
+    guess = infer_from_rows(columns, rows_of(columns, cells, True))
+    sampled = SampledImages(1, Counter(png=1), [(4, 3)])
+    lines = schema_yaml(guess, "t", [], sampled, {"mask": sampled}).splitlines()
+    assert guess.further == ("mask",)
+    assert '  mask: {kind: bytes, from: "mask:mask"}  # 1 png, 4x3' in lines
 
 
 def test_a_table_of_images():
