@@ -79,7 +79,7 @@ def test_a_further_column_of_masks_is_the_mask():
     guess = infer_from_rows(columns, rows_of(columns, cells, True))
     sampled = SampledImages(1, Counter(png=1), [(4, 3)])
     lines = schema_yaml(guess, "t", [], sampled, {"mask": sampled}).splitlines()
-    assert guess.further == ("mask",)
+    assert guess.images == ("mask",)
     assert '  mask: {kind: bytes, from: "mask:mask"}  # 1 png, 4x3' in lines
 
 
