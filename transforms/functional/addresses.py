@@ -104,20 +104,40 @@ def _has_control_characters(text: str) -> bool:
 
 
 # IANA's special-purpose registries, listed here because Python versions differ in them.
-# 192.0.0.0/24 has Oracle's metadata service, 224.0.0.0/4 is multicast, and 240.0.0.0/4 has the
-# broadcast address.
-_SPECIAL_IPV4 = tuple(map(IPv4Network, (
-    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
-    "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
-    "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-    "168.63.129.16/32",  # Azure's services for virtual machines; looks public
-)))  # fmt: skip
+_SPECIAL_IPV4 = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's services for virtual machines; looks public
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # IETF protocol assignments, and Oracle's metadata service
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and the broadcast address
+    )
+)
 
 # The only public range; site-local, discard-only and SRv6 addresses are outside of it.
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
-# 2001::/23 has Teredo, 2002::/16 is 6to4 (deprecated by RFC 7526), 3fff::/20 is that of RFC 9637.
-_SPECIAL_IPV6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+_SPECIAL_IPV6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # Teredo among them
+        "2001:db8::/32",
+        "2002::/16",  # 6to4, deprecated by RFC 7526
+        "3fff::/20",  # documentation, RFC 9637
+    )
+)
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
