@@ -73,15 +73,20 @@ def test_a_rectangle_that_cvat_has_turned_is_the_upright_box_around_it(columns):
     # A box of 4 x 2 around (2, 1), by 90 degrees, is one of 2 x 4; an outline is turned already.
     turned = {"bbox": [0, 0, 4, 2], "attributes": {"occluded": False, "rotation": 90.0}}
     upright = {"attributes": {"rotation": 0.0}, "segmentation": []}
+    marked = {"attributes": {"rotation": True}, "segmentation": []}
     annotations = [
         annotation(1, 5, **turned, segmentation=[]),
         annotation(2, 5, attributes={"rotation": 90.0}),
         annotation(3, 6, **upright),
+        annotation(4, 7, **marked),
     ]
-    whole = document([image_bytes(5), image_bytes(6)], annotations)
-    one, other, *skipped = read(whole, Projection(columns=columns))
+    whole = document([image_bytes(5), image_bytes(6), image_bytes(7)], annotations)
+    one, other, third, *skipped = read(whole, Projection(columns=columns))
     assert SkippedInput.named(ROTATED, ["5.jpg"]) in skipped
     assert SkippedInput.named(ROTATED, ["6.jpg"]) not in skipped
+    assert [third.values.get(s) for s in BOX_COLUMNS[:4]] == [
+        other.values.get(s) for s in BOX_COLUMNS[:4]
+    ]
     if columns is None or columns[1] in BOX_COLUMNS:
         sides = [[row.values[side] for side in BOX_COLUMNS[:4]] for row in (one, other)]
         boxes = [[*zip(*found, strict=True)] for found in sides]
