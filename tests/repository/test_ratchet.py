@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 36_006,
+    "lines of code": 36_004,
     "lines of docstrings": 7_907,
     "lines of the longest function": 50,
     "lines of the longest file": 638,

@@ -412,10 +412,8 @@ def _add_box(annotation: dict[str, Any]) -> None:
 def _turn_box(annotation: dict[str, Any]) -> None:
     """Replaces a rectangle that CVAT has turned by its outline, and the upright box around that."""
     attributes = annotation.get("attributes")
-    angle = attributes.get("rotation") if isinstance(attributes, dict) else None
-    if isinstance(angle, bool) or not isinstance(angle, int | float):  # an attribute of users
-        return
-    if angle % 360 and not annotation.get("segmentation"):
+    angle: Any = attributes.get("rotation") if isinstance(attributes, dict) else None
+    if type(angle) in (int, float) and angle % 360 and not annotation.get("segmentation"):
         try:
             corners = turned(_box(0, annotation), angle)
         except RecordError:  # is rejected later
