@@ -57,15 +57,7 @@ from recordmill.transforms.functional.rows.placement import (
     splits_of,
     stays_in_base,
 )
-from recordmill.transforms.functional.values.typed import (
-    distinct,
-    is_missing,
-    items_of,
-    looks_integer,
-    single_value,
-    size_of_values,
-    without_fraction,
-)
+from recordmill.transforms.functional.values import typed
 
 # Sample size: gives the mean image size with an error of a few percent, and few stat calls.
 SAMPLE_ROWS = 200
@@ -247,7 +239,7 @@ class Analysis(Summed):
         for name, feature in analyzer.schema.label_features.items():
             column = analyzer.binding.table_column(feature.source.name)
             labels = self.labels.setdefault(name, FoundLabels(name))
-            for value in distinct(rows.column(column)):
+            for value in typed.distinct(rows.column(column)):
                 labels.add(labels_in(value, feature, rows.untyped(column)))
 
     def _add_positions(
@@ -271,7 +263,7 @@ class Analysis(Summed):
                 self._add_sample(orders[i], identity, row, analyzer)
 
     def _add_sample(self, order: bytes, identity: ImageRef, row: Row, analyzer: Analyzer) -> None:
-        size, binding = size_of_values(row.values.values()), analyzer.binding
+        size, binding = typed.size_of_values(row.values.values()), analyzer.binding
         for name in analyzer.schema.image_names:
             column = binding.table_column(analyzer.schema.image_settings[name].column)
             if isinstance(value := row.values.get(column), Location):
@@ -373,17 +365,17 @@ def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:
 def labels_in(value: Any, feature: Feature, is_text: bool) -> list[str | int]:
     """Returns the labels in a value; none if it is invalid, since `bind` will reject its row."""
     try:
-        value = value if feature.shape is not None else single_value(value)
-        if is_missing(value, feature, is_text):
+        value = value if feature.shape is not None else typed.single_value(value)
+        if typed.is_missing(value, feature, is_text):
             return []
-        items = [value] if feature.shape is None else items_of(value, feature, is_text)
+        items = [value] if feature.shape is None else typed.items_of(value, feature, is_text)
     except RecordError:
         return []
     return [
         # An integer that is written as a float may be a class name, if other labels are.
-        int(item) if looks_integer(item, is_text) else str(item)
+        int(item) if typed.looks_integer(item, is_text) else str(item)
         for item in items
-        if isinstance(without_fraction(item), str | int)
+        if isinstance(typed.without_fraction(item), str | int)
     ]
 
 

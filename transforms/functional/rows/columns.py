@@ -26,15 +26,7 @@ from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import IMAGES
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.values.typed import (
-    distinct,
-    is_rounded,
-    looks_boolean,
-    looks_integer,
-    looks_number,
-    number_form,
-    plain_type,
-)
+from recordmill.transforms.functional.values import typed
 
 _Settings = TypeVar("_Settings", bound=AnnotationSettings)
 
@@ -427,8 +419,8 @@ class ColumnKinds(Summed):
         if untyped and set(map(type, values)) == {str}:
             # A column with any text is text, whatever its other values are.
             if "text" not in types:
-                plain = plain_type(values)
-                types.update([plain] if plain else map(_type_of_text, distinct(values)))
+                plain = typed.plain_type(values)
+                types.update([plain] if plain else map(_type_of_text, typed.distinct(values)))
             return
         for value in values:
             if isinstance(value, list):
@@ -442,10 +434,10 @@ class ColumnKinds(Summed):
         floats = (n for n, types in self.seen.items() if "float" in types and "text" not in types)
         for column in named or floats:
             values, forms = rows.column(column), self.floats.setdefault(column, set())
-            if "rounded" not in forms and any(map(is_rounded, values)):
+            if "rounded" not in forms and any(map(typed.is_rounded, values)):
                 forms.add("rounded")
             if delimiter == ";":  # of tables with decimal commas
-                forms.update(number_form(v) for v in values if v and isinstance(v, str))
+                forms.update(typed.number_form(v) for v in values if v and isinstance(v, str))
 
     def doubtful_floats(self) -> Iterator[Finding]:
         """Yields warnings on floats with points that may be between thousands, or rounded ones."""
@@ -501,8 +493,8 @@ def _type(value: Any, is_text: bool) -> str:
 def _type_of_text(text: str) -> str:
     if not text.strip():
         return "empty"
-    if looks_boolean(text):
+    if typed.looks_boolean(text):
         return "bool"
-    if looks_integer(text, True):
+    if typed.looks_integer(text, True):
         return "int" if -(2**63) <= int(text) < 2**63 else "text"
-    return "float" if looks_number(text) and number_form(text) != "integer" else "text"
+    return "float" if typed.looks_number(text) and typed.number_form(text) != "integer" else "text"

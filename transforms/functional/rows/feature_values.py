@@ -20,24 +20,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.values.typed import (
-    CONVERTERS,
-    Converter,
-    by_value,
-    check_count,
-    flattened,
-    has_surrogates,
-    is_missing,
-    items_of,
-    looks_integer,
-    plain_column,
-    row_lengths,
-    short_repr,
-    single_value,
-    to_bytes,
-    to_int64,
-    without_fraction,
-)
+from recordmill.transforms.functional.values import typed
 
 # Sources whose values are read elsewhere, if at all from a column.
 _WITHOUT_COLUMN = (*NO_COLUMN, Origin.MASK, *OUTLINES, *POINTS)
@@ -100,16 +83,16 @@ def _column_reader(
             ]  # the key of an embedded image without a path
             if image_suffix:
                 values = [str(v) if isinstance(v, int) else v for v in values]
-        if is_plain and (plain := plain_column(values, feature.kind, is_text)) is not None:
+        if is_plain and (plain := typed.plain_column(values, feature.kind, is_text)) is not None:
             return plain
         if feature.shape is not None:  # a list is not shared between rows
             return [read_one(value, is_text) for value in values]
-        return by_value(lambda value: read_one(value, is_text), values)
+        return typed.by_value(lambda value: read_one(value, is_text), values)
 
     def read_one(value: Any, is_text: bool) -> FeatureValue:
         try:
-            value = value if feature.shape is not None else single_value(value)
-            if is_missing(value, feature, is_text):
+            value = value if feature.shape is not None else typed.single_value(value)
+            if typed.is_missing(value, feature, is_text):
                 return missing()
             return _shaped(value, feature, is_text, convert)
         except RecordError as error:
@@ -118,7 +101,7 @@ def _column_reader(
     return read
 
 
-def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> FeatureValue:
+def _shaped(value: Any, feature: Feature, is_text: bool, convert: typed.Converter) -> FeatureValue:
     """Converts a value to a scalar, or to a list in row-major order.
 
     Raises RecordError if an item has the wrong type, or the value does not match the shape.
@@ -126,28 +109,28 @@ def _shaped(value: Any, feature: Feature, is_text: bool, convert: Converter) -> 
     if feature.shape is None:
         single: FeatureValue = convert(value, is_text)
         return single
-    items = items_of(value, feature, is_text)
+    items = typed.items_of(value, feature, is_text)
     if feature.source.origin is Origin.ROW_LENGTHS:
-        return row_lengths(items)
+        return typed.row_lengths(items)
     nested = (None, None) if feature.source.origin is Origin.FLAT else feature.shape
     if nested and not (is_text and items and isinstance(items[0], str)):
-        items = flattened(items, nested)
+        items = typed.flattened(items, nested)
     elif nested:  # text split at its separators is flat: only the number of items can be checked
-        check_count(len(items), nested)
+        typed.check_count(len(items), nested)
     return [convert(item, is_text) for item in items]
 
 
-def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> Converter:
+def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> typed.Converter:
     if feature.classes:
         ids = resolved.class_ids.get(name)
         offset = feature.label_offset
         return lambda value, is_text: class_id(value, is_text, ids, offset)
     if feature.source.origin is Origin.CLASS_NAME:
         return _name_converter(feature.source.name, resolved)
-    return CONVERTERS[feature.kind]
+    return typed.CONVERTERS[feature.kind]
 
 
-def _name_converter(column: str, resolved: ResolvedSchema) -> Converter:
+def _name_converter(column: str, resolved: ResolvedSchema) -> typed.Converter:
     labels = resolved.class_feature_of(column)
     if labels is None or not resolved.classes.get(labels):
         return _label_text
@@ -158,7 +141,7 @@ def _name_converter(column: str, resolved: ResolvedSchema) -> Converter:
 
 def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:
     if feature.default is not None:
-        default: FeatureValue = CONVERTERS[feature.kind](feature.default, False)
+        default: FeatureValue = typed.CONVERTERS[feature.kind](feature.default, False)
         return lambda: default
     return (lambda: []) if feature.missing is Missing.EMPTY else _reject_missing
 
@@ -183,7 +166,7 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     type.
     """
     if ids is None:
-        return _with_offset(to_int64(without_fraction(value), is_text), offset)
+        return _with_offset(typed.to_int64(typed.without_fraction(value), is_text), offset)
     if ids.by_id and isinstance(value, int):
         return _known_id(int(value), len(ids) - offset) + offset
     # An integer may be a class name, since the labels of a table may mix numerals and names.
@@ -192,19 +175,19 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     if isinstance(name, str) and name in ids:
         return ids[name]
     # Other integers are ids, unless some class names look like integers.
-    number = without_fraction(value)
-    if looks_integer(number, is_text) and not ids.has_numerals:
+    number = typed.without_fraction(value)
+    if typed.looks_integer(number, is_text) and not ids.has_numerals:
         return _known_id(int(number), len(ids) - offset) + offset
     if not isinstance(value, str | int):
-        detail = f"expected a class name or id, got {short_repr(value)}"
+        detail = f"expected a class name or id, got {typed.short_repr(value)}"
         raise RecordError(Reason.WRONG_TYPE, detail)
     if isinstance(value, str) and not is_class_name(value):
         detail = (
             "expected a class name without outer whitespace or line breaks, "
-            f"got {short_repr(value)}. Fix the label; --classes cannot have it either."
+            f"got {typed.short_repr(value)}. Fix the label; --classes cannot have it either."
         )
         raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    detail = f"{short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
+    detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
@@ -213,9 +196,9 @@ def _label_text(value: Any, is_text: bool) -> bytes:
 
     Raises RecordError (wrong_type) if the label is neither text nor an integer.
     """
-    value = without_fraction(value)
+    value = typed.without_fraction(value)
     number = isinstance(value, int) and not isinstance(value, bool)
-    return to_bytes(str(value) if number else value, is_text)
+    return typed.to_bytes(str(value) if number else value, is_text)
 
 
 @dataclass
@@ -250,7 +233,9 @@ class FoundLabels(Summed):
             self.found.add(label)
         # Checked here, not in the plan, to bound what a worker collects.
         if len(self.found) > MAX_CLASSES or self.text > MAX_CLASS_TEXT:
-            examples = ", ".join(short_repr(label) for label in sorted(map(str, self.found))[:3])
+            examples = ", ".join(
+                typed.short_repr(label) for label in sorted(map(str, self.found))[:3]
+            )
             raise UsageError(
                 f"feature {self.feature!r}: expected at most {MAX_CLASSES:,} classes with "
                 f"{MAX_CLASS_TEXT // 2**20} Mi characters of names, got more, such as {examples}. "
@@ -268,7 +253,7 @@ def _sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     ()
     """
     found = {label for label in labels if is_class_name(str(label))}
-    if all(isinstance(without_fraction(label), int) for label in found):
+    if all(isinstance(typed.without_fraction(label), int) for label in found):
         return ()
     # A row with -1 has no label, and is rejected.
     return tuple(sorted({str(label) for label in found} - {str(NO_LABEL)}))
@@ -328,7 +313,7 @@ def merged_class_names(
 def is_class_name(text: str) -> bool:
     """Returns whether a text is a valid line of labels.txt, whose lines TFDS strips."""
     one_line = bool(text) and text == text.strip() and len(text.splitlines()) == 1
-    return one_line and not has_surrogates(text)
+    return one_line and not typed.has_surrogates(text)
 
 
 def _with_offset(number: int, offset: int) -> int:
