@@ -184,6 +184,7 @@ class CoordinateScale(NamedTuple):
     y: float
     is_rescaled: bool = False  # whether the image has another size than the row states
     is_stored: bool = False  # whether the row states the sides before EXIF orientation swaps them
+    is_turned: bool = False  # whether there is an EXIF orientation that no stated size shows
 
 
 def coordinate_scale(
@@ -193,7 +194,9 @@ def coordinate_scale(
     width, height = geometry.annotated(frame)
     stated = _stated_size(row.size or (width, height), (width, height), geometry, frame)
     is_stored = frame == "displayed" and stated != (row.size or stated)
-    remarks = stated != (width, height), is_stored
+    turn = geometry.orientation if frame == "displayed" else 1
+    is_shown = row.size is not None and turn >= 5 and width != height
+    remarks = stated != (width, height), is_stored, turn > 1 and not is_shown
     if row.units == NORMALIZED:
         return CoordinateScale(width, height, *remarks)
     return CoordinateScale(width / stated[0], height / stated[1], *remarks)

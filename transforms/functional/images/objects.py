@@ -32,20 +32,26 @@ CROPPED_OFF = "boxes cropped off"
 POINTS_OUTSIDE = "keypoints outside"
 RESCALED = "annotations rescaled"
 STORED_SIZE = "sizes before orientation"
+ORIENTED = "orientations not stated"
 IGNORED = "masks ignored"
+REPEATED = "boxes repeated"
 TINY = "boxes below 0.01 % of the image"
 
 # What was done to the annotations of images, as text after their number.
 CHANGES = {
     RESCALED: "with another size than annotated; annotations are scaled to it",
     STORED_SIZE: "annotated with the size before EXIF orientation, but read as displayed",
+    ORIENTED: "with an EXIF orientation, whose annotations are read as drawn on the image as "
+    "displayed; frame=stored (--boxes, --masks) reads them as drawn on it as stored",
     CLIPPED: "with boxes beyond the edges, which are clipped to the image",
     DROPPED: "without some boxes, which are dropped as --boxes says",
     CROPPED_OFF: "without the boxes in the part that is cropped off",
+    REPEATED: "with the same box and class more than once, all of which are kept",
     POINTS_OUTSIDE: "with keypoints outside the image, whose visibility becomes 0",
     IGNORED: "whose mask has no id but 0 and the one that losses ignore (255, or 65535 in 16 bits)",
 }
 HINTS = {
+    REPEATED: "if they are one object, remove the others from the annotations",
     STORED_SIZE: "if drawn on the image as stored, set frame=stored (--boxes, --masks)",
     IGNORED: "if it is the foreground, write the id of its class, such as 1",
 }
@@ -88,7 +94,7 @@ def all_objects(
     if not row.number:
         return TransformedObjects([], [])
     to_record = PointMap.of(row, geometry, frame)
-    remarks = tuple(compress((RESCALED, STORED_SIZE), to_record.unit[2:]))
+    remarks = tuple(compress((RESCALED, STORED_SIZE, ORIENTED), to_record.unit[2:]))
     return TransformedObjects([], [*range(row.number)], to_record, remarks)
 
 
@@ -141,6 +147,20 @@ def object_values(feature: Feature, value: FeatureValue, found: TransformedObjec
     if origin is Origin.AREA:
         return [area * found.area_scale for area in kept]
     return cast("FeatureValue", kept)
+
+
+def repeated(
+    schema: Schema, values: Sequence[FeatureValue], row: RowBoxes, kept: Sequence[int]
+) -> tuple[str, ...]:
+    """Returns `REPEATED` if objects that are kept have the same box, classes and shapes."""
+    boxes = [*row.boxes]
+    if len({*boxes}) == len(boxes):
+        return ()
+    features = zip(schema.features.values(), values, strict=True)
+    lists: list[Any] = [found for of, found in features if of.per_box and of.classes and found]
+    lists += filter(None, (row.shapes or {}).values())
+    objects = [*map(repr, zip(boxes, *lists, strict=True))]
+    return (REPEATED,) * (len({objects[i] for i in kept}) < len(kept))
 
 
 def _sides(boxes: list[Box], name: str) -> list[float]:

@@ -37,6 +37,7 @@ from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.objects import (
     all_objects,
     object_values,
+    repeated,
     transform_boxes,
     with_shapes,
 )
@@ -150,7 +151,7 @@ def _with_objects(
     if ref.boxes is not None:
         objects = transform_boxes(boxes, geometry, schema.boxes)
     objects, drawn = with_shapes(schema, boxes.shapes or {}, objects), dict[str, FeatureValue]()
-    remarks = objects.remarks
+    remarks = objects.remarks + repeated(schema, ref.values, boxes, objects.kept)
     if ref.outlines is not None:
         # Needs pycocotools and ijson, which recordmill-reader does not require.
         from recordmill.transforms.functional.images.masks import drawn_values

@@ -13,6 +13,8 @@ from recordmill.transforms.functional.images.objects import (
     CROPPED_OFF,
     DROPPED,
     IGNORED,
+    ORIENTED,
+    REPEATED,
     RESCALED,
     STORED_SIZE,
     TINY,
@@ -39,6 +41,16 @@ def outcome(images, boxes):
         (RESCALED, "note: 2 images with another size than annotated; annotations are scaled to it"),
         (CLIPPED, "note: 2 images with boxes beyond the edges, which are clipped to the image"),
         (DROPPED, "note: 2 images without some boxes, which are dropped as --boxes says"),
+        (
+            ORIENTED,
+            "note: 2 images with an EXIF orientation, whose annotations are read as drawn on the "
+            "image as displayed; frame=stored (--boxes, --masks) reads them as drawn on it as "
+            "stored",
+        ),
+        (
+            REPEATED,
+            "warning: 2 images with the same box and class more than once, all of which are kept",
+        ),
         (CROPPED_OFF, "note: 2 images without the boxes in the part that is cropped off"),
     ],
 )

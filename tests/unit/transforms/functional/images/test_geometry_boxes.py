@@ -10,8 +10,14 @@ from recordmill.schemas.features import Feature
 from recordmill.schemas.records import RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings
+from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import geometry_of
-from recordmill.transforms.functional.images.objects import object_values, transform_boxes
+from recordmill.transforms.functional.images.objects import (
+    REPEATED,
+    object_values,
+    repeated,
+    transform_boxes,
+)
 
 SIZE = (40, 20)
 WHOLE = geometry_of(SIZE, 1, ImageSettings())
@@ -88,6 +94,25 @@ def test_boxes_outside_a_crop_are_dropped():
     found = placed((0, 0, 10, 20), (5, 5, 15, 10), GOOD, geometry=geometry)
     assert found.boxes == [(0.0, 0.25, 0.25, 0.5), (0.0, 0.25, 0.5, 0.5)]
     assert (found.kept, found.remarks) == ([1, 2], ("boxes cropped off",))
+
+
+@pytest.mark.parametrize(
+    ("row", "labels", "kept", "is_repeated"),
+    [
+        (RowBoxes("pixel", [*GOOD, *GOOD]), [7, 7], [0, 1], True),
+        (RowBoxes("pixel", [*GOOD, *GOOD]), None, [0, 1], True),
+        (RowBoxes("pixel", [*GOOD, *GOOD]), [7, 8], [0, 1], False),
+        (RowBoxes("pixel", [*GOOD, *GOOD]), [7, 7], [0], False),
+        (RowBoxes("pixel", [*GOOD, *map(float, range(4))]), [7, 7], [0, 1], False),
+        (RowBoxes("pixel", [*GOOD, *GOOD], None, {"a": [[1.0], [2.0]]}), [7, 7], [0, 1], False),
+        (RowBoxes("pixel", [*GOOD, *GOOD], None, {"a": [[1.0], [1.0]]}), [7, 7], [0, 1], True),
+        (RowBoxes("pixel", [], None, {"a": [[1.0], [1.0]]}), [7, 7], [0, 1], False),
+    ],
+)
+def test_objects_with_the_same_box_and_class_are_a_remark(row, labels, kept, is_repeated):
+    schema = preset("object_detection")
+    values = [labels if f.per_box and f.classes else None for f in schema.features.values()]
+    assert repeated(schema, values, row, kept) == (REPEATED,) * is_repeated
 
 
 def test_areas_scale_with_the_image():

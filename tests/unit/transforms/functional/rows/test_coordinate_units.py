@@ -22,6 +22,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.masks import mask_from_outlines
 from recordmill.transforms.functional.images.objects import (
+    ORIENTED,
     RESCALED,
     STORED_SIZE,
     transform_boxes,
@@ -216,7 +217,8 @@ def test_outlines_are_scaled_as_boxes_are(units, size, polygon):
         ((40, 20), "displayed", (RESCALED, STORED_SIZE)),
         ((10, 20), "displayed", ()),
         ((20, 10), "stored", ()),
-        (None, "displayed", ()),
+        (None, "displayed", (ORIENTED,)),
+        (None, "stored", ()),
     ],
 )
 def test_a_size_before_exif_orientation_is_a_remark(size, frame, remarks):
