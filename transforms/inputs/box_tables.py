@@ -13,7 +13,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked_url
-from recordmill.schemas.origins import OUTLINES
+from recordmill.schemas.origins import BOX_SIDES, OUTLINES
 from recordmill.schemas.records import Row
 from recordmill.schemas.settings import Order
 from recordmill.schemas.tables import Projection, TableFile
@@ -24,6 +24,7 @@ from recordmill.transforms.functional.sources.box_rows import (
     has_row_per_box,
 )
 from recordmill.transforms.functional.sources.delimited import DelimitedOptions
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 from recordmill.transforms.functional.values.typed import short_repr
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables
@@ -78,6 +79,16 @@ def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
     )
 
 
+def _check_corners(schema: Schema, tables: InputTables) -> None:
+    """Checks that no order is stated for annotations, which are read as corners."""
+    formats = [file.format for file in tables.files if not INPUT_FORMATS[file.format].is_table]
+    sides, order = schema.boxes.columns or (), schema.boxes.order
+    is_read = formats and BOX_COLUMNS[-1] in tables.columns and {*sides} == {*BOX_SIDES}
+    if is_read and order != ("yxyx" if sides[:1] == ("ymin",) else "xyxy"):
+        what = f"boxes of {formats[0]} are read as corners, whatever their order in the files"
+        raise UsageError(f"--boxes order={order}: {what}. Leave out the order.")
+
+
 def check_labels(tables: InputTables, found: BoxColumns) -> None:
     """Checks that one of the columns is named like one of classes; raises UsageError if not."""
     if "labels" not in found.names:
@@ -97,6 +108,7 @@ def is_open_images(columns: Mapping[str, str]) -> bool:
 def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTables:
     """Returns tables whose rows are the boxes of an image, as tables with a row per image."""
     schema, image = config.dataset_schema, config.column(config.dataset_schema.image.column)
+    _check_corners(schema, tables)
     is_keyed = config.key_column not in (None, image)  # each box is a record, with its own key
     if not schema.has_image or is_keyed or config.labels or image not in tables.columns:
         return tables

@@ -213,6 +213,27 @@ def test_an_order_in_a_schema_file_is_stated(tmp_path):
     assert tables.files[0].grouped == "image_id"
 
 
+@pytest.mark.parametrize(
+    ("boxes", "message"),
+    [
+        (
+            "order=xywh",
+            "^--boxes order=xywh: boxes of voc are read as corners, whatever their order",
+        ),
+        ("order=yxyx", "^--boxes order=yxyx: boxes of voc .* in the files. Leave out the order.$"),
+        ("order=xyxy", ""),
+    ],
+)
+def test_the_order_of_annotations_is_known(boxes, message, tmp_path):
+    (tmp_path / "1.jpg").write_bytes(b"")
+    (tmp_path / "1.xml").write_text("<annotation></annotation>")
+    if not message:
+        opened(tmp_path, boxes=boxes)
+        return
+    with pytest.raises(UsageError, match=message):
+        opened(tmp_path, boxes=boxes)
+
+
 def test_the_masks_of_an_image_are_one_record(tmp_path):
     text = "ImageId,ClassId,EncodedPixels\n1.jpg,1,1 3 10 5\n2.jpg,1,\n1.jpg,4,20 2\n"
     (tmp_path / "t.csv").write_text(text)
