@@ -164,15 +164,18 @@ def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
     words = {word for name in rest for word in _WORD.findall(name.lower()) if len(word) > 1}
     inner = {posixpath.basename(name) for name in _folders_in(tree, folders)}
     copy = next((n for n in folders if len({*tree.entries(n).folders} & {*names}) > 1), "")
+    # Those of ImageNet, such as n01440764, are classes.
+    is_known = rest == {"n"} or (words and words <= _COUNTED)
+    are_numbered = len(names) > len(rest) == 1 and not is_known
     severity: Severity = "warning"
+    differ = "names that differ only in their numbers, as parts and sequences have"
     what, remedy = "", "merge their images into one folder per class, or list them in a table"
     if copy:
         names = [posixpath.basename(copy)]
         what = "the names of other classes in it"
         remedy = f"leave it out with --exclude {shlex.quote(copy)}/"
-    elif len(names) > len(rest) == 1 and words and not words <= _COUNTED:
-        is_part = words & _PARTS or (len(inner) == 1 and has_all_images(*inner))
-        what = "names that differ only in their numbers, as parts have" * bool(is_part)
+    elif are_numbered and (words & _PARTS or (len(inner) == 1 and has_all_images(*inner))):
+        what = differ
     elif 1 < len(names) <= _MAX_PAIRED:
         stems = [frozenset(map(stem_of, tree.entries(name).files)) for name in folders]
         pairs = {*zip(map(posixpath.dirname, folders), stems, strict=True)}
@@ -182,7 +185,9 @@ def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
         severity = "warning" if all(map(_PAIRED.search, names)) else "note"
         is_sign = severity == "warning" or min(map(len, stems)) >= _MIN_PAIRED
         what = "images of the same names, as pairs have" * (is_same and is_sign)
-        remedy = "list them in a table with a column for each"
+        remedy = "list them in a table with a column for each" if what else remedy
+    if not what and are_numbered:
+        severity, what = "note", differ
     if not what:
         return None
     text = f"{tree.root}: {some(names)}: would be classes, and have {what}"

@@ -168,7 +168,7 @@ def found_in(tmp_path, *names, level=None):
         (
             ("H10_part_1/1.jpg", "H10_part_2/2.jpg"),
             "H10_part_1, H10_part_2: would be classes, and have names that differ only in their "
-            "numbers, as parts have. If they are none, merge .*--class_level 1",
+            "numbers, as parts and sequences have. If they are none, merge .*--class_level 1",
         ),
         (("MOT17-02/img1/1.jpg", "MOT17-04/img1/1.jpg"), "MOT17-02, MOT17-04: .* numbers, as"),
         (
@@ -225,8 +225,8 @@ def test_few_of_many_folders_in_the_class_folders_are_searched(tmp_path, monkeyp
         (("cat/cat/1.jpg", "dog/dog/2.jpg"), ""),
         (("class_1/images/1.jpg", "class_2/images/2.jpg"), ""),
         (("n01443537/images/1.jpg", "n01629819/images/2.jpg"), ""),
-        (("cat_1/1.jpg", "cat_2/2.jpg"), ""),
-        (("1/1.jpg", "2/2.jpg"), ""),
+        (("class1/1.jpg", "class2/2.jpg"), ""),
+        (("n01443537/1.jpg", "n01629819/2.jpg"), ""),
         (("low/1.jpg", "high/2.jpg"), ""),
         (("shallow/1.jpg", "depth_charge/1.jpg"), ""),
         (("photo/1.jpg", "sketch/1.jpg", "README.md"), ""),
@@ -271,6 +271,19 @@ def test_equal_names_of_many_images_are_a_note(tmp_path):
     )
     assert found_in(tmp_path, level=2).findings == ()
     assert found_in(tmp_path, "val/sketch/a.jpg").findings == ()
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("cat_1", "cat_2"), ("2024-01-02", "2024-01-03")])
+def test_classes_that_are_numbered_are_a_note(tmp_path, names):
+    (found,) = found_in(tmp_path, *(f"{name}/{n}.jpg" for name in names for n in range(2))).findings
+    assert (found.kind, found.severity, found.text) == (
+        "parts_as_classes",
+        "note",
+        f"{tmp_path}: {', '.join(names)}: would be classes, and have names that differ only in "
+        "their numbers, as parts and sequences have",
+    )
+    assert found.hint.startswith("If they are none, merge their images into one folder per class")
+    assert found_in(tmp_path, level=1).findings == ()
 
 
 def test_splits_without_classes_stop(tmp_path):
