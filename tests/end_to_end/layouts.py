@@ -291,6 +291,14 @@ LAYOUTS = {
         },
         stops="annotations of Datumaro",
     ),
+    "bdd100k": Layout(
+        "https://doc.bdd100k.com/format.html",
+        {
+            "labels/det_train.json": '[{"name": "1.jpg", "labels": [{"box2d": {"x1": 1}}]}]',
+            **images("images/100k/train/1.jpg", "images/100k/val/2.jpg"),
+        },
+        stops="annotations of BDD100K",
+    ),
     "fiftyone: yolo v5": Layout(
         _FIFTYONE,
         {

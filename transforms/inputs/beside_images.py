@@ -41,6 +41,7 @@ _TOOLS = {
     "VoTT": re.compile(rb'"assets?"\s*:\s*\{'),
     "Create ML": re.compile(rb'"coordinates"\s*:\s*\{'),
     "Supervisely": re.compile(rb'"(classTitle|classId|geometryType)"'),
+    "BDD100K": re.compile(rb'"box2d"\s*:'),
     "Datumaro": re.compile(rb'"items"\s*:\s*\['),
 }
 _YOLO = ("a dataset of YOLO", "Name its file: --input {path}")
