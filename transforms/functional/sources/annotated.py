@@ -8,12 +8,14 @@ name of the annotation file itself.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.records import (
     OTHER_NAMES,
     OTHER_SHAPES,
@@ -177,6 +179,37 @@ class Annotated:
         yield Row(projection.apply({"id": own, SPLIT: split, **values}), path, 0, image=image)
         if others:
             yield SkippedInput.named(OTHER_SHAPES, [f"{name}: {kind}" for kind in others])
+
+
+# What tools write for attributes that annotators have left as they were.
+_UNSET = ("", "false", "0", "0.0", "none", "[]", "{}")
+
+
+def unread_values(attributes: Iterable[tuple[Any, Any]], groups: Iterable[Any] = ()) -> list[str]:
+    """Returns the attributes that are set, except rotations, and the groups of several shapes."""
+    found = [name for name, value in attributes if str(value).strip().lower() not in _UNSET]
+    several = [id_ for id_, n in Counter(map(str, groups)).items() if n > 1]
+    return [
+        *(f"attribute {name}" for name in found if name != "rotation"),
+        *(f"group {id_}" for id_ in several if id_.lower() not in _UNSET),
+    ]
+
+
+def unread_fields(path: str, annotations: Iterable[Any], read: Sequence[str]) -> Iterator[Finding]:
+    """Yields the fields of annotations in JSON, and their attributes, that are set but not read."""
+    objects = [found for found in annotations if isinstance(found, dict)]
+    fields = [field for found in objects for field in found.items() if field[0] not in read]
+    attributes = (found.get("attributes") for found in objects)
+    fields += (field for found in attributes if isinstance(found, dict) for field in found.items())
+    if names := [*dict.fromkeys(unread_values(fields))]:
+        text = f"{path}: annotations have values that are not stored: {some(names)}"
+        yield finding("note", "unread_values", text, examples=names)
+
+
+def side_of(text: str | None) -> int | None:
+    """Returns a stated height or width in pixels; None if it is missing or not a number."""
+    text = (text or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _below(folder: str, image: str, has_folders: bool) -> str:

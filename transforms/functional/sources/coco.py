@@ -32,8 +32,10 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
+from recordmill.transforms.functional.sources.annotated import unread_fields
 from recordmill.transforms.functional.sources.tree import Tree, head_of, other_splits, stem_of
 from recordmill.transforms.functional.spools import Spools
+from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.bounded_json import (
     DAMAGED_JSON,
     entries_of,
@@ -41,18 +43,6 @@ from recordmill.transforms.functional.values.bounded_json import (
     message_of,
     outline_of,
     values_at,
-)
-from recordmill.transforms.functional.values.boxes import (
-    BOX_COLUMNS,
-    TO_CORNERS,
-    Box,
-    box_around,
-    box_columns,
-    box_of,
-    convert_box,
-    number_of,
-    polygons_around,
-    turned,
 )
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
@@ -63,12 +53,14 @@ UNMATCHED = f"annotations whose image_id does not match an image. {_SAME_FILE}"
 _IDS = {"images": "id", "annotations": "image_id"}
 
 _OF_IMAGES = ("image", "id", "height", "width")
-_OF_BOXES = (*BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
+_OF_BOXES = (*boxes.BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
-_OF_OBJECTS = (*_OF_BOXES, *_POINTS)
 _HEAD_ANNOTATIONS = 1000
 _XYWH = 1  # the bbox_mode of detectron2 in which COCO states boxes
-_TURNED = "turned"  # marks rectangles that CVAT has turned
+_READ = (
+    *("id", "image_id", "category_id", "bbox", "bbox_mode", "area", "iscrowd", "segmentation"),
+    *("keypoints", "num_keypoints", "caption", "segments_info", "file_name", "attributes"),
+)
 
 # Kinds of annotations in the names of COCO's files, from the preferred one; "" are other names.
 _KINDS = ("instances", "", "person_keypoints", "panoptic", "captions")
@@ -134,7 +126,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         raise UsageError(f"{file.path}: {what}. Add the folder.")
     has_objects = preset not in ("", "captioning")
     columns = [*_OF_IMAGES]
-    columns += (_OF_OBJECTS if preset == "keypoints" else _OF_BOXES) if has_objects else ()
+    columns += _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
     columns += ["caption"] if "caption" in keys else []
     return Probe(
         tuple(columns),
@@ -162,6 +154,7 @@ def _findings(path: str, first: list[Any], empty: bool, repeated: list[str]) -> 
     if any(_lacks_box(a) for a in first if isinstance(a, dict)):
         text = f"{path}: annotations without bbox; their boxes are those around the segmentation"
         yield finding("note", "boxes_of_outlines", text)
+    yield from unread_fields(path, first, _READ)
     if repeated:
         text = f"{path}: categories of one name become one class ({some(repeated)})"
         hint = "if they differ, rename one of the two in the file"
@@ -389,7 +382,7 @@ def _spool(
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
         fault = fault_of(entry)
-        if not fault and _lacks_box(entry) and projection.has(BOX_COLUMNS[0]):
+        if not fault and _lacks_box(entry) and projection.has(boxes.BOX_COLUMNS[0]):
             _add_box(entry)
         if not fault:
             _turn_box(entry)
@@ -415,11 +408,11 @@ def _turn_box(annotation: dict[str, Any]) -> None:
     angle: Any = attributes.get("rotation") if isinstance(attributes, dict) else None
     if type(angle) in (int, float) and angle % 360 and not annotation.get("segmentation"):
         try:
-            corners = turned(_box(0, annotation), angle)
+            corners = boxes.turned(_box(0, annotation), angle)
         except RecordError:  # is rejected later
             return
-        annotation[_TURNED], annotation["segmentation"] = True, [corners]
-        annotation["bbox"] = list(convert_box(box_around(corners), "xywh"))
+        annotation["attributes"], annotation["segmentation"] = ROTATED, [corners]
+        annotation["bbox"] = list(boxes.convert_box(boxes.box_around(corners), "xywh"))
 
 
 def _add_category(categories: _Categories, entry: Any) -> None:
@@ -473,7 +466,7 @@ def _rows(
             has_points = any(a.values.get("keypoints") for a in annotations)
             if has_points and not projection.has("keypoints"):
                 yield SkippedInput.named(KEYPOINTS, [values["image"]])
-            if any(_TURNED in a.values for a in annotations):
+            if any(a.values.get("attributes") == ROTATED for a in annotations):
                 yield SkippedInput.named(ROTATED, [values["image"]])
             location = _location(values["image"], file, projection)
             if projection.has("segmentation") and any(map(_is_rectangle, annotations)):
@@ -541,8 +534,8 @@ def _values(
         "id": str(entry["id"]),
         "height": entry.get("height"),
         "width": entry.get("width"),
-        **box_columns(
-            [box_of(partial(_box, number, a), projection.drops_boxes) for number, a in objects]
+        **boxes.box_columns(
+            [boxes.box_of(partial(_box, *pair), projection.drops_boxes) for pair in objects]
         ),
         "labels": [_category_name(number, a, categories) for number, a in objects],
         "category_id": [a.get("category_id") for _, a in objects],
@@ -605,10 +598,12 @@ def _outline(number: int, annotation: dict[str, Any]) -> Any:
     if annotation["segmentation"] != [] or not annotation.get("bbox"):
         return annotation["segmentation"]
     # An invalid box is rejected or dropped itself.
-    return polygons_around(box_of(partial(_box, number, annotation), drops_invalid=True))
+    return boxes.polygons_around(
+        boxes.box_of(partial(_box, number, annotation), drops_invalid=True)
+    )
 
 
-def _box(number: int, annotation: dict[str, Any]) -> Box:
+def _box(number: int, annotation: dict[str, Any]) -> boxes.Box:
     """Returns the box of an annotation from its [x, y, width, height]."""
     box = annotation.get("bbox")
     if (mode := annotation.get("bbox_mode", _XYWH)) != _XYWH:
@@ -619,8 +614,8 @@ def _box(number: int, annotation: dict[str, Any]) -> Box:
     if not isinstance(box, list) or len(box) != 4:
         detail = f"annotation {number}: bbox: expected four numbers, got {short_repr(box)}"
         raise RecordError(Reason.BAD_BOX, detail)
-    x, y, width, height = (number_of(value, f"annotation {number}: bbox") for value in box)
-    return TO_CORNERS["xywh"](x, y, width, height)
+    x, y, width, height = (boxes.number_of(value, f"annotation {number}: bbox") for value in box)
+    return boxes.TO_CORNERS["xywh"](x, y, width, height)
 
 
 def _category_name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:

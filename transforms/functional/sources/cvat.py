@@ -36,7 +36,7 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.annotated import image_named
+from recordmill.transforms.functional.sources.annotated import image_named, side_of, unread_values
 from recordmill.transforms.functional.sources.tree import (
     NO_SPLIT,
     Tree,
@@ -45,20 +45,14 @@ from recordmill.transforms.functional.sources.tree import (
     split_named,
     stem_of,
 )
+from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, Child, children_of
-from recordmill.transforms.functional.values.boxes import (
-    BOX_COLUMNS,
-    NO_BOX,
-    Box,
-    box_around,
-    box_columns,
-    box_of,
-    number_of,
-    turned,
-)
 from recordmill.transforms.functional.values.typed import short_repr
 
-COLUMNS = ("image", "id", "height", "width", *BOX_COLUMNS, "labels", "segmentation", "label", SPLIT)
+COLUMNS = (
+    *("image", "id", "height", "width", *boxes.BOX_COLUMNS),
+    *("labels", "segmentation", "label", SPLIT),
+)
 
 _NAME = "annotations.xml"
 # The root of CVAT's files, and what follows it. UTF-16 is not written by CVAT.
@@ -238,16 +232,15 @@ def _image(
         where = f"{path}:{child.line}"
         yield Reject(values["image"], uri, where, error.reason, f"{name}: {error.detail}")
         return
-    others = [c.tag for c in element if c.tag not in _SHAPES and not _is_used(c.tag, projection)]
+    is_used = {*_SHAPES, *("tag",) * projection.has("label")}
+    others = [c.tag for c in element if c.tag not in is_used]
+    attributes = ((a.get("name"), a.text or "") for a in element.iter("attribute"))
+    others += unread_values(attributes, (c.get("group_id") for c in element))
     if others:
         yield SkippedInput.named(OTHER_SHAPES, [f"{name}: {kind}" for kind in others])
     if rotated:
         yield SkippedInput.named(ROTATED, [name])
     yield Row(projection.apply(values), path, child.line, image=image)
-
-
-def _is_used(tag: str, projection: Projection) -> bool:
-    return tag == "attribute" or (tag == "tag" and projection.has("label"))
 
 
 def _key(found: str, file: str) -> str:
@@ -258,19 +251,19 @@ def _key(found: str, file: str) -> str:
 
 
 def _values(image: Element, shapes: list[Element], projection: Projection) -> dict[str, Any]:
-    size = (_side(image.get("width")), _side(image.get("height")))
-    boxes, outlines = list[Box](), list[Any]()
+    size = (side_of(image.get("width")), side_of(image.get("height")))
+    corners, outlines = list[boxes.Box](), list[Any]()
     for number, shape in enumerate(shapes, start=1):
         where = f"{shape.tag} {number}"
-        boxes.append(box_of(partial(_SHAPES[shape.tag][0], shape, where), projection.drops_boxes))
+        corners.append(boxes.box_of(partial(_box, shape, where), projection.drops_boxes))
         if projection.has("segmentation"):
-            is_box = boxes[-1] is not NO_BOX
-            outlines.append(_SHAPES[shape.tag][1](shape, where, size) if is_box else [])
+            is_box = corners[-1] is not boxes.NO_BOX
+            outlines.append(_outline(shape, where, size) if is_box else [])
     tags = [_label(tag, "tag") for tag in image if tag.tag == "tag"]
     return {
         "width": size[0],
         "height": size[1],
-        **box_columns(boxes),
+        **boxes.box_columns(corners),
         "labels": [_label(shape, f"{shape.tag} {i}") for i, shape in enumerate(shapes, start=1)],
         "segmentation": outlines,
         "label": tags[0] if len(tags) == 1 else tags or None,
@@ -284,22 +277,17 @@ def _label(shape: Element, where: str) -> str:
     return label
 
 
-def _side(text: str | None) -> int | None:
-    """Returns the stated height or width in pixels; None if it is missing or not a number."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
 def _corners(box: Element, where: str) -> list[float]:
     """Returns x and y of each corner of a rectangle, turned around its center as CVAT shows it."""
     left, top, right, bottom = (
-        number_of(box.get(side), f"{where}: {side}") for side in ("xtl", "ytl", "xbr", "ybr")
+        boxes.number_of(box.get(side), f"{where}: {side}") for side in ("xtl", "ytl", "xbr", "ybr")
     )
-    return turned((left, top, right, bottom), _rotation(box))
+    return boxes.turned((left, top, right, bottom), _rotation(box))
 
 
 def _rotation(shape: Element) -> float:
     """Returns the degrees, clockwise, by which a shape is turned."""
-    return number_of(shape.get("rotation") or 0, f"{shape.tag}: rotation") % 360
+    return boxes.number_of(shape.get("rotation") or 0, f"{shape.tag}: rotation") % 360
 
 
 def _points(polygon: Element, where: str) -> list[float]:
@@ -309,16 +297,16 @@ def _points(polygon: Element, where: str) -> list[float]:
         detail = f"{where}: expected points as x,y;x,y;x,y, got {short_repr(text)}"
         raise RecordError(Reason.BAD_BOX, detail)
     sides = ((axis, side) for point in points for axis, side in zip("xy", point, strict=True))
-    return [number_of(side.strip(), f"{where}: {axis}") for axis, side in sides]
+    return [boxes.number_of(side.strip(), f"{where}: {axis}") for axis, side in sides]
 
 
-def _box_of_mask(mask: Element, where: str) -> Box:
+def _corners_of_mask(mask: Element, where: str) -> list[float]:
     left, top, width, height = _mask_sides(mask, where)
-    return left, top, left + width, top + height
+    return [left, top, left + width, top + height]
 
 
 def _mask_sides(mask: Element, where: str) -> tuple[int, int, int, int]:
-    sides = [_side(mask.get(side)) for side in ("left", "top", "width", "height")]
+    sides = [side_of(mask.get(side)) for side in ("left", "top", "width", "height")]
     if None in sides:
         detail = f"{where}: expected left, top, width and height as integers, got {mask.attrib}"
         raise RecordError(Reason.BAD_BOX, detail[:200])
@@ -329,7 +317,7 @@ def _mask_sides(mask: Element, where: str) -> tuple[int, int, int, int]:
 def _run_lengths(mask: Element, where: str, size: tuple[int | None, int | None]) -> dict[str, Any]:
     """Returns a mask as the run lengths of COCO; CVAT's are those of its rows, within its box."""
     left, top, width, height = _mask_sides(mask, where)
-    counts = [_side(count.strip()) for count in mask.get("rle", "").split(",")]
+    counts = [side_of(count) for count in mask.get("rle", "").split(",")]
     all_width, all_height = size[0] or 0, size[1] or 0
     is_inside = left + width <= all_width and top + height <= all_height
     known = [count for count in counts if count is not None]
@@ -345,15 +333,15 @@ def _run_lengths(mask: Element, where: str, size: tuple[int | None, int | None])
     return {"size": [all_height, all_width], "counts": coco.encode(pixels)["counts"].decode()}
 
 
-# By shape, its box, and its outline, as COCO has it, in an image of a size.
-_SHAPES: dict[str, tuple[Any, Any]] = {
-    "box": (
-        lambda shape, where: box_around(_corners(shape, where)),
-        lambda shape, where, size: [_corners(shape, where)],
-    ),
-    "polygon": (
-        lambda shape, where: box_around(_points(shape, where)),
-        lambda shape, where, size: [_points(shape, where)],
-    ),
-    "mask": (_box_of_mask, _run_lengths),
-}
+# By shape, the points around which its box is.
+_SHAPES = {"box": _corners, "polygon": _points, "mask": _corners_of_mask}
+
+
+def _box(shape: Element, where: str) -> boxes.Box:
+    return boxes.box_around(_SHAPES[shape.tag](shape, where))
+
+
+def _outline(shape: Element, where: str, size: tuple[int | None, int | None]) -> Any:
+    """Returns an outline as COCO has it, in an image of a size."""
+    is_mask = shape.tag == "mask"
+    return _run_lengths(shape, where, size) if is_mask else [_SHAPES[shape.tag](shape, where)]

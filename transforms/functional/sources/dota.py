@@ -18,18 +18,10 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.sources.annotated import Annotated
 from recordmill.transforms.functional.sources.tree import Tree
-from recordmill.transforms.functional.values.boxes import (
-    BOX_COLUMNS,
-    NO_BOX,
-    Box,
-    box_around,
-    box_columns,
-    box_of,
-    number_of,
-)
+from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.typed import short_repr
 
-COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "corners", "difficult", SPLIT)
+COLUMNS = ("image", "id", *boxes.BOX_COLUMNS, "labels", "corners", "difficult", SPLIT)
 
 # DOTA names the folder of annotations labelTxt or labelTxt-v1.5, and MMRotate annfiles.
 _FOLDER = re.compile(r"(?<![^/])(?:labelTxt(?:-v[0-9.]+)?|annfiles)(?![^/])")
@@ -58,17 +50,13 @@ def _images_of(path: str) -> str:
 def _parse(
     data: bytes, drops_boxes: bool = False, others: list[str] | None = None
 ) -> dict[str, Any]:
-    """Parses one text file to values by column; every line has a box, so that there are no others.
-
-    Raises RecordError: malformed_row if a line is not valid, or bad_box if a corner is not, and
-    invalid boxes are not dropped.
-    """
+    """Parses one text file, of which every line has a box; raises malformed_row or bad_box."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except ValueError as error:
         raise RecordError(Reason.MALFORMED_ROW, f"is not text in UTF-8: {error}") from error
     values: dict[str, list[Any]] = {"labels": [], "corners": [], "difficult": []}
-    boxes = list[Box]()
+    around = list[boxes.Box]()
     for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words or (number <= 2 and _HEADER.match(line)):
@@ -76,8 +64,8 @@ def _parse(
         if len(words) < 9:
             detail = f"line {number}: expected x1 y1 x2 y2 x3 y3 x4 y4 CLASS DIFFICULT"
             raise RecordError(Reason.MALFORMED_ROW, f"{detail}, got {short_repr(line)}")
-        boxes.append(box_of(partial(_box, number, words[:8]), drops_boxes))
-        is_dropped = boxes[-1] is NO_BOX
+        around.append(boxes.box_of(partial(_box, number, words[:8]), drops_boxes))
+        is_dropped = around[-1] is boxes.NO_BOX
         values["corners"].append([0.0] * 8 if is_dropped else [*map(float, words[:8])])
         # Classes may have several words; the last one is 0 or 1.
         difficult = words.pop() if words[9:] and words[-1].isdecimal() else "0"
@@ -86,12 +74,12 @@ def _parse(
             raise RecordError(Reason.MALFORMED_ROW, detail)
         values["difficult"].append(int(difficult))
         values["labels"].append(" ".join(words[8:]))
-    return {"image": "", **box_columns(boxes), **values}
+    return {"image": "", **boxes.box_columns(around), **values}
 
 
-def _box(line: int, corners: list[str]) -> Box:
+def _box(line: int, corners: list[str]) -> boxes.Box:
     """Returns the box around four corners."""
-    return box_around([number_of(corner, f"line {line}: corner") for corner in corners])
+    return boxes.box_around([boxes.number_of(corner, f"line {line}: corner") for corner in corners])
 
 
 FORMAT = Annotated(

@@ -17,22 +17,15 @@ from typing import Any
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.sources.annotated import Annotated
+from recordmill.transforms.functional.sources.annotated import Annotated, unread_values
 from recordmill.transforms.functional.sources.tree import Tree, head_of
+from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.bounded_json import parse_json
-from recordmill.transforms.functional.values.boxes import (
-    BOX_COLUMNS,
-    Box,
-    box_around,
-    box_columns,
-    box_of,
-    number_of,
-    polygons_around,
-)
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
-COLUMNS = ("image", "id", "height", "width", *BOX_COLUMNS, "labels", "segmentation", SPLIT)
+COLUMNS = ("image", "id", "height", "width", *boxes.BOX_COLUMNS, "labels", "segmentation", SPLIT)
 
+_FIELDS = ("label", "points", "shape_type", "flags", "group_id", "mask")
 _MIN_POINTS = {"rectangle": 2, "polygon": 3}
 # Files that are searched for an annotation, as of class folders with a million images.
 _MAX_FILES = 5_000
@@ -59,8 +52,8 @@ def _parse(
 ) -> dict[str, Any]:
     """Parses one JSON file to values by column.
 
-    `others` collects the types of shapes without a box, and flags. Raises RecordError:
-    malformed_row for an invalid annotation, or bad_box for a box that is not dropped.
+    `others` collects what is not read: other shapes, flags, groups and further fields. Raises
+    RecordError: malformed_row for an invalid annotation, or bad_box for a box that is not dropped.
     """
     try:
         found = parse_json(data.decode("utf-8-sig"))
@@ -70,7 +63,10 @@ def _parse(
         raise _malformed("expected an object with a list 'shapes', as LabelMe writes it")
     others = [] if others is None else others
     others += _flags(found)
-    boxes, labels, outlines = list[Box](), list[str](), list[Any]()
+    corners, labels, outlines = list[boxes.Box](), list[str](), list[Any]()
+    objects = [shape for shape in shapes if isinstance(shape, dict)]
+    fields = (field for shape in objects for field in shape.items() if field[0] not in _FIELDS)
+    others += unread_values(fields, (shape.get("group_id") for shape in objects))
     for number, shape in enumerate(shapes, start=1):
         if not isinstance(shape, dict):
             raise _malformed(f"shape {number}: expected an object, got {short_repr(shape)}")
@@ -80,9 +76,9 @@ def _parse(
             others.append(kind if isinstance(kind, str) else short_repr(kind))
             continue
         others += _flags(shape)
-        boxes.append(box_of(partial(_box, number, kind, shape.get("points")), drops_boxes))
+        corners.append(boxes.box_of(partial(_box, number, kind, shape.get("points")), drops_boxes))
         labels.append(_text(shape, "label", f"shape {number}: "))
-        outline = polygons_around(boxes[-1])
+        outline = boxes.polygons_around(corners[-1])
         if outline and kind == "polygon":
             outline = [[float(side) for point in shape["points"] for side in point]]
         outlines.append(outline)
@@ -90,7 +86,7 @@ def _parse(
         "image": _text(found, "imagePath"),
         "height": _side(found.get("imageHeight")),
         "width": _side(found.get("imageWidth")),
-        **box_columns(boxes),
+        **boxes.box_columns(corners),
         "labels": labels,
         "segmentation": outlines,
     }
@@ -101,7 +97,7 @@ def _flags(values: dict[str, Any]) -> Iterator[str]:
         yield from (f"flag {short_repr(name)}" for name, value in flags.items() if value is True)
 
 
-def _box(number: int, kind: str, points: Any) -> Box:
+def _box(number: int, kind: str, points: Any) -> boxes.Box:
     """Returns the box around points: those of an outline, or any two opposite corners."""
     least = _MIN_POINTS[kind]
     if not isinstance(points, list) or len(points) < least:
@@ -112,7 +108,9 @@ def _box(number: int, kind: str, points: Any) -> Box:
             detail = f"expected points [x, y], got {short_repr(point)}"
             raise RecordError(Reason.BAD_BOX, f"shape {number}: {kind}: {detail}")
     sides = ((axis, side) for point in points for axis, side in zip("xy", point, strict=True))
-    return box_around([number_of(side, f"shape {number}: {axis}") for axis, side in sides])
+    return boxes.box_around(
+        [boxes.number_of(side, f"shape {number}: {axis}") for axis, side in sides]
+    )
 
 
 def _text(values: dict[str, Any], name: str, where: str = "") -> str:

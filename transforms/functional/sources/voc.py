@@ -21,23 +21,15 @@ from recordmill.schemas.layout import split_rank
 from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Probe, Sources, TableFile
-from recordmill.transforms.functional.sources.annotated import Annotated
+from recordmill.transforms.functional.sources.annotated import Annotated, side_of, unread_values
 from recordmill.transforms.functional.sources.tree import Tree, has_file, head_of, stem_of
+from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, parse_xml
-from recordmill.transforms.functional.values.boxes import (
-    BOX_COLUMNS,
-    Box,
-    box_columns,
-    box_of,
-    number_of,
-)
-
-COLUMNS = (
-    "image", "id", "height", "width", *BOX_COLUMNS, "labels",
-    "difficult", "truncated", SPLIT,
-)  # fmt: skip
 
 _FLAGS = ("difficult", "truncated")
+COLUMNS = ("image", "id", "height", "width", *boxes.BOX_COLUMNS, "labels", *_FLAGS, SPLIT)
+
+_TURNED, _UPRIGHT = "rotated box, read as the upright box around it", ("", "0", "0.0")
 # Names of folders of annotations, and of the folders of their images beside them.
 _ANNOTATIONS = ("annotations", "annotation", "xmls", "xml", "labels")
 _IMAGES = ("JPEGImages", "images", "Images", "Data", "data", "img", "imgs", "image")
@@ -100,10 +92,9 @@ def _id_of(name: str) -> str:
 def _parse(
     data: bytes, drops_boxes: bool = False, others: list[str] | None = None
 ) -> dict[str, Any]:
-    """Parses one XML file to values by column; all of its objects have boxes.
+    """Parses one XML file to values by column; raises malformed_row or bad_box.
 
-    Raises RecordError (malformed_row) if the annotation is not valid, or bad_box if one of its
-    boxes is not, and invalid boxes are not dropped.
+    `others` collects what is not read: parts and attributes of objects.
     """
     try:
         root = parse_xml(data)
@@ -114,11 +105,15 @@ def _parse(
     numbered = list(enumerate(objects, start=1))  # [(number for messages, element)]
     values: dict[str, Any] = {
         "image": (root.findtext("filename") or "").strip(),
-        "height": _side(root, "height"),
-        "width": _side(root, "width"),
-        **box_columns([box_of(partial(_box, n, e), drops_boxes) for n, e in numbered]),
+        "height": side_of(root.findtext("size/height")),
+        "width": side_of(root.findtext("size/width")),
+        **boxes.box_columns([boxes.box_of(partial(_box, n, e), drops_boxes) for n, e in numbered]),
         "labels": [_text(element, "name", f"object {number}") for number, element in numbered],
     }
+    if others is not None:
+        others += [child.tag for e in objects for child in e if child.tag == "part"]
+        others += [_TURNED for e in objects if _attributes(e).get("rotation", "0") not in _UPRIGHT]
+        others += unread_values(pair for e in objects for pair in _attributes(e).items())
     for flag in _FLAGS:  # one 0 or 1 per object; a missing flag is 0
         values[flag] = [int((e.findtext(flag) or "0").strip() == "1") for e in objects]
     return values
@@ -131,20 +126,22 @@ def _text(element: Element, tag: str, what: str) -> str:
     return text
 
 
-def _side(root: Element, tag: str) -> int | None:
-    """Returns the stated height or width in pixels; None if it is missing or not a number."""
-    text = (root.findtext(f"size/{tag}") or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+def _box(number: int, element: Element) -> boxes.Box:
+    found = element.findall("bndbox")
+    if len(found) != 1:
+        detail = f"object {number}: expected one <bndbox>, got {len(found)}"
+        raise RecordError(Reason.BAD_BOX, detail)
+    texts = [(side, (found[0].findtext(side) or "").strip()) for side in BOX_SIDES]
+    texts += [("rotation", _attributes(element).get("rotation") or "0")]
+    left, top, right, bottom, turn = (boxes.number_of(t, f"object {number}: {n}") for n, t in texts)
+    box = left, top, right, bottom
+    return boxes.box_around(boxes.turned(box, turn)) if turn else box
 
 
-def _box(number: int, element: Element) -> Box:
-    boxes = element.findall("bndbox")
-    what = f"object {number}: expected one <bndbox>, got {len(boxes)}"
-    if len(boxes) != 1:
-        raise RecordError(Reason.BAD_BOX, what)
-    texts = ((side, (boxes[0].findtext(side) or "").strip()) for side in BOX_SIDES)
-    xmin, ymin, xmax, ymax = (number_of(t, f"object {number}: {side}") for side, t in texts)
-    return xmin, ymin, xmax, ymax
+def _attributes(element: Element) -> dict[str, str]:
+    """Returns the attributes of an object that CVAT writes, with the degrees of its rotation."""
+    found = element.iter("attribute")
+    return {(a.findtext("name") or "").strip(): (a.findtext("value") or "").strip() for a in found}
 
 
 def _beside(tree: Tree, folder: str) -> Iterator[tuple[str, tuple[str, ...]]]:

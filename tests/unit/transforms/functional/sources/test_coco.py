@@ -77,7 +77,7 @@ def test_a_rectangle_that_cvat_has_turned_is_the_upright_box_around_it(columns):
     annotations = [
         annotation(1, 5, **turned, segmentation=[]),
         annotation(2, 5, attributes={"rotation": 90.0}),
-        annotation(3, 6, **upright),
+        annotation(3, 6, **upright, turned=True),
         annotation(4, 7, **marked),
     ]
     whole = document([image_bytes(5), image_bytes(6), image_bytes(7)], annotations)
@@ -104,6 +104,19 @@ def test_boxes_in_another_mode_of_detectron2_are_rejected():
     assert (found.reason, found.detail) == (
         Reason.BAD_BOX,
         "5.jpg: annotation 2: expected bbox_mode 1 (x, y, width, height), got 0",
+    )
+
+
+def test_values_that_are_not_stored_are_a_note():
+    attributes = {"color": "red", "rotation": 9.0, "occluded": False}
+    known = annotation(1, 5, num_keypoints=0, attributes={"occluded": False}, bbox_mode=1)
+    assert probe(document([image_bytes(5)], [known])).findings == ()
+    others = annotation(2, 5, attributes=attributes, score=0.5, track_id=0)
+    (found,) = probe(document([image_bytes(5)], [known, others, others])).findings
+    assert (found.kind, found.line) == (
+        "unread_values",
+        "note: d/c.json: annotations have values that are not stored: attribute score, attribute "
+        "color",
     )
 
 

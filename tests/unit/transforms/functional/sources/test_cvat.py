@@ -51,8 +51,9 @@ def rows_of(found):
 
 def test_shapes_of_a_task(tmp_path):
     shapes = (
-        '<box label="cat" xtl="1" ytl="1.5" xbr="3" ybr="3.25" z_order="0"/>',
-        '<polygon label="dog" points="0.00,0.50;5.00,0.50;2.50,4.00"/>',
+        '<box label="cat" xtl="1" ytl="1.5" xbr="3" ybr="3.25" z_order="0" group_id="7">'
+        '<attribute name="hue">red</attribute><attribute name="odd">false</attribute></box>',
+        '<polygon label="dog" group_id="7" points="0.00,0.50;5.00,0.50;2.50,4.00"/>',
         '<mask label="cat" rle="1, 2, 1" left="1" top="2" width="2" height="2"/>',
         '<polyline label="cat" points="1,1;2,2"/><points label="cat" points="1,1"/>',
         '<tag label="dog"/>',
@@ -74,7 +75,10 @@ def test_shapes_of_a_task(tmp_path):
     pixels = coco.decode({**mask, "counts": mask["counts"].encode()})
     assert pixels.tolist() == [[0] * 6, [0] * 6, [0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0]]
     assert [one for one in found if isinstance(one, SkippedInput)] == [
-        SkippedInput.named(OTHER_SHAPES, [f"a/1.png: {s}" for s in ("polyline", "points", "tag")]),
+        SkippedInput.named(
+            OTHER_SHAPES,
+            [f"a/1.png: {s}" for s in ("polyline", "points", "tag", "attribute hue", "group 7")],
+        ),
         SkippedInput.named(NO_IMAGE, ["readme.md"]),
         SkippedInput.named(UNNAMED, ["images/3.png"]),
     ]

@@ -66,6 +66,14 @@ def test_flags_of_the_image_and_its_shapes_are_collected():
     assert others == ["flag 'cat'", "flag 'hidden'"]
 
 
+def test_groups_and_further_fields_are_collected():
+    others = []
+    shapes = ({**POLYGON, "group_id": 1, "description": "old"}, {**RECTANGLE, "group_id": 1})
+    single = {**POLYGON, "group_id": 2, "description": "", "difficult": False, "attributes": {}}
+    assert labelme._parse(document(*shapes, single, single | {"group_id": None}), others=others)
+    assert others == ["attribute description", "group 1"]
+
+
 def test_shapes_of_old_versions_are_polygons():
     old = {"label": "dog", "points": POLYGON["points"]}
     assert labelme._parse(document(old))["xmax"] == [5.0]

@@ -76,6 +76,22 @@ def test_an_object_without_a_valid_box_may_lose_its_box(other):
     assert found["labels"] == ["cat", "cat"]
 
 
+def test_attributes_and_parts_are_collected_and_rotations_are_read():
+    turned, parted = OBJECT.format(difficult=0, xmin=4), OBJECT.format(difficult=0, xmin=1)
+    pairs = (("rotation", "90.0"), ("hue", "red"), ("occluded", "False"))
+    attributes = "".join(
+        f"<attribute><name>{name}</name><value>{value}</value></attribute>" for name, value in pairs
+    )
+    turned = turned.replace("</object>", f"<attributes>{attributes}</attributes></object>")
+    parted = parted.replace("</object>", "<part><name>head</name></part></object>")
+    others = []
+    found = voc._parse(annotation(turned, parted), others=others)
+    # A box of 6 x 10.5 around (7, 7.25) becomes one of 10.5 x 6.
+    boxes = [[found[side][i] for side in ("xmin", "ymin", "xmax", "ymax")] for i in (0, 1)]
+    assert boxes == [pytest.approx([1.75, 4.25, 12.25, 10.25]), [1.0, 2.0, 10.0, 12.5]]
+    assert others == ["part", "rotated box, read as the upright box around it", "attribute hue"]
+
+
 BOMB = b"""<!DOCTYPE a [<!ENTITY x "xxxxxxxx"><!ENTITY y "&x;&x;&x;&x;">]>
 <annotation><filename>&y;</filename></annotation>"""
 OUTSIDE = b"""<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>
