@@ -32,7 +32,6 @@ from recordmill.transforms.functional.images.masks import (
     mask_from_outlines,
     read_segments,
 )
-from recordmill.transforms.functional.images.objects import IGNORED
 from recordmill.transforms.functional.images.sniffing import is_16_bit
 from recordmill.transforms.functional.images.transcode import pass_through, transcode
 from recordmill.transforms.functional.read_ahead import (
@@ -323,7 +322,8 @@ def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) 
     `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
     cannot be decoded, or does not match the image's size.
     """
-    ref, schema, classes, segments, is_ignored = fetched.ref, resolved.schema, None, None, False
+    ref, schema, classes, segments = fetched.ref, resolved.schema, None, None
+    remarks: tuple[str, ...] = ()
     if not schema.mask_feature and not ref.outlines:
         return NO_MASKS
     data, file = None, _NO_FILE
@@ -337,10 +337,10 @@ def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) 
         check_segments(outlines, segments)
     if mask and mask.source.origin is Origin.MASK:
         read = partial(mask_from_file, classes=resolved.mask_classes)
-        classes, is_ignored = _from_file(read, data or b"", file, sized, schema)
+        classes, remarks = _from_file(read, data or b"", file, sized, schema)
     elif mask and outlines is not None:
         classes = mask_from_outlines(outlines, sized, schema, segments)
-    return Masks(classes, segments, (IGNORED,) * is_ignored)
+    return Masks(classes, segments, remarks)
 
 
 _NO_FILE: Place = ("", None, None, b"")

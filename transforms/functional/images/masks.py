@@ -27,14 +27,7 @@ from recordmill.schemas.origins import INSTANCES, Origin
 from recordmill.schemas.records import FeatureValue, RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError, located
 from recordmill.schemas.settings import CoordinateFrame, MaskSettings, RunOrder
-from recordmill.transforms.functional.images import png
-from recordmill.transforms.functional.images.codecs import (
-    MAX_WORK,
-    Png,
-    examine_in_process,
-    opened,
-    sniffed_format,
-)
+from recordmill.transforms.functional.images import codecs, png
 from recordmill.transforms.functional.images.geometry import (
     CoordinateScale,
     Geometry,
@@ -42,6 +35,7 @@ from recordmill.transforms.functional.images.geometry import (
     coordinate_scale,
     geometry_of,
 )
+from recordmill.transforms.functional.images.objects import IGNORED, OTHER_GRAYS
 from recordmill.transforms.functional.images.pixels import turned
 from recordmill.transforms.functional.values.boxes import Box, box_around
 from recordmill.transforms.functional.values.typed import short_repr, to_number
@@ -383,7 +377,7 @@ def _invalid_outline(value: Any) -> RecordError:
 
 
 def _check_format(data: bytes) -> None:
-    format_ = sniffed_format(data)
+    format_ = codecs.sniffed_format(data)
     if format_ != "png":
         remedy = "Store masks as PNG, which keeps class ids"
         detail = f"expected a PNG as mask, got {format_}. {remedy}."
@@ -396,8 +390,10 @@ def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
     Raises RecordError if the file is not a PNG, or is damaged.
     """
     _check_format(data)
-    source = examine_in_process(data)
-    return source.header if isinstance(source, Png) and source.work <= MAX_WORK else None
+    source = codecs.examine_in_process(data)
+    if isinstance(source, codecs.Png) and source.work <= codecs.MAX_WORK:
+        return source.header
+    return None
 
 
 def mask_from_file(
@@ -406,27 +402,35 @@ def mask_from_file(
     schema: Schema,
     header: png.PngHeader | None = None,
     classes: int = 0,
-) -> tuple[bytes, bool]:
+) -> tuple[bytes, tuple[str, ...]]:
     """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
 
-    Also returns whether all of its foreground has the largest id, which losses ignore.
-
-    `data` is a gray or palette PNG, whose values or palette indexes are class ids. `header` is the
-    header of the file, if it has been read. `classes` is their number, 0 if it is not known. Raises
-    RecordError if the file is not such a PNG, is damaged, differs in size from the image, or has an
-    id of no class, other than the largest one, which losses ignore.
+    Also returns `IGNORED` and `OTHER_GRAYS`, as they apply. `data` is a gray or palette PNG, whose
+    values or palette indexes are class ids. `header` is the header of the file, if it has been
+    read. `classes` is their number, 0 if it is not known. Raises RecordError if the file is not
+    such a PNG, is damaged, differs in size from the image, or has an id of no class, other than the
+    largest one, which losses ignore.
     """
     settings = schema.masks
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     # Ids, not colors, are transformed: resampling a palette image would mix classes.
     ids = _read_ids(data, geometry.annotated(settings.frame), settings.frame, header)
     if classes and (unknown := ids[(ids >= classes) & (ids != settings.max_id)]).size:
-        what = (
-            f"id {unknown.min()} is not within 0 to {classes - 1}, or {settings.max_id} (ignored)"
-        )
-        raise RecordError(Reason.UNKNOWN_LABEL, what)
+        expected = f"0 to {classes - 1}, or {settings.max_id} (ignored)"
+        raise RecordError(Reason.UNKNOWN_LABEL, f"id {unknown.min()} is not within {expected}")
     is_ignored = bool(ids.any()) and not ((ids != 0) & (ids != settings.max_id)).any()
-    return _encode_mask(ids, geometry, settings), is_ignored
+    remarks = (IGNORED,) * is_ignored + (OTHER_GRAYS,) * _has_other_grays(png.palette_of(data), ids)
+    return _encode_mask(ids, geometry, settings), remarks
+
+
+def _has_other_grays(palette: bytes, ids: np.ndarray) -> bool:
+    """Returns whether ids, as indexes, have grays of other numbers, as optimizers of PNG write."""
+    colors = np.frombuffer(palette, np.uint8).reshape(-1, 3).astype(int)
+    used = np.flatnonzero(np.bincount(ids.ravel(), minlength=len(colors))[: len(colors)])
+    grays = colors[used, 0]
+    # From black to white, as of a binary mask, grays only show the ids.
+    is_shown = (grays == used).all() or (grays * used[-1] == used * 255).all()
+    return bool((colors[used] == colors[used, :1]).all() and not is_shown)
 
 
 def read_segments(
@@ -514,7 +518,7 @@ def _read_ids(
         detail = f"{header.width} x {header.height} pixels; its image is {size[0]} x {size[1]}"
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{detail} as {frame} (masks: frame)")
     png.check_rows(data, header)
-    with opened(png.keep_pixel_data(data, header), "png") as image:
+    with codecs.opened(png.keep_pixel_data(data, header), "png") as image:
         if header.mode == "RGB":
             colors: np.ndarray = np.asarray(image, np.uint32) << np.array([0, 8, 16], np.uint32)
             packed: np.ndarray = colors.sum(axis=2, dtype=np.uint32)

@@ -35,24 +35,26 @@ STORED_SIZE = "sizes before orientation"
 ORIENTED = "orientations not stated"
 IGNORED = "masks ignored"
 REPEATED = "boxes repeated"
+OTHER_GRAYS = "masks with other grays"
 TINY = "boxes below 0.01 % of the image"
 
 # What was done to the annotations of images, as text after their number.
 CHANGES = {
     RESCALED: "with another size than annotated; annotations are scaled to it",
     STORED_SIZE: "annotated with the size before EXIF orientation, but read as displayed",
-    ORIENTED: "with an EXIF orientation, whose annotations are read as drawn on the image as "
-    "displayed; frame=stored (--boxes, --masks) reads them as drawn on it as stored",
+    ORIENTED: "with an EXIF orientation; annotations are read as displayed, unless frame=stored",
     CLIPPED: "with boxes beyond the edges, which are clipped to the image",
     DROPPED: "without some boxes, which are dropped as --boxes says",
     CROPPED_OFF: "without the boxes in the part that is cropped off",
     REPEATED: "with the same box and class more than once, all of which are kept",
     POINTS_OUTSIDE: "with keypoints outside the image, whose visibility becomes 0",
     IGNORED: "whose mask has no id but 0 and the one that losses ignore (255, or 65535 in 16 bits)",
+    OTHER_GRAYS: "whose mask has a palette with other grays than its indexes, which are the ids",
 }
 HINTS = {
     REPEATED: "if they are one object, remove the others from the annotations",
     STORED_SIZE: "if drawn on the image as stored, set frame=stored (--boxes, --masks)",
+    OTHER_GRAYS: "if the grays are the ids, write them as a PNG in gray, without a palette",
     IGNORED: "if it is the foreground, write the id of its class, such as 1",
 }
 

@@ -385,6 +385,11 @@ def _new_chunk(name: bytes, content: bytes) -> Chunk:
     return Chunk(name, memoryview(len(content).to_bytes(4, "big") + name + content + checksum))
 
 
+def palette_of(data: bytes) -> bytes:
+    """Returns red, green and blue of each entry of the palette; none if there is no palette."""
+    return next((bytes(chunk.data) for chunk in _chunks(data) if chunk.name == b"PLTE"), b"")
+
+
 def _join(chunks: Iterable[Chunk]) -> bytes:
     return b"".join([SIGNATURE, *(chunk.whole for chunk in chunks)])
 

@@ -187,12 +187,10 @@ _UNSET = ("", "false", "0", "0.0", "none", "[]", "{}")
 
 def unread_values(attributes: Iterable[tuple[Any, Any]], groups: Iterable[Any] = ()) -> list[str]:
     """Returns the attributes that are set, except rotations, and the groups of several shapes."""
-    found = [name for name, value in attributes if str(value).strip().lower() not in _UNSET]
-    several = [id_ for id_, n in Counter(map(str, groups)).items() if n > 1]
-    return [
-        *(f"attribute {name}" for name in found if name != "rotation"),
-        *(f"group {id_}" for id_ in several if id_.lower() not in _UNSET),
-    ]
+    found = (name for name, value in attributes if str(value).strip().lower() not in _UNSET)
+    counts = Counter(f"group {id_}" for id_ in groups if str(id_).lower() not in _UNSET)
+    named = [f"attribute {name}" for name in found if name != "rotation"]
+    return named + [group for group, number in counts.items() if number > 1]
 
 
 def unread_fields(path: str, annotations: Iterable[Any], read: Sequence[str]) -> Iterator[Finding]:

@@ -342,6 +342,5 @@ def _box(shape: Element, where: str) -> boxes.Box:
 
 
 def _outline(shape: Element, where: str, size: tuple[int | None, int | None]) -> Any:
-    """Returns an outline as COCO has it, in an image of a size."""
     is_mask = shape.tag == "mask"
     return _run_lengths(shape, where, size) if is_mask else [_SHAPES[shape.tag](shape, where)]

@@ -43,9 +43,8 @@ def outcome(images, boxes):
         (DROPPED, "note: 2 images without some boxes, which are dropped as --boxes says"),
         (
             ORIENTED,
-            "note: 2 images with an EXIF orientation, whose annotations are read as drawn on the "
-            "image as displayed; frame=stored (--boxes, --masks) reads them as drawn on it as "
-            "stored",
+            "note: 2 images with an EXIF orientation; annotations are read as displayed, unless "
+            "frame=stored",
         ),
         (
             REPEATED,

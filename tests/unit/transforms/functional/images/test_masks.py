@@ -30,6 +30,7 @@ from recordmill.transforms.functional.images.masks import (
     mask_from_file,
     mask_from_outlines,
 )
+from recordmill.transforms.functional.images.objects import IGNORED, OTHER_GRAYS
 from tests.images import jpeg, png, png_chunk, png_header
 
 SIZE = (5, 3)
@@ -144,15 +145,15 @@ def test_a_mask_from_outlines_equals_the_mask_from_a_file():
     drawn = mask_from_outlines(RowOutlines("pixel", [(4, left)]), stored_image((3, 5), 6), schema)
     ids = np.zeros((3, 5))
     ids[:, :2] = 4
-    assert (drawn, False) == mask_from_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)
+    assert (drawn, ()) == mask_from_file(file_of(ids, "L"), stored_image((3, 5), 6), schema)
     np.testing.assert_array_equal(decoded(drawn), ids)
 
 
 def test_an_id_of_no_class_in_a_mask_file_is_rejected():
     schema, ids, image = preset("segmentation"), np.zeros((3, 5)), stored_image(SIZE)
     ids[0], ids[1] = 255, 2
-    known, is_ignored = mask_from_file(file_of(ids, "L"), image, schema, classes=3)
-    assert not is_ignored
+    known, remarks = mask_from_file(file_of(ids, "L"), image, schema, classes=3)
+    assert remarks == ()
     np.testing.assert_array_equal(decoded(known), ids)
     with pytest.raises(
         RecordError, match=r"^unknown_label: id 2 is not within 0 to 1, or 255 \(ignored\)$"
@@ -161,12 +162,34 @@ def test_an_id_of_no_class_in_a_mask_file_is_rejected():
     assert raised.value.reason is Reason.UNKNOWN_LABEL
 
 
-@pytest.mark.parametrize(("id_", "expected"), [(255, True), (1, False), (0, False)])
+@pytest.mark.parametrize(("id_", "expected"), [(255, (IGNORED,)), (1, ()), (0, ())])
 def test_a_mask_whose_foreground_is_ignored_is_found(id_, expected):
     ids = np.zeros((3, 5))
     ids[0] = id_
     made = mask_from_file(file_of(ids, "L"), stored_image(SIZE), preset("segmentation"), classes=2)
-    assert made[1] is expected
+    assert made[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("palette", "remarks"),
+    [
+        ([7, 7, 7, 3, 3, 3], (OTHER_GRAYS,)),
+        ([0, 0, 0, 7, 7, 7], (OTHER_GRAYS,)),
+        ([0, 0, 0, 255, 255, 255], ()),
+        ([0, 0, 0, 1, 1, 1, 9, 9, 9], ()),  # the last one is not used
+        ([0, 0, 0, 128, 0, 0], ()),
+    ],
+)
+def test_a_palette_with_other_grays_is_found(palette, remarks):
+    file, stream = Image.new("P", SIZE), io.BytesIO()
+    file.putpalette(palette)
+    file.putpixel((1, 1), 1)
+    file.save(stream, "PNG")
+    data, found = mask_from_file(
+        stream.getvalue(), stored_image(SIZE), preset("segmentation"), classes=2
+    )
+    assert found == remarks
+    assert decoded(data)[1, 1] == 1
 
 
 def test_padding_has_the_configured_id():
