@@ -34,6 +34,7 @@ from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
+from recordmill.schemas.findings import lines
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
 from recordmill.schemas.records import MEMORY_ROWS
@@ -96,16 +97,23 @@ def convert(
         )
     with _exclusively(), _opened(input, options, beam) as named:
         config, record = run(named, beam, show=progress)
-    log = logging.getLogger("recordmill")
     if record is None:
         conversion.report_kept(config)
     else:
-        for finding in record.findings:
-            level = logging.WARNING if finding.severity == "warning" else logging.INFO
-            log.log(level, "%s", finding.text)
+        _log(record)
         if record.exit_code:
             raise record.error(record.directory)
     return open_dataset(config.directory)
+
+
+def _log(record: RunRecord) -> None:
+    """Logs what the command prints: findings, and the rejects of a published dataset."""
+    log = logging.getLogger("recordmill")
+    for finding in record.findings:
+        level = logging.WARNING if finding.severity == "warning" else logging.INFO
+        log.log(level, "%s", " ".join(lines([finding])).removeprefix(f"{finding.severity}: "))
+    if record.reject_lines and not record.exit_code:  # an error has them
+        log.warning("%s", "\n".join(record.reject_lines))
 
 
 def dry_run(

@@ -30,7 +30,7 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef, SkippedInput
-from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_line
+from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_lines
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
 from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
@@ -328,7 +328,7 @@ def _class_lines(document: dict[str, Any]) -> Iterator[str]:
 def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
     for reason, found in document["rejected"].items():
         yield f"would be rejected: {found['rows']:,} {reason}"
-        yield from map(_example_line, found["examples"])
+        yield from reject_lines(found["examples"])
     tried = document["tried"]
     images = ", ".join(f"{count:,} {how}" for how, count in tried["images"].items())
     failed = len(tried["rejected"])
@@ -341,17 +341,13 @@ def _reject_lines(document: dict[str, Any]) -> Iterator[str]:
         yield "no image was tried: every row would be rejected before its image is read"
     elif document["rows"]:
         yield "no image was tried: a run first copies the embedded images to staging files"
-    yield from map(_example_line, tried["rejected"][:_SHOWN_CLASSES])
+    yield from reject_lines(tried["rejected"][:_SHOWN_CLASSES])
 
 
 def _assigned_rows(document: dict[str, Any]) -> int:
     """Returns the number of rows that were not rejected while the tables were read."""
     rejected: int = sum(found["rows"] for found in document["rejected"].values())
     return int(document["rows"]) - rejected
-
-
-def _example_line(reject: dict[str, str]) -> str:
-    return f"  {reject_line(reject['source'], reject['reason'], reject['detail'])}"
 
 
 def _reject(reject: Reject) -> dict[str, str]:

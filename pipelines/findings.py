@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recordmill.schemas import layout
-from recordmill.schemas.features import Schema
+from recordmill.schemas.features import AS_NUMBERS, Schema
 from recordmill.schemas.findings import (
     Finding,
     Severity,
@@ -83,6 +83,8 @@ _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no lab
 _JOINED = 'class names that look like lists: write ["cat", "dog"], and add --schema multi_label'
 # Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
 _LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
+_IDS = "ids, write all of them as plain integers (7, not 07 or text), or set --classes."
+_FRACTION = re.compile(r"[+-]?\d+\.0*[1-9]", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 _DEDUPLICATE = "--deduplicate content keeps one row of each image"
@@ -234,12 +236,13 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
     # Shards after those of the base have the new rows.
     splits = ((base.kept.get(name, 0), split.shards) for name, split in manifest.splits.items())
     old = sum(total <= of for of, found in splits for total in accumulate(s.records for s in found))
-    changed, is_update = " or changed", manifest.config.get("on_conflict") == "update"
-    of_kept = changed * (not manifest.config.get("append") and base.shards_unchanged < old)
-    of_new = changed * (is_update and min(new, gone) > 0)
-    text = f"base {base.version}: {kept:,} records kept{of_kept}, {new:,} new{of_new}, "
-    text += f"{gone:,} gone{of_new}; {base.shards_unchanged:,} of {shards:,} shards are unchanged "
-    text += f"({outcome.linked:,} not even read)"
+    or_changed = not manifest.config.get("append") and base.shards_unchanged < old
+    # A record that an increment replaces is one of those that are gone, and of the new ones.
+    changed = min(new, gone) if manifest.config.get("on_conflict") == "update" else 0
+    text = f"base {base.version}: {kept:,} records kept{' or changed' * or_changed}, "
+    text += f"{new - changed:,} new, " + f"{changed:,} changed, " * (changed > 0)
+    text += f"{gone - changed:,} gone; {base.shards_unchanged:,} of {shards:,} shards are "
+    text += f"unchanged ({outcome.linked:,} not even read)"
     figures = {"kept": kept, "new": new, "gone": gone, "linked": outcome.linked}
     yield finding("info", "base_version", text, figures=figures)
 
@@ -567,18 +570,17 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
 def _numeric_names(
     feature: str, names: Sequence[str], declared: Collection[str] = ()
 ) -> Iterator[Finding]:
-    numbers = [name for name in names if _NUMBER.fullmatch(name) and name not in declared]
+    numbers = {n: i for i, n in enumerate(names) if _NUMBER.fullmatch(n) and n not in declared}
     if numbers:
-        chosen = set(numbers)
-        other = [(n, id_) for id_, n in enumerate(names) if n in chosen and n != str(id_)]
+        other = [(name, id_) for name, id_ in numbers.items() if name != str(id_)]
         ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
         share = f"{len(numbers):,} of the {len(names):,}"
-        text = (
-            f"{share} class names of {feature!r} are numbers{ids}. If the labels are ids, "
-            "write all of them as plain integers (7, not 07 or text), or set --classes."
-        )
-        figures, found = {"numbers": len(numbers), "classes": len(names)}, "numeric_class_names"
-        yield finding("note", found, text, feature=feature, examples=numbers, figures=figures)
+        is_quantity = len(numbers) == len(names) and any(map(_FRACTION.match, numbers))
+        text = f"{share} class names of {feature!r} are numbers{ids}. If the labels are "
+        text += f"quantities, {AS_NUMBERS}." if is_quantity else _IDS
+        found = partial(finding, "warning" if is_quantity else "note", "numeric_class_names", text)
+        figures = {"numbers": len(numbers), "classes": len(names)}
+        yield found(feature=feature, examples=[*numbers], figures=figures)
 
 
 def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool]) -> list[str]:

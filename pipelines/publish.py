@@ -29,8 +29,8 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.findings import Finding, counted, first_lines
 from recordmill.schemas.manifest import Base
-from recordmill.schemas.masking import masked, masked_source
-from recordmill.schemas.rejects import Reason, lost_rows_message, reject_line
+from recordmill.schemas.masking import masked
+from recordmill.schemas.rejects import Reason, lost_rows_message, reason_counts, reject_lines
 from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import DatasetFolder, read_lines
@@ -121,12 +121,8 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
     if Reason.LOST_ROWS.value in over:
         raise RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
     if over or not counts.records:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.reasons.items())
         report = f", {layout.REPORT} beside it shows them" if config.report else ""
-        first = (
-            reject_line(masked_source(r.source), r.reason.value, r.detail) for r in info.rejects
-        )
-        lines = "".join(f"\n  {line}" for line in first)
+        lines = "\n".join(reject_lines(reject.to_dict() for reject in info.rejects))
         verb = "was" if counts.rejected == 1 else "were"
         new = "new " if config.append else ""
         why = f"--max_rejects allows {config.max_rejects.describe(over)}"
@@ -137,9 +133,10 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
             remedy = "Fix them, or choose --on_conflict update or keep."
         if not counts.records:
             why, remedy = "and no record is left", "Fix them."
+        of_all = f"{counts.rejected} of {counted(new_rows, f'{new}row')} {verb} rejected"
         raise RejectBudgetExceeded(
-            f"not published: {counts.rejected} of {counted(new_rows, f'{new}row')} {verb} rejected "
-            f"({reasons}), {why}:{lines}\nEach is in {rejects} with its reason{report}. {remedy}"
+            f"not published: {of_all} ({reason_counts(counts.reasons)}), {why}:\n{lines}\n"
+            f"Each is in {rejects} with its reason{report}. {remedy}"
         )
     if target.work != target.final:
         target.contents().check()  # checked again: files may have been added since the start

@@ -53,6 +53,9 @@ _SHAPES: dict[Origin, tuple[int | None, ...] | None] = {
 # The class label of a row without one, as in TFDS and Hugging Face Datasets.
 NO_LABEL = -1
 
+# What to do about labels that are no classes.
+AS_NUMBERS = "recordmill schema --infer TABLE prints a schema with kind: float, for --schema"
+
 
 class Missing(str, Enum):
     """The treatment of a row without a value, for a feature without a default."""

@@ -318,16 +318,26 @@ class Reject:
         return fields
 
 
-def reject_line(source: str, reason: str, detail: str) -> str:
-    """Returns the line on a reject in the terminal: where, what, and a remedy.
+def reject_lines(rejects: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the indented line of each reject in the terminal: where, what, and a remedy.
 
-    `source` is the source location, without secrets.
+    `rejects` are dicts of `Reject.to_dict`, without secrets.
 
-    >>> reject_line("t.csv:2", "missing_file", "a.jpg: No such file or directory")
+    >>> detail = "a.jpg: No such file or directory"
+    >>> reject_lines([{"source": "t.csv:2", "reason": "missing_file", "detail": detail}])[0][2:]
     't.csv:2: missing_file: a.jpg: No such file or directory. Check the path and --image_root.'
     """
-    remedy = "" if detail.endswith(".") else f". {Reason(reason).remedy}"
-    return f"{source}: {reason}: {detail}{remedy}".replace("\n", "\\n")
+    lines = []
+    for reject in rejects:
+        source, reason, detail = (reject[name] for name in ("source", "reason", "detail"))
+        remedy = "" if detail.endswith(".") else f". {Reason(reason).remedy}"
+        lines.append(f"  {source}: {reason}: {detail}{remedy}".replace("\n", "\\n"))
+    return lines
+
+
+def reason_counts(reasons: Mapping[str, int]) -> str:
+    """Returns the number of rejects by reason: "1 corrupt, 2,000 truncated"."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
 
 
 _SHOWN_LOST = 3

@@ -85,10 +85,7 @@ def _show_summary(
         empty = ("",) * (len(same) + 2 + len(shares))
         rows.append(("(no split)", unplaced, *("0" for _ in frames), "0", unplaced, *empty))
     terminal.table(heads, rows, right=range(1, len(heads)))
-    if reasons := [f"{count:,} {reason}" for reason, count in manifest.input.reasons.items()]:
-        terminal.line(f"rejected: {', '.join(reasons)}")
-    terminal.lines(f"  {line}" for line in record.reject_lines)
-    terminal.lines(lines(record.findings))
+    terminal.lines([*record.reject_lines, *lines(record.findings)])
     if record.shards_reused:
         what = f"{record.shards_reused:,} of {counted(record.shards, 'shard')}"
         terminal.line(f"resumed: kept {what} of an earlier run")

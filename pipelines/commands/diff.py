@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,6 @@ from google.protobuf.message import DecodeError
 from recordmill.pipelines.console.terminal import Terminal, say_json
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
-from recordmill.schemas.example_pb2 import FeatureList
 from recordmill.schemas.findings import counted, some
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.shard_format import DAMAGED_STREAM
@@ -27,14 +25,14 @@ from recordmill.transforms.functional.compare import (
     ComparedPair,
     ComparedRecord,
     Comparison,
+    both_values,
+    change_text,
     compare,
     digest_rows,
-    message_features,
     row_dtype,
     value_digests,
 )
 from recordmill.transforms.functional.read_ahead import map_ahead
-from recordmill.transforms.functional.records.examples import feature_values
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import published_versions
@@ -95,18 +93,6 @@ def _diff(left: str, right: str, shown: int = 5) -> Difference:
     return Difference(one, other, names, comparison, tuple(_notes(one.manifest, other.manifest)))
 
 
-def _value_differences(difference: Difference, pair: ComparedPair) -> dict[str, tuple[Any, Any]]:
-    """Returns the different values of two records with the same key.
-
-    Returns a dict of feature name to (left, right): lists of values, or None on a side that lacks
-    the feature.
-    """
-    # Only the few shown records are read again, instead of keeping the values of all.
-    left, right = _features(difference.left, pair.left), _features(difference.right, pair.right)
-    names = [difference.features[number] for number in pair.features]
-    return {name: (_value(left, name), _value(right, name)) for name in names}
-
-
 class _Spill:
     """The rows of one dataset in temporary files, partitioned by key."""
 
@@ -137,18 +123,6 @@ def _shard_of(dataset: DatasetFolder, location: ComparedRecord) -> tuple[str, Sh
     """
     name = list(dataset.splits)[location.split]
     return name, dataset.shard(name, location.shard)
-
-
-def _key_of(dataset: DatasetFolder, location: ComparedRecord) -> str:
-    """Returns the key of a record."""
-    _, shard = _shard_of(dataset, location)
-    key: str = dataset.index(shard, ["key"])["key"][location.row].as_py()
-    return key
-
-
-def _features(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any]:
-    """Returns the features of a record, as protobuf messages."""
-    return message_features(dataset.record(_shard_of(dataset, location)[1], location.row))
 
 
 def _checksums(dataset: DatasetFolder) -> set[str]:
@@ -231,18 +205,6 @@ def _class_notes(feature: str, left: Sequence[str], right: Sequence[str]) -> Ite
     yield f"classes of {feature!r}: {'; '.join(changes) or 'in another order, with other ids'}"
 
 
-def _value(features: Any, name: str) -> list[Any] | None:
-    if name not in features:
-        return None
-    values = features[name]
-    if isinstance(values, FeatureList):
-        return [value for feature in values.feature for value in feature_values(feature)]
-    return feature_values(values)
-
-
-_SHOWN_TEXT = 60
-
-
 def run(flags: argparse.Namespace) -> int:
     """Compares each dataset with the one before it, and prints the differences.
 
@@ -254,7 +216,8 @@ def run(flags: argparse.Namespace) -> int:
     code = 0 if is_equal else VerificationFailed.exit_code
     is_pair = len(flags.paths) == 2
     if flags.json:
-        document = _as_json(differences[0]) if is_pair else _chain_as_json(differences)
+        steps = [*map(_as_json, differences)]
+        document = steps[0] if is_pair else {"equal": is_equal, "steps": steps}
         state = "equal" if is_equal else "different"
         say_json({"state": state, "exit_code": code, "message": "", **document})
     elif is_pair:
@@ -291,14 +254,6 @@ def _show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
         terminal.lines(f"{difference.right.directory}: {note}" for note in difference.notes)
 
 
-def _chain_as_json(differences: Sequence[Difference]) -> dict[str, Any]:
-    """Returns the differences of a chain of datasets as a JSON document."""
-    return {
-        "equal": all(difference.is_empty for difference in differences),
-        "steps": [_as_json(difference) for difference in differences],
-    }
-
-
 def _show_diff(terminal: Terminal, difference: Difference) -> None:
     """Prints the counts of equal and different records, with examples."""
     found = difference.comparison
@@ -323,14 +278,14 @@ def _show_diff(terminal: Terminal, difference: Difference) -> None:
 def _as_json(difference: Difference) -> dict[str, Any]:
     """Returns a difference as a JSON document."""
     found, left, right = difference.comparison, difference.left, difference.right
-    splits, others = list(left.splits), list(right.splits)
+    splits, others, names = list(left.splits), list(right.splits), difference.features
     return {
         "equal": difference.is_empty,
         "left": _side(left),
         "right": _side(right),
         "same": found.same,
         "different": found.different,
-        "features": _feature_counts(difference),
+        "features": {names[number]: count for number, count in sorted(found.features.items())},
         "moved": [
             {"from": splits[a], "to": others[b], "records": count}
             for (a, b), count in sorted(found.moved.items())
@@ -357,11 +312,6 @@ def _side(side: DatasetFolder) -> dict[str, Any]:
     }
 
 
-def _feature_counts(difference: Difference) -> dict[str, int]:
-    counts = difference.comparison.features
-    return {difference.features[number]: counts[number] for number in sorted(counts)}
-
-
 def _details(document: dict[str, Any]) -> dict[str, str]:
     moved = (f"{m['from']} → {m['to']} {m['records']:,}" for m in document["moved"])
     return {
@@ -383,13 +333,8 @@ def _example_lines(found: dict[str, Any]) -> list[str]:
         for example in examples:
             lines.append(f"  {_where(example)}")
             changes = example.get("features", {}).items()
-            lines += [f"    {name}: {_change(values)}" for name, values in changes]
+            lines += [f"    {name}: {change_text(values)}" for name, values in changes]
     return lines
-
-
-def _change(values: dict[str, Any]) -> str:
-    sides = ((values[side], values.get(f"{side}_class")) for side in ("left", "right"))
-    return " → ".join(str(v) if name is None else f"{v} ({name})" for v, name in sides)
 
 
 def _where(example: dict[str, Any]) -> str:
@@ -400,44 +345,17 @@ def _where(example: dict[str, Any]) -> str:
 
 
 def _pair(difference: Difference, pair: ComparedPair) -> dict[str, Any]:
-    values = _value_differences(difference, pair).items()
-    return {
-        "left": _record_entry(difference.left, pair.left),
-        "right": _record_entry(difference.right, pair.right),
-        "features": {name: _both(difference, name, *sides) for name, sides in values},
-    }
-
-
-def _both(difference: Difference, feature: str, left: Any, right: Any) -> dict[str, Any]:
-    """Returns the values of a feature on both sides, with the class names of class ids."""
-    values = {"left": json_value(left), "right": json_value(right)}
-    for side, dataset in (("left", difference.left), ("right", difference.right)):
-        classes = dataset.manifest.classes.get(feature, ())
-        value = values[side]
-        if isinstance(value, int) and 0 <= value < len(classes):
-            values[f"{side}_class"] = classes[value]
-    return values
+    sides = (difference.left, pair.left), (difference.right, pair.right)
+    # Only the few shown records are read again, instead of keeping the values of all.
+    one, other = (
+        (side.record(_shard_of(side, at)[1], at.row), side.manifest.classes) for side, at in sides
+    )
+    left, right = (_record_entry(*side) for side in sides)
+    names = [difference.features[number] for number in pair.features]
+    return {"left": left, "right": right, "features": both_values(names, one, other)}
 
 
 def _record_entry(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any]:
     split, shard = _shard_of(dataset, location)
-    key = _key_of(dataset, location)
-    return {"key": key, "split": split, "file": shard.file, "index": location.row}
-
-
-def json_value(value: list[Any] | None) -> Any:
-    """Returns a feature value for JSON: bytes as text if possible, or else as size and digest."""
-    if value is None:
-        return None
-    shown = [_text(item) if isinstance(item, bytes) else item for item in value]
-    return shown[0] if len(shown) == 1 else shown
-
-
-def _text(data: bytes) -> str:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = ""
-    if text.isprintable() and len(text) <= _SHOWN_TEXT and (text or not data):
-        return text
-    return f"{len(data):,} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]}…"
+    key = dataset.index(shard, ["key"])["key"][location.row]
+    return {"key": key.as_py(), "split": split, "file": shard.file, "index": location.row}

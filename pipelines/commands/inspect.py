@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from recordmill.pipelines.commands.diff import json_value
 from recordmill.pipelines.console.terminal import Terminal, outcome, say_json
 from recordmill.pipelines.options import load_schema
 from recordmill.pipelines.parser import RECORDS, TILES
@@ -20,6 +19,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import counted, some
 from recordmill.schemas.rejects import RecordError
+from recordmill.transforms.functional.compare import json_value
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering.drawing import (
     BOX_LABEL_KEY,

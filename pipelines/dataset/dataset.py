@@ -21,7 +21,8 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, lines
+from recordmill.schemas.rejects import reason_counts
 from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.transforms.storage import dataset as storage
 from recordmill.transforms.storage.published import content, newest_version
@@ -48,6 +49,12 @@ class _Run(BaseModel):
 
 class Dataset(storage.DatasetFolder):
     """A published dataset, as `recordmill.open` returns it."""
+
+    def __repr__(self) -> str:
+        """Returns the records of each split, and what the command prints about the run."""
+        counts = reason_counts(self.manifest.input.reasons)
+        rejects = [f"rejected: {counts}"] if counts else []
+        return "\n".join([super().__repr__(), *rejects, *lines(self.findings)])
 
     @cached_property
     def records(self) -> Records:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice, starmap
 from typing import Any
 
 from recordmill.schemas.features import Feature, Schema
@@ -69,12 +69,13 @@ def histogram_of_bins(
     steps: float,
     write: Callable[[float], str],
     ends: tuple[float, float] | None = None,
+    are_whole: bool = False,
 ) -> Histogram | None:
     """Returns the histogram of logarithmic bins; merges neighboring bins above `MAX_BARS`.
 
     Returns the histogram, or None if there are no values. `counts` is the number of values by bin
     index; bin i begins at 2 ** (i / steps). `ends` is the exact minimum and maximum, where known;
-    by default the outer edges.
+    by default the outer edges. `are_whole`: whether all values are integers.
     """
     if not counts:
         return None
@@ -87,7 +88,10 @@ def histogram_of_bins(
     edges = [edge_of(index, steps) for index in range(min(counts), max(counts) + 2)]
     numbers = [counts.get(index, 0) for index in range(min(counts), max(counts) + 1)]
     minimum, maximum = ends or (edges[0], edges[-1])
-    bars = _make_bars(numbers, list(pairwise(map(write, edges))))
+    edges = [*map(int, edges)] if are_whole else edges
+    # A bar of whole numbers ends before the next one begins.
+    lasts = [min(edge - 1, maximum) for edge in edges[1:]] if are_whole else edges[1:]
+    bars = _make_bars(numbers, list(zip(map(write, edges), map(write, lasts), strict=False)))
     return Histogram(bars, write(minimum), write(maximum), is_logarithmic=True)
 
 
@@ -121,14 +125,10 @@ def _histogram_of_long_tail(values: Sequence[float], write: Callable[[float], st
     ends = (min(values), max(values))
     # frexp() is exact: a power of two, which is the smallest value of its bar, is never in another.
     bins = Counter(math.frexp(value)[1] - 1 for value in values)
-    if not all(isinstance(value, int) for value in values):
-        found = histogram_of_bins(bins, 1, write, ends)
-        assert found is not None  # noqa: S101 - there are values
-        return found
-    indexes = range(min(bins), max(bins) + 1)
-    edges = [(write(2**i), write(min(2 ** (i + 1) - 1, ends[1]))) for i in indexes]
-    bars = _make_bars([bins[i] for i in indexes], edges)
-    return Histogram(bars, write(ends[0]), write(ends[1]), is_logarithmic=True)
+    are_whole = all(isinstance(value, int) for value in values)
+    found = histogram_of_bins(bins, 1, write, ends, are_whole)
+    assert found is not None  # noqa: S101 - there are values
+    return found
 
 
 def _make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
@@ -208,15 +208,11 @@ def _box_statistics(
     sizes = [math.sqrt(width * height) for width, height in zip(widths, heights, strict=True)]
     histograms = (
         ("Boxes per record", _histogram_of_values([len(each) for each in found], number_text)),
-        ("Width / image width", _histogram_of_values(widths, _percent)),
-        ("Height / image height", _histogram_of_values(heights, _percent)),
-        ("Square root of area / image area", _histogram_of_values(sizes, _percent)),
+        ("Width / image width", _histogram_of_values(widths, "{:.0%}".format)),
+        ("Height / image height", _histogram_of_values(heights, "{:.0%}".format)),
+        ("Square root of area / image area", _histogram_of_values(sizes, "{:.0%}".format)),
     )
     return BoxStatistics(len(records), len(boxes), histograms, tuple(_centers(boxes)))
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
 
 
 def _centers(boxes: Sequence[Box]) -> Iterator[Cell]:
@@ -368,7 +364,7 @@ def feature_statistics(dataset: DatasetFolder) -> SampleStatistics:
     The sample is unbiased, because records are ordered by a salted hash of their keys.
     """
     by_split = {
-        name: list(_sample(dataset, split))
+        name: [r for shard in _sampled_shards(split) for r in _first_records(dataset, shard)]
         for name, split in dataset.manifest.ordered_splits.items()
     }
     records = [record for sampled in by_split.values() for record in sampled]
@@ -433,13 +429,8 @@ def _rows(
     }
     for split, records in by_split.items():
         for record in records[:_SHOWN_RECORDS]:
-            yield (
-                split,
-                tuple(
-                    _values_text(record.get(name, []), named.get(name, _value_text))
-                    for name in names
-                ),
-            )
+            columns = ((record.get(name, []), named.get(name, _value_text)) for name in names)
+            yield split, tuple(starmap(_values_text, columns))
 
 
 def _class_text(manifest: Manifest, feature: str, label: int) -> str:
@@ -455,11 +446,6 @@ def _value_text(value: Any) -> str:
     if isinstance(value, bytes):
         return _text(value)
     return number_text(value) if math.isfinite(value) else str(value)
-
-
-def _sample(dataset: DatasetFolder, split: SplitEntry) -> Iterator[dict[str, list[Any]]]:
-    for shard in _sampled_shards(split):
-        yield from _first_records(dataset, shard)
 
 
 def _first_records(dataset: DatasetFolder, shard: ShardEntry) -> Iterator[dict[str, list[Any]]]:

@@ -221,6 +221,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     rejects = sections.collect("rejects", reject_groups, dataset, budget, guard)
     tables = class_tables(manifest)
     problems = tuple(str(problem) for problem in source.problems)
+    treatments = manifest.images.items()  # such as "gif to png, upright"
     return {
         "manifest": manifest,
         "run": source.record,
@@ -231,7 +232,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "images": source.image_statistics if source.image_statistics.images else None,
         "histograms": _image_histograms(source.image_statistics),
         "tiny": TINY,  # counts boxes, which have no share of the images
-        "transcoded": _transcoded_images(manifest),
+        "transcoded": sum(n for how, n in treatments if " to " in how.partition(",")[0]),
         "features": sections.collect("features", feature_statistics, dataset),
         "rejects": rejects,
         "samples": sections.collect("samples", samples, dataset, tables, budget),
@@ -243,11 +244,6 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "omitted": budget.omitted,
         "warnings": sections.warnings,
     }
-
-
-def _transcoded_images(manifest: Manifest) -> int:
-    """Returns the number of transcoded images, such as "gif to png, upright"."""
-    return sum(n for how, n in manifest.images.items() if " to " in how.partition(",")[0])
 
 
 def _image_root_guard(manifest: Manifest) -> ImageRootGuard:

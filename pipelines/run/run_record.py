@@ -29,7 +29,7 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.records import OUTSIDE_WHERE
-from recordmill.schemas.rejects import reject_line
+from recordmill.schemas.rejects import reason_counts, reject_lines
 from recordmill.transforms.storage.files import NOT_A_FILE, read
 
 _PACKAGES = ("recordmill", "apache-beam", "tensorflow", "Pillow", "pyarrow", "protobuf")
@@ -115,8 +115,9 @@ class RunRecord(BaseModel):
 
     @property
     def reject_lines(self) -> list[str]:
-        """A line on the first reject of each reason, with its source location and a remedy."""
-        return [reject_line(r["source"], r["reason"], r["detail"]) for r in self.first_rejects]
+        """The number of rejects by reason, and their first ones with what to do about them."""
+        counts = reason_counts(self.reject_reasons)
+        return [f"rejected: {counts}", *reject_lines(self.first_rejects)] if counts else []
 
     def error(self, directory: str) -> RecordmillError:
         """Returns the error of a failed run, whose folder is `directory`, by its exit code."""

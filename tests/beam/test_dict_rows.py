@@ -330,7 +330,8 @@ def test_labels_with_class_names_need_classes(rows: list[dict[str, Any]]) -> Non
         built = p | beam.Create(broken) | BuildExamples()
         details = [
             "column 'label': expected an int64, got 'cat'. Class names need classes=[…]",
-            "column 'label': expected an int64, got 1.5",
+            "column 'label': expected a class name or id, got 1.5. For labels that are quantities, "
+            "recordmill schema --infer TABLE prints a schema with kind: float, for --schema.",
         ]
         assert_that(built.rejects | beam.Map(lambda reject: reject["detail"]), equal_to(details))
 

@@ -30,6 +30,7 @@ from recordmill.schemas.errors import (
     UsageError,
     VerificationFailed,
 )
+from recordmill.schemas.findings import lines
 from recordmill.schemas.option import options_of
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.storage.shard_files import ShardFiles
@@ -129,15 +130,26 @@ def test_an_existing_dataset_is_an_error_or_is_returned(table: Path, tmp_path: P
     assert again.manifest_sha256 == made.manifest_sha256
 
 
-def test_findings_are_logged_and_stay_with_the_dataset(
+def test_rejects_and_findings_are_logged_and_stay_with_the_dataset(
     table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "1.jpg").write_bytes((tmp_path / "0.jpg").read_bytes())
-    made = convert(table, output=tmp_path / "out", name="birds", **NAMED)
+    (tmp_path / "2.jpg").unlink()
+    made = convert(table, output=tmp_path / "out", name="birds", max_rejects=1, **NAMED)
     run = json.loads((tmp_path / "out/birds/1.0.0/run.json").read_bytes())
     conflict = "1 image has more than one label (0.jpg = 1.jpg). Check which label is right."
     assert run["warnings"] == [conflict]
-    assert [r.getMessage() for r in caplog.records if r.name == "recordmill"] == [conflict]
+    rejects = (
+        f"rejected: 1 missing_file\n  {table}:4: missing_file: {tmp_path}/2.jpg: No such file or "
+        "directory. Check the path and --image_root."
+    )
+    logged = [r.getMessage() for r in caplog.records if r.name == "recordmill"]
+    assert logged == [conflict, rejects]
+    assert repr(made).splitlines() == [
+        f"Dataset({made.directory!r}): train 5 records",
+        "rejected: 1 missing_file",
+        *lines(made.findings),
+    ]
     (found,) = (finding for finding in made.findings if finding.severity == "warning")
     assert found.examples == (("0.jpg", "1.jpg"),)
     assert found.figures == {"images": 1, "records": 2}

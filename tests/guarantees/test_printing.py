@@ -44,7 +44,7 @@ from recordmill.schemas.plan import (
     SampleEstimate,
     SourceEntry,
 )
-from recordmill.schemas.rejects import Reason, Reject, reject_line
+from recordmill.schemas.rejects import Reason, Reject, reject_lines
 from recordmill.schemas.row_counts import ShardCounts
 from recordmill.schemas.statistics import Conflicts, DuplicateStats, GroupLeakage, Leakage
 from recordmill.schemas.yaml_files import preset
@@ -164,7 +164,7 @@ def show_summary(terminal: Terminal, text: str) -> None:
         shards_linked=0,
         records=1,
         seconds=1.0,
-        reject_lines=[reject_line(text, "corrupt", text)],
+        reject_lines=reject_lines([{"source": text, "reason": "corrupt", "detail": text}]),
         findings=findings_of(Outcome(manifest_with(text), {text: [text]})),
     )
     convert._show_summary(terminal, record, manifest_with(text), text)

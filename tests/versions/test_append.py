@@ -256,7 +256,8 @@ def test_a_changed_row_fails_replaces_its_record_or_is_left_out(days: Path, tmp_
     asked = ("--version", "1.3.0", "--base", base, "--append", *FLAGS)
     ended = convert(day, tmp_path, *asked, "--max_rejects", "50%")
     assert ended.code == 4
-    assert "changed.csv:2: changed_record: has other values or another image" in ended.err
+    detail = "differs from the record with its key in --base in label: "
+    assert f"changed.csv:2: changed_record: {detail}" in ended.err
     assert "choose --on_conflict update or keep" in ended.err
     labels = {}
     for choice in ("keep", "update"):

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from recordmill.schemas.example_pb2 import SequenceExample
+from recordmill.schemas.example_pb2 import FeatureList, SequenceExample
 from recordmill.schemas.sums import Summed
+from recordmill.transforms.functional.records.examples import feature_values
 
 _KEY_BYTES, _VALUE_BYTES = 16, 8
 _ABSENT = bytes(_VALUE_BYTES)
+_SHOWN_TEXT = 60
+
+# A serialized record, and the names of the classes of its features.
+Side: TypeAlias = tuple[bytes, Mapping[str, Sequence[str]]]
 
 
 class ComparedRecord(NamedTuple):
@@ -105,7 +110,7 @@ def value_digests(data: bytes, names: Iterable[str]) -> bytes:
     In sequences, the values of a feature in all frames count as one value. `names` are the
     features, in order; missing ones have a digest of zeros.
     """
-    features = message_features(data)
+    features = _message_features(data)
     return b"".join(
         hashlib.blake2b(
             features[name].SerializeToString(deterministic=True), digest_size=_VALUE_BYTES
@@ -116,11 +121,67 @@ def value_digests(data: bytes, names: Iterable[str]) -> bytes:
     )
 
 
-def message_features(data: bytes) -> dict[str, Any]:
+def _message_features(data: bytes) -> dict[str, Any]:
     """Returns the features of an example, and the feature lists of a sequence, as messages."""
     # An Example parses as a SequenceExample with only a context: both use field number 1.
     example = SequenceExample.FromString(data)
     return {**example.context.feature, **example.feature_lists.feature_list}
+
+
+def changed_features(one: bytes, other: bytes, names: Sequence[str]) -> list[str]:
+    """Returns the names of the features whose values differ in two records."""
+    digests = (value_digests(data, names) for data in (one, other))
+    rows = (np.frombuffer(found, "<u8") for found in digests)
+    return [names[number] for number in np.flatnonzero(np.not_equal(*rows)).tolist()]
+
+
+def both_values(names: Iterable[str], left: Side, right: Side) -> dict[str, dict[str, Any]]:
+    """Returns the values of features in two records for JSON, with the class names of class ids."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for side, (data, classes) in (("left", left), ("right", right)):
+        features = _message_features(data)
+        for name, values in found.items():
+            values[side] = value = _value(features, name)
+            listed = classes.get(name, ())
+            if isinstance(value, int) and 0 <= value < len(listed):
+                values[f"{side}_class"] = listed[value]
+    return found
+
+
+def change_text(values: Mapping[str, Any], shown: int | None = None) -> str:
+    """Returns the two values of a feature as text, each with `shown` characters at most.
+
+    >>> change_text({"left": 1, "right": 2, "left_class": "cat"})
+    '1 (cat) → 2'
+    """
+    sides = ((str(values[side]), values.get(f"{side}_class")) for side in ("left", "right"))
+    texts = (value if name is None else f"{value} ({name})" for value, name in sides)
+    short = (f"{t[:shown]}…" if shown and len(t) > shown else t for t in texts)
+    return " → ".join(dict.fromkeys(short))
+
+
+def _value(features: Mapping[str, Any], name: str) -> Any:
+    if name not in features:
+        return None
+    message = features[name]
+    parts = message.feature if isinstance(message, FeatureList) else (message,)
+    return json_value([value for part in parts for value in feature_values(part)])
+
+
+def json_value(values: Sequence[Any]) -> Any:
+    """Returns a feature value for JSON: bytes as text if possible, or else as size and digest."""
+    shown = [_text(item) if isinstance(item, bytes) else item for item in values]
+    return shown[0] if len(shown) == 1 else shown
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if text.isprintable() and len(text) <= _SHOWN_TEXT and (text or not data):
+        return text
+    return f"{len(data):,} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]}…"
 
 
 def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:

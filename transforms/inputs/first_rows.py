@@ -20,9 +20,9 @@ from recordmill.schemas.errors import RejectBudgetExceeded
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
-from recordmill.schemas.masking import masked_source, masked_url
+from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import MAX_CHARACTERS, Row
-from recordmill.schemas.rejects import RecordError, Reject, reject_line
+from recordmill.schemas.rejects import RecordError, Reject, reason_counts, reject_lines
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.encoded_text import is_encoded, text_of
 from recordmill.transforms.functional.images.sniffing import TRIED_SUFFIXES, has_image_suffix
@@ -74,20 +74,17 @@ def first_rows_error(rejects: Sequence[Reject], folder: str) -> RejectBudgetExce
 
     `rejects` are the rejects, in the order of the rows.
     """
-    reasons = Counter(reject.reason for reject in rejects)
-    counts = ", ".join(f"{count:,} {reason.value}" for reason, count in reasons.items())
-    first = {reject.reason: reject for reject in reversed(rejects)}
-    shown = "\n  ".join(
-        reject_line(masked_source(first[reason].source), reason.value, first[reason].detail)
-        for reason in reasons
-    )
+    reasons = Counter(reject.reason.value for reject in rejects)
+    by_reason = {reject.reason.value: reject.to_dict() for reject in reversed(rejects)}
+    first = [by_reason[reason] for reason in reasons]
+    shown = "\n".join(reject_lines(first))
     message = (
         f"stopped before the conversion: the images of the first {len(rejects):,} rows are all "
-        f"rejected ({counts}):\n  {shown}\nEach is in {layout.join(folder, layout.REJECTS)} with "
-        "its reason. Fix them, or set --fail_fast 0 to try all rows."
+        f"rejected ({reason_counts(reasons)}):\n{shown}\nEach is in "
+        f"{layout.join(folder, layout.REJECTS)} with its reason. Fix them, or set --fail_fast 0 to "
+        "try all rows."
     )
-    numbers = {reason.value: number for reason, number in reasons.items()}
-    return RejectBudgetExceeded(message, numbers, [first[reason].to_dict() for reason in reasons])
+    return RejectBudgetExceeded(message, reasons, first)
 
 
 def _rows(files: Sequence[TableFile], projection: Projection) -> Iterator[Row | Reject]:

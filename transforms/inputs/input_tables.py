@@ -208,6 +208,7 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
     splits = dict.fromkeys(split for probe in probes for split in probe.splits)
     presets = {probe.preset for probe in probes if probe.columns}
     classes = _merged_classes(probed)
+    schemas = [probe.schema for probe in probes if probe.schema]
     file_with = {probe.columns: file.path for file, probe in reversed(probed)}
     least = min(map(len, filter(None, file_with)), default=0)
     of_probes = chain(*(probe.findings for probe in probes))
@@ -224,16 +225,11 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
         splits=tuple(splits),
         unsplit=next((file.path for file, p in probed if splits and _lacks_split(file, p)), ""),
         preset=presets.pop() if len(presets) == 1 else "",
-        schemas=_distinct([probe.schema for probe in probes if probe.schema]),
+        schemas=tuple(one for number, one in enumerate(schemas) if one not in schemas[:number]),
         raw={name: what for probe in probes for name, what in probe.raw.items()},
         reads={name: keys for probe in probes for name, keys in probe.reads.items()},
         findings=(*findings, *of_probes, *_merge_findings(probed, classes)),
     )
-
-
-def _distinct(schemas: Sequence[Schema]) -> tuple[Schema, ...]:
-    """Returns the schemas without those that are equal to one before."""
-    return tuple(one for number, one in enumerate(schemas) if one not in schemas[:number])
 
 
 def _lacks_split(file: TableFile, probe: Probe) -> bool:

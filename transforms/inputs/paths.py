@@ -95,7 +95,8 @@ def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -
             name = path.removeprefix(base) if not is_web(path) else ""
             listed.append(ListedPath(path, partition_of(name)))
     if not all(map(is_web, found)):
-        for root in sorted({_root_of_partitions(path) for path in found if _is_parquet(path)}):
+        tables = (path for path in found if path.lower().endswith((".parquet", ".pq")))
+        for root in sorted(set(map(_root_of_partitions, tables))):
             # Of a Parquet file, the folder above it may have the log as well.
             for folder in (root, posixpath.dirname(root)):
                 _check_no_log(FileTree(folder or "."))
@@ -177,11 +178,6 @@ def _matched(pattern: str) -> list[str]:
             f"{pattern}: no such file{similar_path(pattern)}. Check the path and its permissions."
         )
     return found
-
-
-def _is_parquet(path: str) -> bool:
-    """Returns whether a file is a Parquet table by its suffix."""
-    return path.lower().endswith((".parquet", ".pq"))
 
 
 def is_table(name: str) -> bool:

@@ -26,11 +26,14 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import OnConflict
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.findings import counted
 from recordmill.schemas.manifest import Base, ShardEntry
+from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import CopiedRecord, ImageRef, SerializedExample, Unchanged
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.statistics import CopiedCounts
+from recordmill.transforms.functional.compare import both_values, change_text, changed_features
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.rows.placement import (
@@ -196,6 +199,9 @@ def _publish_link(
 
 _REMEDY = "Restore it from a backup, or convert the whole table without --append."
 
+# How much of a changed record a reject shows: features, and characters of each value.
+_SHOWN_FEATURES, _SHOWN_VALUE = 3, 80
+
 # Rows of an index that are converted to Python at a time.
 _BATCH_ROWS = 1024
 
@@ -229,12 +235,15 @@ class KeptShard:
         decisive = (settings, self.entry.sha256, self.base.on_conflict, sorted(self.removed))
         return hashlib.sha256(repr(decisive).encode("utf-8", "backslashreplace")).hexdigest()
 
-    def merged(self, new: Iterable[SerializedExample | Reject]) -> Iterator[Merged]:
+    def merged(
+        self, new: Iterable[SerializedExample | Reject], resolved: ResolvedSchema
+    ) -> Iterator[Merged]:
         """Yields the shard's records and those of new rows, in order."""
         seed = self.base.seed
         return _merge_records(
             self.records(),
             new,
+            resolved,
             order=lambda key: order_of(key, seed),
             on_conflict=self.base.on_conflict,
             removed=self.removed,
@@ -288,6 +297,7 @@ COPIED = "copied"
 def _merge_records(
     old: Iterable[CopiedRecord],
     new: Iterable[SerializedExample | Reject],
+    resolved: ResolvedSchema,
     order: Callable[[str], bytes],
     on_conflict: OnConflict = "fail",
     removed: Collection[str] = frozenset(),
@@ -313,7 +323,7 @@ def _merge_records(
             yield waiting
             waiting = next(remaining, None)
         if waiting and waiting.key == key:
-            yield from _resolved(waiting, record, on_conflict)
+            yield from _outcomes(waiting, record, resolved, on_conflict)
             waiting = next(remaining, None)
         else:
             yield record
@@ -322,8 +332,8 @@ def _merge_records(
     yield from remaining
 
 
-def _resolved(
-    old: CopiedRecord, new: SerializedExample, on_conflict: OnConflict
+def _outcomes(
+    old: CopiedRecord, new: SerializedExample, resolved: ResolvedSchema, on_conflict: OnConflict
 ) -> Iterator[Merged]:
     """Yields the outcome of two records with one key."""
     if old.is_removed:
@@ -339,7 +349,8 @@ def _resolved(
         yield old._replace(is_removed=True)
         yield new
     else:
-        detail = "has other values or another image than the record with its key in --base"
+        changes = "; ".join(_changes(old.data, new.data, resolved))
+        detail = f"differs from the record with its key in --base in {changes}"
         if new.ref.key.endswith(f":{new.ref.line}"):
             detail += "; the key is the number of the row, so set --key_column if rows may move"
         if moves:
@@ -349,6 +360,16 @@ def _resolved(
         yield old
         for row in new.frames or (new,):
             yield Reject.of(row.ref, Reason.CHANGED_RECORD, detail)
+
+
+def _changes(old: bytes, new: bytes, resolved: ResolvedSchema) -> Iterator[str]:
+    """Yields the first features that differ in two records, with both values."""
+    changed = changed_features(old, new, [*resolved.schema.features])
+    first, classes = changed[:_SHOWN_FEATURES], resolved.classes
+    for name, values in both_values(first, (old, classes), (new, classes)).items():
+        yield f"{name}: {change_text(values, _SHOWN_VALUE)}"
+    if more := len(changed) - len(first):
+        yield f"and {counted(more, 'more feature')}"
 
 
 def copied_images(images: Mapping[str, int], records: int, removed: int) -> Counter[str]:

@@ -153,7 +153,7 @@ class ShardTask:
         writer = ShardWriter(self.sink, files, self.plan, old.entry if old else None, hashed)
         seen = dict(tags)
         built = _build_records(refs, self.plan, self.config, pools, seen, guard)
-        yield from writer.write(old.merged(built) if old else built)
+        yield from writer.write(old.merged(built, self.plan.resolved) if old else built)
         if seen != tags:  # reading has added version tags, except of files beside unread images
             if self.plan.resolved.schema.other_columns:
                 seen.update(_file_version_tags(refs, guard, remote=True, known=seen))

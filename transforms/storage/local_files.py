@@ -153,15 +153,6 @@ def open_regular(path: str) -> BinaryIO:
     return open(path, "rb", opener=_open)
 
 
-def _open_regular_range(path: str, start: int, stop: int) -> BinaryIO:
-    """Opens a byte range of a regular file for reading, seekable.
-
-    Raises OSError: for the same reasons as `open_regular`. Raises ValueError if the path has a null
-    byte.
-    """
-    return cast("BinaryIO", io.BufferedReader(_Range(path, start, stop), _RANGE_BUFFER_BYTES))
-
-
 class _Range(BoundedFile):
     """A byte range of a file; `EOFError` where the file has become shorter."""
 
@@ -280,7 +271,7 @@ class _LocalStore(Store):
         return open_regular(path)
 
     def open_range(self, path: str, start: int, stop: int) -> BinaryIO:
-        return _open_regular_range(path, start, stop)
+        return cast("BinaryIO", io.BufferedReader(_Range(path, start, stop), _RANGE_BUFFER_BYTES))
 
     def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
         return _read_regular(existing_form(path), span, limit)

@@ -8,7 +8,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject, reject_line
+from recordmill.schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject, reject_lines
 
 
 def test_the_list_of_reasons_is_closed():
@@ -54,11 +54,15 @@ def test_long_locations_are_truncated_before_the_line():
 
 
 def test_a_reject_is_shown_on_one_line_with_a_remedy():
-    assert reject_line("a\nb.csv:2", "timeout", "takes\nlong") == (
-        "a\\nb.csv:2: timeout: takes\\nlong. Raise --image_timeout."
-    )
     own = "outside. Put the file there."
-    assert reject_line("t.csv:2", "outside_root", own) == f"t.csv:2: outside_root: {own}"
+    rejects = (
+        Reject("", "", "a\nb.csv:2", Reason.TIMEOUT, "takes\nlong"),
+        Reject("", "", "t.csv:2", Reason.OUTSIDE_ROOT, own),
+    )
+    assert reject_lines(reject.to_dict() for reject in rejects) == [
+        "  a\\nb.csv:2: timeout: takes\\nlong. Raise --image_timeout.",
+        f"  t.csv:2: outside_root: {own}",
+    ]
 
 
 def test_an_error_can_be_pickled():

@@ -5,6 +5,7 @@ A class name becomes the id of its class, and an integer stays as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import NO_LABEL, Feature, Missing, Schema
+from recordmill.schemas.features import AS_NUMBERS, NO_LABEL, Feature, Missing, Schema
 from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ClassIds, ResolvedSchema
 from recordmill.schemas.records import FeatureValue
@@ -165,8 +166,11 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     it. Raises RecordError (unknown_label) for an unknown class, wrong_type for a value of another
     type.
     """
+    number = typed.without_fraction(value)
     if ids is None:
-        return _with_offset(typed.to_int64(typed.without_fraction(value), is_text), offset)
+        if isinstance(number, float):
+            raise _not_a_class(number)
+        return _with_offset(typed.to_int64(number, is_text), offset)
     if ids.by_id and isinstance(value, int):
         return _known_id(int(value), len(ids) - offset) + offset
     # An integer may be a class name, since the labels of a table may mix numerals and names.
@@ -175,20 +179,24 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     if isinstance(name, str) and name in ids:
         return ids[name]
     # Other integers are ids, unless some class names look like integers.
-    number = typed.without_fraction(value)
     if typed.looks_integer(number, is_text) and not ids.has_numerals:
         return _known_id(int(number), len(ids) - offset) + offset
     if not isinstance(value, str | int):
-        detail = f"expected a class name or id, got {typed.short_repr(value)}"
-        raise RecordError(Reason.WRONG_TYPE, detail)
+        raise _not_a_class(value)
+    detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     if isinstance(value, str) and not is_class_name(value):
         detail = (
             "expected a class name without outer whitespace or line breaks, "
             f"got {typed.short_repr(value)}. Fix the label; --classes cannot have it either."
         )
-        raise RecordError(Reason.UNKNOWN_LABEL, detail)
-    detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
+
+
+def _not_a_class(value: Any) -> RecordError:
+    hint = f". For labels that are quantities, {AS_NUMBERS}."
+    is_quantity = isinstance(value, float) and math.isfinite(value)
+    detail = f"expected a class name or id, got {typed.short_repr(value)}{hint * is_quantity}"
+    return RecordError(Reason.WRONG_TYPE, detail)
 
 
 def _label_text(value: Any, is_text: bool) -> bytes:

@@ -228,7 +228,8 @@ def image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
             return name
     stems = (*(name for name in names if not has_image_suffix(name)), own)
     for stem in dict.fromkeys(stems):
-        found = [stem + suffix for suffix in TRIED_SUFFIXES if _has(tree, folder, stem + suffix)]
+        tried = (stem + suffix for suffix in TRIED_SUFFIXES)
+        found = [name for name in tried if tree.has(posixpath.join(folder, name))]
         if len(found) > 1:  # on some systems, 1.jpg exists also as 1.JPG
             listed = tree.entries(posixpath.dirname(posixpath.join(folder, stem))).files
             found = [name for name in found if _base(name) in listed]
@@ -241,10 +242,6 @@ def image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
         what = f"does not name its image, and none is named {own!r} in {tree.path(folder)}"
         raise RecordError(Reason.MALFORMED_ROW, what)
     return written
-
-
-def _has(tree: Tree, folder: str, name: str) -> bool:
-    return tree.has(posixpath.join(folder, name))
 
 
 def _base(path: str) -> str:

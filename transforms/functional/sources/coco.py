@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from recordmill.schemas.config import MAX_CLASSES
@@ -56,6 +57,7 @@ _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*boxes.BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
 _HEAD_ANNOTATIONS = 1000
+_MAX_SEARCHED = 10_000  # files of a folder that are searched for the first image
 _XYWH = 1  # the bbox_mode of detectron2 in which COCO states boxes
 _READ = (
     *("id", "image_id", "category_id", "bbox", "bbox_mode", "area", "iscrowd", "segmentation"),
@@ -263,8 +265,7 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
     """
     folders = [file.options_of(CocoOptions).images or "" for file in files]
     top = posixpath.commonpath(folders)
-    below = [posixpath.relpath(folder, top) for folder in folders]
-    prefixes = ["" if name == "." else f"{name}/" for name in below]
+    prefixes = [f"{posixpath.relpath(folder, top)}/".removeprefix("./") for folder in folders]
     return tuple(replace(f, key_prefix=p) for f, p in zip(files, prefixes, strict=True))
 
 
@@ -286,13 +287,17 @@ def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
     """
     folder = posixpath.dirname(name)
     below = [posixpath.join(top, n) for top in ("", "images") for n in names]
-    inner = posixpath.join(folder, "data")
-    candidates = [folder, *below, inner, "images", "data", "JPEGImages", ""]
+    likely = [folder, *below, posixpath.join(folder, "data"), "images", "data", "JPEGImages", ""]
     with tree.open(name) as stream:
         first = next(_paths_in(stream), None)
     if first is None:
         return folder
-    return next((f for f in candidates if tree.has(posixpath.join(f, first))), folder)
+    if found := [one for one in likely if tree.has(posixpath.join(one, first))]:
+        return found[0]
+    # Or any folder, if it is the only one with an image of this path.
+    paths = (name for name in islice(tree.walk(), _MAX_SEARCHED) if isinstance(name, str))
+    others = [path[: -len(first)] for path in paths if path.endswith(f"/{first}")]
+    return others[0].rstrip("/") if len(others) == 1 else folder
 
 
 def _json_files(tree: Tree) -> Iterator[str]:
@@ -469,7 +474,9 @@ def _rows(
             if any(a.values.get("attributes") == ROTATED for a in annotations):
                 yield SkippedInput.named(ROTATED, [values["image"]])
             location = _location(values["image"], file, projection)
-            if projection.has("segmentation") and any(map(_is_rectangle, annotations)):
+            empty = (a for a in annotations if a.values.get("segmentation") == [])
+            # A box with an empty outline, as CVAT writes rectangles.
+            if projection.has("segmentation") and any(a.values.get("bbox") for a in empty):
                 yield SkippedInput.named(RECTANGLES, [values["image"]])
             yield Row(projection.apply(values), file.path, entry.number, image=location)
         except RecordError as error:
@@ -588,11 +595,6 @@ def _keypoints(
     return {"keypoints": filled, "keypoint_names": named if all(named) else None}
 
 
-def _is_rectangle(annotation: _Entry) -> bool:
-    """Returns whether an annotation has a box and an empty outline, as CVAT writes rectangles."""
-    return annotation.values.get("segmentation") == [] and bool(annotation.values.get("bbox"))
-
-
 def _outline(number: int, annotation: dict[str, Any]) -> Any:
     """Returns an outline: that of the box for an empty one, as CVAT draws it in its masks."""
     if annotation["segmentation"] != [] or not annotation.get("bbox"):
@@ -607,10 +609,8 @@ def _box(number: int, annotation: dict[str, Any]) -> boxes.Box:
     """Returns the box of an annotation from its [x, y, width, height]."""
     box = annotation.get("bbox")
     if (mode := annotation.get("bbox_mode", _XYWH)) != _XYWH:
-        detail = (
-            f"annotation {number}: expected bbox_mode {_XYWH} (x, y, width, height), got {mode!r}"
-        )
-        raise RecordError(Reason.BAD_BOX, detail)
+        what = f"expected bbox_mode {_XYWH} (x, y, width, height), got {mode!r}"
+        raise RecordError(Reason.BAD_BOX, f"annotation {number}: {what}")
     if not isinstance(box, list) or len(box) != 4:
         detail = f"annotation {number}: bbox: expected four numbers, got {short_repr(box)}"
         raise RecordError(Reason.BAD_BOX, detail)

@@ -95,20 +95,12 @@ def polygons_around(box: Box) -> list[list[float]]:
     return [] if box is NO_BOX else [turned(box, 0)]
 
 
-def _from_xywh(left: float, top: float, width: float, height: float) -> Box:
-    return left, top, left + width, top + height
-
-
-def _from_cxcywh(x: float, y: float, width: float, height: float) -> Box:
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
-
-
 # From the four numbers of each order to a box.
 TO_CORNERS: dict[Order, Callable[[float, float, float, float], Box]] = {
     "xyxy": lambda xmin, ymin, xmax, ymax: (xmin, ymin, xmax, ymax),
     "yxyx": lambda ymin, xmin, ymax, xmax: (xmin, ymin, xmax, ymax),
-    "xywh": _from_xywh,
-    "cxcywh": _from_cxcywh,
+    "xywh": lambda left, top, width, height: (left, top, left + width, top + height),
+    "cxcywh": lambda x, y, w, h: (x - w / 2, y - h / 2, x + w / 2, y + h / 2),
 }
 
 

@@ -135,6 +135,14 @@ def test_class_names_that_look_like_numbers_are_noted(labels: list[str | int], s
     ]
 
 
+def test_numbers_with_fractions_as_class_names_are_a_warning() -> None:
+    assert list(lines(_numeric_names("x", ("0.5", "1", "2.25")))) == [
+        "warning: 3 of the 3 class names of 'x' are numbers, and the id of '0.5' is 0. If the "
+        "labels are quantities, recordmill schema --infer TABLE prints a schema with kind: float, "
+        "for --schema."
+    ]
+
+
 @pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
 def test_other_class_names_are_not_noted(labels: list[str | int]) -> None:
     assert list(lines(_numeric_names("x", _sorted_class_names(labels)))) == []

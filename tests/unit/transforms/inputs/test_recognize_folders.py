@@ -32,6 +32,23 @@ def found(root: Path, *names: str) -> Sources:
 
 
 @pytest.mark.parametrize(
+    ("images", "folder"),
+    [
+        (["photos/1.jpg"], "photos"),
+        (["photos/a/1.jpg", "photos/a/11.jpg"], "photos/a"),
+        (["photos/1.jpg", "thumbnails/1.jpg"], ""),
+        (["photos/11.jpg"], ""),
+    ],
+    ids=str,
+)
+def test_images_of_coco_may_be_in_any_folder_if_only_one_has_them(
+    images: list[str], folder: str, tmp_path: Path
+) -> None:
+    (file,) = found(tmp_path, "a.json", *images).files
+    assert file.options_of(CocoOptions).images == str(tmp_path / folder)
+
+
+@pytest.mark.parametrize(
     ("names", "has_splits", "text"),
     [
         (["train/cat/1.jpg", "val/dog/2.jpg"], True, "class folders within split folders"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import (
     BuiltFrame,
     CopiedRecord,
@@ -12,10 +16,20 @@ from recordmill.schemas.records import (
     Unchanged,
 )
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.transforms.functional.records.examples import _encode_example
 from recordmill.transforms.shards.base_shards import _merge_records, copied_images
 
+SCHEMA = {"features": {n: {"kind": "int64", "from": f"column:{n}"} for n in "abcd"}}
+SCHEMA["features"] |= {"text": {"kind": "bytes", "from": "column:text"}}
+RESOLVED = ResolvedSchema(Schema.model_validate(SCHEMA), {"a": ("cat", "dog")})
+FEATURES = RESOLVED.schema.features
 
-def old(key: str, data: bytes = b"same") -> CopiedRecord:
+
+def record(**values: int | bytes) -> bytes:
+    return _encode_example(FEATURES, {**dict.fromkeys(FEATURES, 0), "text": b"", **values})
+
+
+def old(key: str, data: bytes = record()) -> CopiedRecord:
     return CopiedRecord(key, data, {"split": "train"})
 
 
@@ -23,7 +37,7 @@ def ref(key: str, split: str = "") -> ImageRef:
     return ImageRef(key, "t.csv", 2, f"{key}.jpg", None, None, (), split)
 
 
-def new(key: str, data: bytes = b"same", split: str = "") -> SerializedExample:
+def new(key: str, data: bytes = record(), split: str = "") -> SerializedExample:
     return SerializedExample(ref(key, split), data)
 
 
@@ -33,7 +47,7 @@ def order(key: str) -> bytes:
 
 
 def merged(old_records, new_records, **options):
-    return list(_merge_records(iter(old_records), iter(new_records), order, **options))
+    return list(_merge_records(iter(old_records), iter(new_records), RESOLVED, order, **options))
 
 
 def test_records_are_in_the_order_of_hashes_then_keys():
@@ -43,11 +57,11 @@ def test_records_are_in_the_order_of_hashes_then_keys():
 
 
 def test_all_old_records_are_yielded_and_those_to_be_removed_are_marked():
-    found = merged(map(old, "abc"), [new("b", b"other")], removed={"b", "c"})
+    found = merged(map(old, "abc"), [new("b", record(a=1))], removed={"b", "c"})
     assert found == [
         old("a"),
         old("b")._replace(is_removed=True),
-        new("b", b"other"),
+        new("b", record(a=1)),
         old("c")._replace(is_removed=True),
     ]
 
@@ -65,15 +79,32 @@ def test_a_row_whose_record_is_the_same_is_unchanged(on_conflict):
 
 
 def test_a_row_whose_record_differs_is_rejected_replaces_it_or_is_left_out():
-    changed = new("a", b"other")
+    changed = new("a", record(a=1))
     kept, reject = merged([old("a")], [changed])
     assert (kept, reject.reason, reject.source) == (old("a"), Reason.CHANGED_RECORD, "t.csv:2")
-    assert (
-        "has other values or another image than the record with its key in --base" in reject.detail
-    )
     removed = old("a")._replace(is_removed=True)
     assert merged([old("a")], [changed], on_conflict="update") == [removed, changed]
     assert merged([old("a")], [changed], on_conflict="keep") == [old("a"), Unchanged(1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "changes"),
+    [
+        ({"a": 1}, "a: 0 (cat) → 1 (dog)"),
+        (
+            {"a": 1, "b": 7, "c": 8, "d": 9},
+            "a: 0 (cat) → 1 (dog); b: 0 → 7; c: 0 → 8; and 1 more feature",
+        ),
+        ({"text": b"one two"}, "text:  → one two"),
+        ({"text": bytes(70)}, "text:  → 70 bytes, sha256 82fcfd521517…"),
+    ],
+    ids=str,
+)
+def test_a_changed_record_is_rejected_with_the_values_that_differ(
+    values: dict[str, Any], changes: str
+) -> None:
+    _, reject = merged([old("a")], [new("a", record(**values))])
+    assert reject.detail == f"differs from the record with its key in --base in {changes}"
 
 
 @pytest.mark.parametrize("on_conflict", ["fail", "update"])
@@ -87,9 +118,9 @@ def test_a_record_keeps_its_split(on_conflict):
 
 def test_all_rows_of_a_changed_sequence_are_rejected():
     frames = tuple(BuiltFrame(ref(f"a{number}"), ()) for number in range(3))
-    found = merged([old("a")], [SerializedExample(ref("a"), b"other", frames=frames)])
+    found = merged([old("a")], [SerializedExample(ref("a"), record(a=1), frames=frames)])
     assert [r.key for r in found[1:] if isinstance(r, Reject)] == ["a0", "a1", "a2"]
-    same = merged([old("a")], [SerializedExample(ref("a"), b"same", frames=frames)])
+    same = merged([old("a")], [SerializedExample(ref("a"), record(), frames=frames)])
     assert same == [old("a"), Unchanged(3)]
 
 

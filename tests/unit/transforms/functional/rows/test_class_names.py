@@ -82,6 +82,22 @@ def test_class_id(value, is_text, ids, expected):
     assert outcome(class_id, value, is_text, ids and ClassIds(ids)) == expected
 
 
+QUANTITIES = (
+    ". For labels that are quantities, recordmill schema --infer TABLE prints a schema with "
+    "kind: float, for --schema."
+)
+
+
+@pytest.mark.parametrize("ids", [None, ClassIds(PETS)], ids=["integers", "names"])
+@pytest.mark.parametrize(("value", "hint"), [(0.5, QUANTITIES), (float("nan"), "")], ids=str)
+def test_a_label_with_a_fraction_may_be_a_quantity(
+    value: float, hint: str, ids: ClassIds | None
+) -> None:
+    with pytest.raises(RecordError) as raised:
+        class_id(value, TYPED, ids)
+    assert str(raised.value) == f"wrong_type: expected a class name or id, got {value}{hint}"
+
+
 def test_a_label_that_cannot_be_a_class_name_has_no_remedy_in_classes():
     with pytest.raises(RecordError) as raised:
         class_id("dog ", TEXT, ClassIds(PETS))
