@@ -439,13 +439,16 @@ class RejectBudget(BaseModel):
 def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
     """Returns the message for lost rows.
 
-    `lost`: source location and detail of each reject for lost rows.
+    `lost`: source location and detail of each reject for lost rows. Details that end with a remedy
+    of their own need no other.
     """
     shown = [f"{source}: {detail}" for source, detail in sorted(lost)]
+    has_remedies = all(text.endswith(".") for text in shown)
     return (
         f"rows of the input are lost:{first_lines(shown, _SHOWN_LOST)}\n"
-        "Their number is unknown, so no --max_rejects allows it. "
-        "Replace the file by an intact copy, or fix it there."
+        "Their number is unknown, so no --max_rejects allows it."
+        + " Replace the file by an intact copy, or fix it there."
+        * (not has_remedies)
     )
 
 

@@ -412,6 +412,13 @@ def test_the_message_for_lost_rows_lists_the_first_three():
     )
 
 
+def test_lost_rows_with_remedies_of_their_own_have_no_other() -> None:
+    assert lost_rows_message([("t.csv:1", "cut. Close the quote.")]) == (
+        "rows of the input are lost:\n  t.csv:1: cut. Close the quote.\n"
+        "Their number is unknown, so no --max_rejects allows it."
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
