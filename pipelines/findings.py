@@ -236,7 +236,8 @@ def _base_version(outcome: Outcome) -> Iterator[Finding]:
     # Shards after those of the base have the new rows.
     splits = ((base.kept.get(name, 0), split.shards) for name, split in manifest.splits.items())
     old = sum(total <= of for of, found in splits for total in accumulate(s.records for s in found))
-    or_changed = not manifest.config.get("append") and base.shards_unchanged < old
+    is_exact = manifest.config.get("append") or layout.REMOVAL in manifest.sidecars
+    or_changed = not is_exact and base.shards_unchanged < old
     # A record that an increment replaces is one of those that are gone, and of the new ones.
     changed = min(new, gone) if manifest.config.get("on_conflict") == "update" else 0
     text = f"base {base.version}: {kept:,} records kept{' or changed' * or_changed}, "

@@ -423,10 +423,8 @@ def _sampled_shards(split: SplitEntry) -> Iterator[ShardEntry]:
 def _rows(
     manifest: Manifest, by_split: Mapping[str, list[dict[str, list[Any]]]], names: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    named = {
-        name: partial(_class_text, manifest, name)
-        for name in manifest.dataset_schema.class_features
-    }
+    labels = manifest.dataset_schema.class_features
+    named = {name: partial(_class_text, manifest, name) for name in labels}
     for split, records in by_split.items():
         for record in records[:_SHOWN_RECORDS]:
             columns = ((record.get(name, []), named.get(name, _value_text)) for name in names)

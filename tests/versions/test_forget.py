@@ -120,6 +120,10 @@ def test_no_byte_of_removed_images_is_left_and_the_rest_is_unchanged(
     changed = {row["shard"] for row in readers.index_rows(old, "train") if row["key"] in GONE}
     for number, shard in enumerate(readers.shards(old, "train")):
         assert (new / shard.name).samefile(shard) == (number not in changed)
+    report = (new / "report.html").read_text()
+    assert "data:image/jpeg" in report  # of the records that are left
+    assert "This version is 1.0.0 without some records" in report
+    assert "Repeat the run" not in report
 
 
 def test_the_certificate_states_what_was_removed(made: Path, birds: Path) -> None:

@@ -33,6 +33,7 @@ def test_what_was_noticed_before_rows_were_read_is_among_the_findings(tmp_path: 
 @pytest.mark.parametrize(
     ("append", "unchanged", "on_conflict", "counts", "text"),
     [
+        ("forget", 1, "fail", (3, 0, 1), "3 records kept, 0 new, 1 gone"),
         (False, 2, "fail", (3, 2, 0), "3 records kept, 2 new, 0 gone"),
         (False, 1, "fail", (3, 2, 1), "3 records kept or changed, 2 new, 1 gone"),
         (True, 1, "fail", (3, 2, 0), "3 records kept, 2 new, 0 gone"),
@@ -41,7 +42,7 @@ def test_what_was_noticed_before_rows_were_read_is_among_the_findings(tmp_path: 
     ],
 )
 def test_records_of_the_base_that_may_have_changed_are_not_called_kept(
-    append: bool, unchanged: int, on_conflict: str, counts: tuple[int, int, int], text: str
+    append: bool | str, unchanged: int, on_conflict: str, counts: tuple[int, int, int], text: str
 ) -> None:
     kept, new, gone = ({"train": number} for number in counts)
     base = BaseEntry.model_construct(
@@ -50,7 +51,8 @@ def test_records_of_the_base_that_may_have_changed_are_not_called_kept(
     shards = [SimpleNamespace(records=number) for number in (1, 2, 2)]
     manifest: Any = SimpleNamespace(
         base=base,
-        config={"append": append, "on_conflict": on_conflict},
+        config={"append": append is True, "on_conflict": on_conflict},
+        sidecars={"removal.json": ""} if append == "forget" else {},
         splits={"train": SimpleNamespace(shards=shards)},
     )
     (found,) = _base_version(Outcome(manifest))
