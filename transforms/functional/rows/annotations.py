@@ -27,6 +27,7 @@ from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.feature_values import class_id
+from recordmill.transforms.functional.values import typed
 from recordmill.transforms.functional.values.boxes import (
     NORMALIZED,
     PIXEL,
@@ -34,14 +35,6 @@ from recordmill.transforms.functional.values.boxes import (
     UNITS,
     Box,
     box_of,
-)
-from recordmill.transforms.functional.values.typed import (
-    is_missing,
-    items_of,
-    short_repr,
-    single_value,
-    to_bytes,
-    to_number,
 )
 
 _SEPARATOR = re.compile(r"[,\s]+")
@@ -81,8 +74,8 @@ def _items(row: Row, column: str, feature: Feature = _ANY_LIST) -> list[Any]:
     """Returns the items of a list, as the feature says where one is missing, or is text."""
     value, is_text = row.values.get(column), row.untyped(column)
     with located(f"column {column!r}"):
-        if not is_missing(value, feature, is_text):
-            return items_of(value, feature, is_text)
+        if not typed.is_missing(value, feature, is_text):
+            return typed.items_of(value, feature, is_text)
         if feature.missing is not Missing.EMPTY:
             detail = "empty; expected a list, which may be empty: []"
             raise RecordError(Reason.MISSING_VALUE, detail)
@@ -105,7 +98,7 @@ def _four_numbers(index: int, item: Any, column: str | None, is_text: bool) -> B
         detail = f"column {column!r}: box {index}: expected a list of 4 numbers, got {item!r}"
         raise RecordError(Reason.WRONG_TYPE, detail)
     with located(f"box {index}"):
-        one, two, three, four_ = (to_number(value, is_text) for value in four)
+        one, two, three, four_ = (typed.to_number(value, is_text) for value in four)
     return one, two, three, four_
 
 
@@ -114,7 +107,7 @@ def _units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str]
     if settings.units_column is None:
         return settings.units
     column = _column(settings.units_column, columns)
-    units = single_value(row.values.get(column))
+    units = typed.single_value(row.values.get(column))
     if units is None or units == "":
         return settings.units
     if units not in UNITS:
@@ -141,7 +134,7 @@ def _stated_side(row: Row, column: str) -> float:
     if value is None or value == "":
         return 0
     try:
-        side = to_number(value, row.untyped(column) or isinstance(value, str))
+        side = typed.to_number(value, row.untyped(column) or isinstance(value, str))
     except RecordError:  # such as "unknown", or the widths of boxes
         return 0
     return side if math.isfinite(side) else 0
@@ -282,12 +275,13 @@ def _numbers(item: Any, expected: str) -> list[list[float]]:
     is_flat = not points or not isinstance(points[0], list | tuple)
     try:
         found = [
-            [to_number(n, isinstance(n, str)) for n in p] for p in ([points] if is_flat else points)
+            [typed.to_number(n, isinstance(n, str)) for n in p]
+            for p in ([points] if is_flat else points)
         ]
     except (RecordError, TypeError):
         found = [[math.nan]]
     if not all(math.isfinite(number) for point in found for number in point):
-        raise RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {short_repr(item)}")
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {typed.short_repr(item)}")
     return found
 
 
@@ -295,7 +289,7 @@ def _corners(item: Any) -> list[float]:
     expected = "four corners, [x1, y1, x2, y2, x3, y3, x4, y4]"
     corners = [number for point in _numbers(item, expected) for number in point]
     if len(corners) != _CORNER_NUMBERS:
-        raise RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {short_repr(item)}")
+        raise RecordError(Reason.WRONG_TYPE, f"expected {expected}, got {typed.short_repr(item)}")
     return corners
 
 
@@ -314,14 +308,14 @@ def _keypoints(item: Any) -> list[float]:
     else:
         flat = [math.nan] * 3
     if not {*flat[2::3]} <= {0.0, 1.0, 2.0}:
-        raise RecordError(Reason.WRONG_TYPE, f"{expected}, got {short_repr(item)}")
+        raise RecordError(Reason.WRONG_TYPE, f"{expected}, got {typed.short_repr(item)}")
     return flat
 
 
 def _names(item: Any) -> list[bytes]:
     item = [] if item is None else item
     names = item if isinstance(item, list | tuple) else _SEPARATOR.split(str(item).strip())
-    return [to_bytes(name, is_text=True) for name in names]
+    return [typed.to_bytes(name, is_text=True) for name in names]
 
 
 _READERS: dict[Origin, Callable[[Any], list[Any]]] = {

@@ -41,13 +41,7 @@ from recordmill.transforms.functional.addresses import check_address
 from recordmill.transforms.functional.rows.annotations import with_annotations
 from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch, first_of, once
 from recordmill.transforms.functional.rows.feature_values import ValueReader, value_readers
-from recordmill.transforms.functional.values.typed import (
-    are_plain_keys,
-    by_value,
-    short_repr,
-    single_value,
-    to_bytes,
-)
+from recordmill.transforms.functional.values import typed
 
 
 @dataclass(frozen=True)
@@ -321,7 +315,7 @@ def _texts(rows: RowBatch, column: str, numbers: bool = True) -> Sequence[str]:
     Raises RecordError if one is missing or no such text.
     """
     values = rows.column(column)
-    if are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
+    if typed.are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
         return values
     return [_text_of(value, column, numbers) for value in values]
 
@@ -335,19 +329,19 @@ def _text_of(value: Any, column: str, numbers: bool) -> str:
     if not isinstance(value, str):
         are_pixels = isinstance(value, list) and any(isinstance(item, list) for item in value)
         hint = "; encode an array of pixels, as with PIL.Image.fromarray" * are_pixels
-        detail = f"column {column!r}: expected text, got {short_repr(value)}{hint}"
+        detail = f"column {column!r}: expected text, got {typed.short_repr(value)}{hint}"
         raise RecordError(Reason.WRONG_TYPE, detail)
     if len(value) > MAX_CHARACTERS:
         what = f"expected at most {MAX_CHARACTERS:,} characters, got {len(value):,}"
         raise RecordError(Reason.MALFORMED_ROW, f"column {column!r}: {what}")
-    to_bytes(value, is_text=True)
+    typed.to_bytes(value, is_text=True)
     return value
 
 
 def _single(value: Any, column: str) -> Any:
     """Returns a value, or that of the equal items of a list; raises RecordError if they differ."""
     try:
-        return single_value(value)
+        return typed.single_value(value)
     except RecordError as error:
         raise RecordError(error.reason, f"column {column!r}: {error.detail}") from None
 
@@ -434,7 +428,9 @@ def _stated_splits(rows: RowBatch, binding: Binding) -> Sequence[str]:
     column = binding.split_column
     if column is None:
         return ("",)
-    return by_value(partial(_stated_split, column=column, binding=binding), rows.column(column))
+    return typed.by_value(
+        partial(_stated_split, column=column, binding=binding), rows.column(column)
+    )
 
 
 def _stated_split(value: Any, column: str, binding: Binding) -> str:
@@ -445,7 +441,7 @@ def _stated_split(value: Any, column: str, binding: Binding) -> str:
         if binding.splits is None or value in binding.splits:
             return value
         expected = "one of " + ", ".join(sorted(binding.splits))
-    detail = f"column {column!r}: expected {expected}, got {short_repr(value)}"
+    detail = f"column {column!r}: expected {expected}, got {typed.short_repr(value)}"
     raise RecordError(Reason.UNKNOWN_SPLIT, detail)
 
 
