@@ -388,8 +388,13 @@ def _common_columns(tables: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def unused_columns(
     inputs: Sequence[InputTables], schema: Schema, config: ConvertConfig
 ) -> Iterator[Finding]:
-    """Yields the columns of tables and TFRecord files that nothing uses."""
+    """Yields the columns that nothing uses, and those of which that of `--labels` is used."""
     used, left = {*(needed_columns(schema, config) or ())}, dict[str, bool]()
+    of_labels = {*inputs[-1].columns}.difference(config.join_columns or ()) if config.labels else ()
+    shared = [n for n in inputs[0].columns if n in of_labels and (schema.every_column or n in used)]
+    if shared:
+        text = f"--input and --labels have {some(shared)}, of which the values of --labels are read"
+        yield finding("note", "shared_columns", text, examples=shared)
     for tables in () if schema.every_column else inputs:
         formats = {file.format for file in tables.files}
         found = (*tables.columns, *sorted(tables.partial))

@@ -36,6 +36,7 @@ ORIENTED = "orientations not stated"
 IGNORED = "masks ignored"
 REPEATED = "boxes repeated"
 OTHER_GRAYS = "masks with other grays"
+LABELS_REPEATED = "labels repeated"
 TINY = "boxes below 0.01 % of the image"
 
 # What was done to the annotations of images, as text after their number.
@@ -49,6 +50,7 @@ CHANGES = {
     REPEATED: "with the same box and class more than once, all of which are kept",
     POINTS_OUTSIDE: "with keypoints outside the image, whose visibility becomes 0",
     IGNORED: "whose mask has no id but 0 and the one that losses ignore (255, or 65535 in 16 bits)",
+    LABELS_REPEATED: "with a label more than once in a list, all of which are kept",
     OTHER_GRAYS: "whose mask has a palette with other grays than its indexes, which are the ids",
 }
 HINTS = {

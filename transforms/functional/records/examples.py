@@ -35,6 +35,7 @@ from recordmill.schemas.records import (
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.geometry import geometry_of
 from recordmill.transforms.functional.images.objects import (
+    LABELS_REPEATED,
     all_objects,
     object_values,
     repeated,
@@ -117,6 +118,9 @@ def build_frame(
     if image is None:
         return BuiltFrame(ref, ref.values)
     ref, remarks, drawn = _with_objects(schema, ref, image, masks)
+    pairs = zip(schema.features.values(), ref.values, strict=True)
+    lists = [v for of, v in pairs if of.classes and not of.per_box and isinstance(v, list)]
+    remarks += (LABELS_REPEATED,) * any(len({*labels}) < len(labels) for labels in lists)
     features = dict(zip(schema.features, ref.values, strict=True)) | drawn
     for name, found in zip(("", *schema.image_names), (image, *others), strict=bool(others)):
         remarks += _remarks_on_image(found, schema.image_settings[name])

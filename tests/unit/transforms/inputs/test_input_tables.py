@@ -18,7 +18,7 @@ from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.inputs import input_tables
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
-from recordmill.transforms.inputs.input_tables import probe_tables, unused_columns
+from recordmill.transforms.inputs.input_tables import probe_labels, probe_tables, unused_columns
 from tests.images import png
 from tests.unit.transforms.functional.sources.test_tfrecord import example, framed
 
@@ -202,6 +202,20 @@ def test_columns_that_nothing_uses_are_named(tmp_path: Path) -> None:
     assert unused(path) == ["info: not stored: ''"]
     path.write_text("image,label\n1.jpg,x\n")
     assert unused(path) == []
+
+
+def test_used_columns_that_the_labels_have_too_are_named(tmp_path: Path) -> None:
+    path, labels = tmp_path / "t.csv", tmp_path / "l.csv"
+    path.write_text("image,label,note\n1.jpg,x,y\n")
+    labels.write_text("image,label,note\n1.jpg,z,y\n")
+    options = {"input": [str(path)], "labels": str(labels), "join_on": "image"}
+    config = config_of({**options, "output": "out", "name": "x"})
+    inputs = [probe_tables(config), probe_labels(config)]
+    (found, _) = unused_columns(inputs, config.dataset_schema, config)
+    assert (found.kind, found.line) == (
+        "shared_columns",
+        "note: --input and --labels have label, of which the values of --labels are read",
+    )
 
 
 def test_columns_that_only_some_tables_have_are_named(tmp_path: Path) -> None:

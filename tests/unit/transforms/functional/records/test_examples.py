@@ -14,6 +14,7 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.images.objects import LABELS_REPEATED
 from recordmill.transforms.functional.records.examples import (
     _encode_example,
     build_example,
@@ -162,6 +163,17 @@ def test_build_example_combines_attributes_of_the_image_with_values_of_the_refer
     remarks = ("first of several frames",)
     expected = SerializedExample(ref, data, IMAGE.sha256, "jpeg kept", remarks, shape)
     assert build_example(schema, ref, IMAGE) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "remarks"), [([7, 8, 7], (LABELS_REPEATED,)), ([7, 8], ()), (None, ())]
+)
+def test_a_label_that_a_list_repeats_is_a_remark(labels, remarks):
+    schema = preset("multi_label")
+    values = [labels if f.classes else None for f in schema.features.values()]
+    ref = ImageRef("k", "t", 1, "u", None, None, tuple(values))
+    image = StoredImage(b"", "png", 1, 1, 1, "", source_size=(1, 1))
+    assert build_example(schema, ref, image).remarks == remarks
 
 
 def test_read_features_returns_the_values_written_by_tensorflow():
