@@ -349,6 +349,12 @@ def _size_of(value: FeatureValue) -> int:
     )
 
 
+class FrameValues(list[Any]):
+    """The values of a feature in all frames of a sequence, one after the other."""
+
+    frames = 0  # the number of frames
+
+
 class SerializedExample(NamedTuple):
     """A serialized `tf.train.Example` or `SequenceExample`, with metadata for counts."""
 

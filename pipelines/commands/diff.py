@@ -21,17 +21,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.findings import counted, some
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.shard_format import DAMAGED_STREAM
-from recordmill.transforms.functional.compare import (
-    ComparedPair,
-    ComparedRecord,
-    Comparison,
-    both_values,
-    change_text,
-    compare,
-    digest_rows,
-    row_dtype,
-    value_digests,
-)
+from recordmill.transforms.functional import compare
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -58,7 +48,7 @@ class Difference:
     left: DatasetFolder
     right: DatasetFolder
     features: tuple[str, ...]  # the feature names of both; `comparison` refers to them by index
-    comparison: Comparison  # the counts and examples of equal and different records
+    comparison: compare.Comparison  # the counts and examples of equal and different records
     notes: tuple[str, ...]  # the differences of schemas and class names, as text
 
     @property
@@ -86,8 +76,8 @@ def _diff(left: str, right: str, shown: int = 5) -> Difference:
         right_rows = _Spill(Path(folder), "right", len(names))
         _read(one, names, shared, left_rows)
         _read(other, names, shared, right_rows)
-        comparison = Comparison.sum_of(
-            compare(left_rows.partition(number), right_rows.partition(number), shown)
+        comparison = compare.Comparison.sum_of(
+            compare.compare(left_rows.partition(number), right_rows.partition(number), shown)
             for number in range(2**_PARTITION_BITS)
         ).first(shown)
     return Difference(one, other, names, comparison, tuple(_notes(one.manifest, other.manifest)))
@@ -98,7 +88,7 @@ class _Spill:
 
     def __init__(self, folder: Path, name: str, features: int) -> None:
         self._files = [folder / f"{name}-{number}" for number in range(2**_PARTITION_BITS)]
-        self._type = row_dtype(features)
+        self._type = compare.row_dtype(features)
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> None:
@@ -116,7 +106,7 @@ class _Spill:
         return np.fromfile(file, self._type) if file.exists() else np.zeros(0, self._type)
 
 
-def _shard_of(dataset: DatasetFolder, location: ComparedRecord) -> tuple[str, ShardEntry]:
+def _shard_of(dataset: DatasetFolder, location: compare.ComparedRecord) -> tuple[str, ShardEntry]:
     """Returns the split and the shard of a record.
 
     `location` is the location of the record; its split is an index.
@@ -140,7 +130,7 @@ def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill:
 
     def read(item: tuple[tuple[str, int], ShardEntry]) -> None:
         (split, number), shard = item
-        first = ComparedRecord(numbers[split], number, 0)
+        first = compare.ComparedRecord(numbers[split], number, 0)
         is_shared = _checksum(shard) in shared
         try:
             for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
@@ -157,7 +147,7 @@ def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill:
 
 def _rows(
     dataset: DatasetFolder,
-    first: ComparedRecord,
+    first: compare.ComparedRecord,
     shard: ShardEntry,
     names: Sequence[str],
     features: int,
@@ -170,10 +160,10 @@ def _rows(
             keys = batch.column("key").to_pylist()
             values = None  # no names: both datasets have this shard
             if names:
-                digests = [value_digests(f.data, names) for f in islice(frames, len(keys))]
+                digests = [compare.value_digests(f.data, names) for f in islice(frames, len(keys))]
                 _check_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
-            yield digest_rows(first._replace(row=row), keys, values, features)
+            yield compare.digest_rows(first._replace(row=row), keys, values, features)
             row += len(keys)  # the first row of the next batch, counted from the start of the shard
         if names:
             _check_number(row + len(list(frames)), row)
@@ -333,7 +323,7 @@ def _example_lines(found: dict[str, Any]) -> list[str]:
         for example in examples:
             lines.append(f"  {_where(example)}")
             changes = example.get("features", {}).items()
-            lines += [f"    {name}: {change_text(values)}" for name, values in changes]
+            lines += [f"    {name}: {compare.change_text(values)}" for name, values in changes]
     return lines
 
 
@@ -344,7 +334,7 @@ def _where(example: dict[str, Any]) -> str:
     return f"{example['left']['key']} ({' → '.join(dict.fromkeys(splits))})"
 
 
-def _pair(difference: Difference, pair: ComparedPair) -> dict[str, Any]:
+def _pair(difference: Difference, pair: compare.ComparedPair) -> dict[str, Any]:
     sides = (difference.left, pair.left), (difference.right, pair.right)
     # Only the few shown records are read again, instead of keeping the values of all.
     one, other = (
@@ -352,10 +342,10 @@ def _pair(difference: Difference, pair: ComparedPair) -> dict[str, Any]:
     )
     left, right = (_record_entry(*side) for side in sides)
     names = [difference.features[number] for number in pair.features]
-    return {"left": left, "right": right, "features": both_values(names, one, other)}
+    return {"left": left, "right": right, "features": compare.both_values(names, one, other)}
 
 
-def _record_entry(dataset: DatasetFolder, location: ComparedRecord) -> dict[str, Any]:
+def _record_entry(dataset: DatasetFolder, location: compare.ComparedRecord) -> dict[str, Any]:
     split, shard = _shard_of(dataset, location)
     key = dataset.index(shard, ["key"])["key"][location.row]
     return {"key": key.as_py(), "split": split, "file": shard.file, "index": location.row}

@@ -18,6 +18,7 @@ from recordmill.pipelines.report.statistics import size_text
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import counted, some
+from recordmill.schemas.records import FrameValues
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.compare import json_value
 from recordmill.transforms.functional.records.examples import read_first_frame
@@ -166,9 +167,7 @@ def _print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
     rows = []
     found = infer_features([r.features for r in records if r.features is not None])
     for feature in found[:_MOST_FEATURES]:
-        low, high = feature.lengths
-        lengths = str(low) if low == high else f"{low} to {high}"
-        rows.append((feature.name, feature.kind, lengths, feature.holds))
+        rows.append((feature.name, feature.kind, feature.lengths, feature.holds))
     terminal.table(("feature", "kind", "values", "holds"), rows, pad_edge=False)
     if len(found) > _MOST_FEATURES:
         more = counted(len(found) - _MOST_FEATURES, "more feature")
@@ -264,7 +263,8 @@ def _kind(values: Sequence[Any]) -> str:
         return "empty"
     kinds = {bytes: "bytes", float: "float", int: "int64"}
     count = f", {len(values):,} values" if len(values) > 1 else ""
-    return kinds[type(values[0])] + count
+    frames = f" in {counted(values.frames, 'frame')}" if isinstance(values, FrameValues) else ""
+    return kinds[type(values[0])] + count + frames
 
 
 def _whole(value: Any, classes: Sequence[str]) -> str:

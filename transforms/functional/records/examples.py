@@ -25,6 +25,7 @@ from recordmill.schemas.origins import ImageAttribute, Kind, Origin
 from recordmill.schemas.records import (
     BuiltFrame,
     FeatureValue,
+    FrameValues,
     ImageRef,
     ImageShape,
     RowBoxes,
@@ -238,7 +239,10 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
     example = _parsed(data)
     found = {name: feature_values(feature) for name, feature in example.context.feature.items()}
     for name, listed in example.feature_lists.feature_list.items():
-        found[name] = [value for part in listed.feature[:frames] for value in feature_values(part)]
+        values = FrameValues(v for part in listed.feature[:frames] for v in feature_values(part))
+        values.frames = len(listed.feature)
+        # A feature of the context may have the same name.
+        found[f"{name} (frames)" if name in found else name] = values
     return {name: found[name] for name in sorted(found)}
 
 

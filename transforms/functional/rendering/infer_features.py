@@ -11,8 +11,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
+from recordmill.schemas.records import FrameValues
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.images.codecs import (
     PILLOW_FORMATS,
@@ -39,8 +41,8 @@ class InferredFeature:
 
     name: str
     kind: str  # "int64", "float", "bytes", or "empty" if all records lack it
-    # Smallest and largest number of values in a record; 0 if a record lacks the feature.
-    lengths: tuple[int, int]
+    # Smallest and largest number of values in a record, such as "0 to 2", and of its frames.
+    lengths: str
     holds: str  # description of its values, such as "JPEG image" or "0 to 9"
 
 
@@ -90,9 +92,12 @@ def infer_features(records: Sequence[Features]) -> list[InferredFeature]:
 
 
 def _infer(name: str, records: Sequence[Features]) -> InferredFeature:
-    lengths = [len(record.get(name, [])) for record in records]
-    values = [value for record in records for value in record.get(name, [])]
-    span = min(lengths), max(lengths)
+    lists = [record.get(name, []) for record in records]
+    values, counts = list(chain(*lists)), [len(found) for found in lists]
+    span = _span(str(min(counts)), str(max(counts)))
+    if frames := [found.frames for found in lists if isinstance(found, FrameValues)]:
+        of_frames = _span(str(min(frames)), str(max(frames))) + " frames"
+        span = of_frames if frames == counts else f"{span} in {of_frames}"
     if not values:
         return InferredFeature(name, "empty", span, "")
     if isinstance(values[0], bytes):
@@ -101,15 +106,17 @@ def _infer(name: str, records: Sequence[Features]) -> InferredFeature:
     return InferredFeature(name, kind, span, _describe_range(values))
 
 
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
 def _describe_range(values: Sequence[Any]) -> str:
     finite = [value for value in values if math.isfinite(value)]
     odd = f", {len(values) - len(finite)} not finite" if len(finite) < len(values) else ""
     if not finite:
         return odd.removeprefix(", ")
-    low, high = f"{min(finite):.6g}", f"{max(finite):.6g}"
-    if isinstance(values[0], int):
-        low, high = str(min(finite)), str(max(finite))
-    return (low if low == high else f"{low} to {high}") + odd
+    write = str if isinstance(values[0], int) else "{:.6g}".format
+    return _span(write(min(finite)), write(max(finite))) + odd
 
 
 def _describe_bytes(name: str, values: Sequence[bytes], records: Sequence[Features]) -> str:

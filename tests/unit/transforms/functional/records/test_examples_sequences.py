@@ -131,6 +131,13 @@ def test_every_value_and_the_first_frame_are_read_without_a_schema():
     assert read_first_frame(data) == {"boxes": [0.5, 1.0], "id": [b"a"], "n": [1]}
 
 
+def test_a_feature_of_frames_has_their_number_and_another_name_than_one_of_the_context():
+    kinds = {"n": Kind.INT64}
+    found = read_features(encode(kinds, {"n": 9}, {"n": [[1, 2], None, [3]]}))
+    assert found == {"n": [9], "n (frames)": [1, 2, 3]}
+    assert found["n (frames)"].frames == 3
+
+
 def test_an_example_reads_as_its_own_first_frame():
     data = _encode_example({"n": spec(Kind.INT64)}, {"n": [3, 4]})
     assert read_features(data) == read_first_frame(data) == {"n": [3, 4]}
