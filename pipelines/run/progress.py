@@ -104,7 +104,8 @@ def _show_bar(console: Console, poll: Poll, done: threading.Event) -> None:
             if stage.name != name:
                 name, began = stage.name, time.monotonic()
                 bar.reset(task, description=name, total=stage.total)
-            counts = _describe(stage, time.monotonic() - began, counters.rejected)
+            rate = stage.done / max(time.monotonic() - began, _POLL_SECONDS)
+            counts = f"{_describe(stage, counters.rejected).removeprefix(', ')} ({rate:,.0f}/s)"
             bar.update(task, completed=stage.done, total=stage.total, counts=counts)
 
 
@@ -120,23 +121,19 @@ def _show_lines(_: Console, poll: Poll, done: threading.Event) -> None:
         if seconds < due and stage.name == name:
             continue
         due, name = seconds + _LINE_SECONDS, stage.name
-        of_all = f" of {stage.total:,}" if stage.total else ""
-        line = f"{seconds:.0f} s: {stage.name}, {stage.done:,}{of_all} rows"
-        print_error(f"{line}, {counters.rejected:,} rejected", "INFO")
+        counts = _describe(stage, counters.rejected)
+        print_error(f"{seconds:.0f} s: {stage.name}{counts}", "INFO")
 
 
-def _describe(stage: Stage, seconds: float, rejected: int) -> str:
-    """Returns the counts of a stage as text.
+def _describe(stage: Stage, rejected: int) -> str:
+    """Returns the rows that have passed a stage, and those rejected in the whole run.
 
-    `rejected` is number of rows rejected in the whole run.
-
-    >>> _describe(Stage("writing", 500, 2000), 2.5, 3)
-    '500/2,000 (200/s, 3 rejected)'
+    >>> _describe(Stage("writing", 500, 2000), 3), _describe(Stage("starting", 0, None), 0)
+    (', 500 of 2,000 rows, 3 rejected', '')
     """
-    of_all = f"/{stage.total:,}" if stage.total else ""
-    rate = stage.done / seconds if seconds > 0 else 0
-    lost = f", {rejected:,} rejected" if rejected else ""
-    return f"{stage.done:,}{of_all} ({rate:,.0f}/s{lost})"
+    of_all = f" of {stage.total:,}" if stage.total else ""
+    rows = f", {stage.done:,}{of_all} rows" if stage.done or stage.total else ""
+    return f"{rows}, {rejected:,} rejected" if rejected else rows
 
 
 @contextmanager
