@@ -109,7 +109,8 @@ def _histogram_of_values(values: Sequence[float], write: Callable[[float], str])
         width: float = math.ceil((high - low + 1) / MAX_VALUE_BARS)
         number = math.ceil((high - low + 1) / width)
     else:
-        number = 1 if low == high else min(MAX_VALUE_BARS, max(4, len(set(values))))
+        # Rounding alone, as of boxes to float32, makes no bars.
+        number = 1 if write(low) == write(high) else min(MAX_VALUE_BARS, max(4, len(set(values))))
         width = (high - low) / number or 1.0  # avoids 0 if all values are equal
     counts = [0] * number
     for value in values:

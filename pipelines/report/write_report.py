@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from recordmill.pipelines.report.samples import (
     ThumbnailBudget,
@@ -80,8 +81,7 @@ def _render(content: dict[str, Any]) -> bytes:
     # The content security policy of the page allows only this style sheet, by its digest.
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
-    template = environment.get_template("report.html")
-    page = template.render(style=style, style_digest=digest, **content)
+    page = environment.get_template("report.html").render(content, style=style, style_digest=digest)
     # File names can contain surrogates, which UTF-8 cannot encode.
     return page.encode("utf-8", "backslashreplace")
 
@@ -101,14 +101,15 @@ def _plain(value: object) -> str:
     return visible(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
 
 
-def _short(name: str) -> str:
-    """Returns the end of a long path, below a thumbnail.
+def _short(name: str) -> Markup:
+    """Returns the end of a long path, below a thumbnail, with the places where lines may break.
 
-    >>> _short("a/b.jpg"), _short("/data/photos/2024/n01440764/n01440764_10026.JPEG")
-    ('a/b.jpg', '…/n01440764_10026.JPEG')
+    >>> print(_short("<a>.jpg"), _short("/data/photos/2024/n01440764/n01440764_10026.JPEG"))
+    &lt;a&gt;.<wbr>jpg …/<wbr>n01440764_<wbr>10026.<wbr>JPEG
     """
     _, slash, file = name.rpartition("/")
-    return f"…/{file}" if slash and file and len(name) > 32 else name
+    end = f"…/{file}" if slash and file and len(name) > 32 else name
+    return Markup(re.sub(r"[/_.-]+", r"\g<0><wbr>", str(escape(end))))  # noqa: S704 - is escaped
 
 
 def _percent(part: float, whole: float) -> str:

@@ -20,7 +20,11 @@ def record(*boxes: tuple[float, float, float, float]) -> dict[str, list[float]]:
 
 
 def test_sizes_and_centers() -> None:
-    records = [record((0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 1.0, 0.5)), record((0.0, 0.0, 0.5, 0.5)), {}]
+    records = [
+        record((0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 1.0, 0.5)),
+        record((0.0, 0.0, 0.5000001, 0.5)),
+        {},
+    ]
     found = _box_statistics(preset("object_detection"), records)
     assert found is not None
     assert (found.records, found.boxes) == (3, 3)
@@ -28,6 +32,7 @@ def test_sizes_and_centers() -> None:
     assert (of_records.minimum, of_records.maximum, of_records.total) == ("0", "2", 3)
     for histogram in (widths, heights, sizes):
         assert (histogram.minimum, histogram.maximum, histogram.total) == ("50%", "50%", 3)
+        assert len(histogram.bars) == 1
     quarter = GRID // 4
     assert found.centers == (
         Cell(quarter, quarter, 2, 1.0),
