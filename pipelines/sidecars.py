@@ -80,25 +80,26 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 
 @cache
-def _card_template() -> Template:
+def text_template(name: str) -> Template:
+    """Returns a template of Markdown or code, in which nothing is escaped."""
     environment = Environment(
         loader=PackageLoader("recordmill.pipelines.report"),
-        autoescape=False,  # noqa: S701 - Markdown, which the Hub sanitizes
+        autoescape=False,  # noqa: S701 - no HTML; the Hub sanitizes Markdown
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        literal=_literal, code=_code, shape=shape_text, labels_name=layout.labels_name
+        literal=_literal, code=_code, shape=shape_text, labels_name=layout.labels_name, repr=repr
     )
-    return environment.get_template("dataset_card.md")
+    return environment.get_template(name)
 
 
 def _dataset_card(info: DatasetInfo, config: ConvertConfig) -> bytes:
     """Returns README.md, with the findings that do not differ from run to run."""
     resolved = info.plan.resolved
     findings = findings_of(Outcome(manifest_of(info, config, {})))
-    text = _card_template().render(
+    text = text_template("dataset_card.md").render(
         front_matter=yaml.safe_dump(
             _front_matter(info, config), sort_keys=False, allow_unicode=True
         ),

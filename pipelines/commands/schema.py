@@ -12,16 +12,16 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recordmill.pipelines.console.terminal import Terminal, finish, say
 from recordmill.pipelines.options import config_of, load_schema
 from recordmill.pipelines.parser import INFER_OPTIONS
+from recordmill.pipelines.sidecars import text_template
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -58,45 +58,33 @@ from recordmill.transforms.workers.sandbox import examine_in_subprocess
 _DTYPES = {Kind.INT64: "tf.int64", Kind.FLOAT: "tf.float32", Kind.BYTES: "tf.string"}
 
 
-@cache
-def _code() -> Any:
-    """Returns the macros that write code."""
-    environment = Environment(
-        loader=PackageLoader("recordmill.pipelines.report"),
-        autoescape=False,  # noqa: S701 - Python
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["repr"] = repr
-    return environment.get_template("snippets.jinja").module
-
-
 def _snippets(dataset: DatasetFolder) -> dict[str, str]:
     """Returns code that reads the first split, by library; libraries that cannot are left out."""
     schema, path, format_ = dataset.manifest.dataset_schema, dataset.directory, dataset.shard_format
     split = "train" if "train" in dataset.splits else next(iter(dataset.splits), "train")
-    found = {"recordmill.load": _code().load(schema, path, split, dataset.classes)}
+    code: Any = text_template("snippets.jinja").module
+    found = {"recordmill.load": code.load(schema, path, split, dataset.classes)}
     if format_.tensorflow is not None:
         shards = dataset.path(f"{dataset.manifest.name}-{split}.tfrecord-*")
-        found["tf.data"] = _code().tf_data(schema, _specs(schema), shards, format_.tensorflow)
+        found["tf.data"] = code.tf_data(schema, _specs(schema), shards, format_.tensorflow)
     if format_.seekable:
         pair = schema.supervised
         label = schema.features[pair[1]] if pair else None
         is_single = label is not None and label.shape is None and not label.is_mask
         if pair and is_single and schema.sequence is None:
-            found["PyTorch"] = _code().torch_pairs(path, split, *pair)
+            found["PyTorch"] = code.torch_pairs(path, split, *pair)
         else:
-            found["PyTorch"] = _code().torch_records(path, split)
-        found["Grain"] = _code().grain(path, split)
+            found["PyTorch"] = code.torch_records(path, split)
+        found["Grain"] = code.grain(path, split)
         if format_.in_tfds and schema.message == "Example":
-            found["TFDS"] = _code().tfds(schema, path, split)
+            found["TFDS"] = code.tfds(schema, path, split)
     return {library: code.strip() for library, code in found.items()}
 
 
 def _parse_code(schema: Schema) -> str:
     """Returns TensorFlow code that parses the records of a schema."""
-    code: str = _code().parse(_specs(schema)).strip()
+    macros: Any = text_template("snippets.jinja").module
+    code: str = macros.parse(_specs(schema)).strip()
     return code
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
@@ -42,6 +44,9 @@ from recordmill.transforms.functional.rows.annotations import with_annotations
 from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch, first_of, once
 from recordmill.transforms.functional.rows.feature_values import ValueReader, value_readers
 from recordmill.transforms.functional.values import typed
+
+# How Spark and Java write the path of a file on this machine.
+_FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/(?!/))", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,12 @@ class Binding:
         """
         if self.guard is not None and uri:
             check_address(uri, self.guard)
+
+    def checked_address(self, path: str, table: str) -> str:
+        """Returns the address of a file that a table names; raises as `check_image` does."""
+        uri = resolve_path(path, table, self.image_root)
+        self.check_image(uri)
+        return uri
 
     @cached_property
     def readers(self) -> tuple[ValueReader, ...]:
@@ -195,7 +206,7 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
             row,
             binding.resolved,
             binding.columns,
-            partial(_resolve_mask, table=table_of(row.file, row.line), binding=binding),
+            partial(binding.checked_address, table=table_of(row.file, row.line)),
         )
         for ref, row in zip(refs, rows, strict=True)
     )
@@ -482,12 +493,6 @@ def _order_in_sequence(value: Any, column: str) -> str:
     return _text_of(value, column, numbers=True).strip()
 
 
-def _resolve_mask(path: str, table: str, binding: Binding) -> str:
-    uri = resolve_path(path, table, binding.image_root)
-    binding.check_image(uri)
-    return uri
-
-
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
     """Joins the path of an image to the image root.
 
@@ -498,7 +503,11 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
     's3://bucket/birds/photos/1.jpg'
     >>> resolve_path("photo #1.jpg", "https://host/birds/labels.csv?page=a/b", None)
     'https://host/birds/photo %231.jpg'
+    >>> resolve_path("file:///mnt/photos/photo%201.jpg", "labels.csv", None)
+    '/mnt/photos/photo 1.jpg'
     """
+    if found := _FILE_URI.match(path):
+        return unquote(path[found.end() :])
     if not path or path.startswith("/") or is_url(path):
         return path
     root = _folder_of(table) if image_root is None else image_root

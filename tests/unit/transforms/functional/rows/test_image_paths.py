@@ -22,6 +22,11 @@ from recordmill.transforms.functional.rows.binding import resolve_path
         ("gs://b/a.jpg", "/d/t.csv", "/root", "gs://b/a.jpg"),
         ("a b%20ü?#[1].jpg", "/d/t.csv", None, "/d/a b%20ü?#[1].jpg"),
         ("", "/d/t.csv", "/root", ""),
+        ("file:///mnt/a%20b.jpg", "/d/t.csv", "/root", "/mnt/a b.jpg"),
+        ("FILE://localhost/mnt/a.jpg", "s3://b/t.csv", None, "/mnt/a.jpg"),
+        ("file:/mnt/a%2541.jpg", "/d/t.csv", None, "/mnt/a%41.jpg"),
+        ("file://host/a.jpg", "/d/t.csv", None, "file://host/a.jpg"),
+        ("file:a.jpg", "/d/t.csv", None, "/d/file:a.jpg"),
     ],
 )
 def test_paths(path, table, root, expected):
