@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 36_004,
-    "lines of docstrings": 7_907,
+    "lines of code": 36_000,
+    "lines of docstrings": 7_904,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
     "public functions used in no other file": 0,
-    "modules with one importer": 30,
+    "modules with one importer": 27,
     "names with two meanings": 0,
     "import cycles between folders": 0,
 }
