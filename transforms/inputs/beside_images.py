@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from posixpath import basename
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -100,7 +101,7 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
         splits = [name for name in tree.entries().folders if name.lower() in SPLIT_NAMES]
         unsplit = "" if any(file.partition for file in metadata) else ", ".join(splits)
         note = f"; {unsplit}: not splits, because they have no metadata file" if unsplit else ""
-        return Sources(metadata, f"{_METADATA[_base(metadata[0].path)][0]} ({names}{note})")
+        return Sources(metadata, f"{_METADATA[basename(metadata[0].path)][0]} ({names}{note})")
     if annotated := _annotated_source(tree):
         return annotated
     found = class_folder.sources_in(tree, class_level)
@@ -135,8 +136,8 @@ def _annotated_source(tree: Tree) -> Sources | None:
     text = _first(beside, ".txt", lambda name: bool(head_of(tree, name).strip()))
     if text and _is_yolo(tree, text):
         return _yolo(tree, files, text)
-    if path := next((name for name in files if _base(name) in _NAMED), ""):
-        what, remedy = _NAMED[_base(path)]
+    if path := next((name for name in files if basename(name) in _NAMED), ""):
+        what, remedy = _NAMED[basename(path)]
         where = {"path": tree.path(path), "folder": tree.path(posixpath.dirname(path))}
         quoted = {key: shlex.quote(value) for key, value in where.items()}
         raise _error(tree, f"{what} ({path})", remedy.format(**quoted))
@@ -168,10 +169,10 @@ def _masks(images: Sequence[str]) -> Iterator[tuple[str, str]]:
     [('b/1_mask.png', '*_mask*'), ('c/Masks/2.png', 'Masks/')]
     """
     stems = {*map(_stem, images)}
-    bases = {*map(_base, stems)}
+    bases = {*map(basename, stems)}
     for name in images:
         stem = _stem(name)
-        if (end := _MASK.search(stem)) and _base(stem[: end.start()]) in bases:
+        if (end := _MASK.search(stem)) and basename(stem[: end.start()]) in bases:
             yield name, f"*_{end[1]}*"
         elif found := _MASKS.search(stem):
             above = stem[: found.start(1)]
@@ -181,7 +182,7 @@ def _masks(images: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
     """Checks that no folder has YOLO labels, or JSON files, with the names of images in another."""
-    bases = {_base(path): path for path in files}
+    bases = {basename(path): path for path in files}
     for name in _annotations(sorted(bases)):
         if name.lower().endswith(".txt") and _is_yolo(tree, bases[name]):
             remedy = "Name the folders images/ and labels/, and add data.yaml or classes.txt"
@@ -205,9 +206,9 @@ def _check_no_class_list(tree: Tree, folder: TableFile) -> None:
 
 def _yolo(tree: Tree, files: Sequence[str], label: str) -> Sources:
     """Returns a folder of YOLO labels as a source, with the file that has its class names."""
-    lists = [name for name in files if posixpath.basename(name) in yolo.CLASS_FILES]
+    lists = [name for name in files if basename(name) in yolo.CLASS_FILES]
     declared = sorted(
-        lists, key=lambda name: (name.count("/"), yolo.CLASS_FILES.index(_base(name)))
+        lists, key=lambda name: (name.count("/"), yolo.CLASS_FILES.index(basename(name)))
     )
     labels = f"labels of YOLO ({label}, …)"
     if not declared:
@@ -215,7 +216,7 @@ def _yolo(tree: Tree, files: Sequence[str], label: str) -> Sources:
         raise _error(tree, f"{labels} without class names", remedy)
     first = declared[0]
     # labelImg writes a classes.txt to each folder.
-    same = [name for name in declared if _base(name) == _base(first)]
+    same = [name for name in declared if basename(name) == basename(first)]
     if other := next((n for n in same if _lines(tree, n) != _lines(tree, first)), ""):
         remedy = "Make them equal, or convert their folders separately"
         raise _error(tree, f"{labels} with different classes in {first} and {other}", remedy)
@@ -281,10 +282,6 @@ def _stem(path: str) -> str:
     return posixpath.splitext(path)[0]
 
 
-def _base(path: str) -> str:
-    return posixpath.basename(path)
-
-
 def _tables_beside(tree: Tree) -> tuple[str, ...]:
     """Returns the tables in a folder, in its folders if these are few, and in data/SPLIT/."""
     top = tree.entries()
@@ -298,7 +295,7 @@ def _tables_beside(tree: Tree) -> tuple[str, ...]:
 
 def is_metadata(path: str) -> bool:
     """Returns whether a table has a name of ImageFolder's metadata."""
-    return posixpath.basename(path) in _METADATA
+    return basename(path) in _METADATA
 
 
 def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
@@ -317,7 +314,7 @@ def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
                 key_prefix=f"{folder}/" if folder else "",
                 image_folder=tree.root,
             )
-            if _METADATA[_base(name)][1] in FORMATS[file.format].probe(file).columns:
+            if _METADATA[basename(name)][1] in FORMATS[file.format].probe(file).columns:
                 found.append(file)
     return tuple(found)
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from recordmill.schemas.config import MAX_CLASSES
@@ -34,7 +33,7 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.sources.annotated import unread_fields
-from recordmill.transforms.functional.sources.tree import Tree, head_of, other_splits, stem_of
+from recordmill.transforms.functional.sources.tree import Tree, folder_with, head_of, other_splits
 from recordmill.transforms.functional.spools import Spools
 from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.bounded_json import (
@@ -57,7 +56,6 @@ _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*boxes.BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
 _HEAD_ANNOTATIONS = 1000
-_MAX_SEARCHED = 10_000  # files of a folder that are searched for the first image
 _XYWH = 1  # the bbox_mode of detectron2 in which COCO states boxes
 _READ = (
     *("id", "image_id", "category_id", "bbox", "bbox_mode", "area", "iscrowd", "segmentation"),
@@ -88,6 +86,7 @@ class CocoOptions:
 
     images: str | None = None  # the base of relative image paths; None for the folder of the file
     masks: str | None = None  # the folder of panoptic masks
+    replaced: str = ""  # the folder in the paths of the images that `images` is found instead of
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -127,15 +126,13 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         what = f"expected the PNG files of its panoptic annotations in {folder}, got none"
         raise UsageError(f"{file.path}: {what}. Add the folder.")
     has_objects = preset not in ("", "captioning")
-    columns = [*_OF_IMAGES]
-    columns += _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
-    columns += ["caption"] if "caption" in keys else []
+    columns = _OF_IMAGES + _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
     return Probe(
-        tuple(columns),
+        columns + ("caption",) * ("caption" in keys),
         has_rows=True,
         classes={"labels": classes} if classes and has_objects else {},
         preset=preset,
-        findings=tuple(_findings(file.path, first, is_empty, repeated)),
+        findings=tuple(_findings(file, first, is_empty, repeated)),
     )
 
 
@@ -149,7 +146,11 @@ def _preset_of(keys: set[str], annotations: list[Any]) -> str:
     return "captioning" if "caption" in keys else ""
 
 
-def _findings(path: str, first: list[Any], empty: bool, repeated: list[str]) -> Iterator[Finding]:
+def _findings(file: TableFile, first: list[Any], empty: bool, same: list[str]) -> Iterator[Finding]:
+    path, options = file.path, file.options_of(CocoOptions)
+    if options.replaced:
+        text = f"{path}: {options.replaced} is no folder; its images are read from {options.images}"
+        yield finding("note", "images_in_other_folder", text, "--image_root DIR names another")
     if empty:
         text = f"{path}: has no annotation; its images are converted as images without objects"
         yield finding("warning", "no_annotations", text)
@@ -157,10 +158,10 @@ def _findings(path: str, first: list[Any], empty: bool, repeated: list[str]) -> 
         text = f"{path}: annotations without bbox; their boxes are those around the segmentation"
         yield finding("note", "boxes_of_outlines", text)
     yield from unread_fields(path, first, _READ)
-    if repeated:
-        text = f"{path}: categories of one name become one class ({some(repeated)})"
+    if same:
+        text = f"{path}: categories of one name become one class ({some(same)})"
         hint = "if they differ, rename one of the two in the file"
-        yield finding("warning", "repeated_categories", text, hint, examples=repeated)
+        yield finding("warning", "repeated_categories", text, hint, examples=same)
 
 
 def _lacks_box(annotation: dict[str, Any]) -> bool:
@@ -236,25 +237,24 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
     if above.lower() in ("annotations", "labels"):
         whole, inner = tree.at(posixpath.dirname(tree.root) or "."), posixpath.join(above, name)
     file = replace(_file_in(whole, inner), path=tree.path(name))
-    images = file.options_of(CocoOptions).images
-    if images == whole.path(posixpath.dirname(inner)):
-        return Sources((replace(file, options=replace(file.options_of(CocoOptions), images=None)),))
-    return Sources((file,), f"COCO, with images in {images}")
+    options = file.options_of(CocoOptions)
+    if options.images == whole.path(posixpath.dirname(inner)) and not options.replaced:
+        return Sources((replace(file, options=replace(options, images=None)),))
+    return Sources((file,), f"COCO, with images in {options.images}")
 
 
 def _file_in(tree: Tree, name: str) -> TableFile:
     """Returns a COCO file as a source, with its split and the folder of its images."""
-    folder, stem = posixpath.dirname(name), stem_of(name)
-    stem = _KIND.sub("", stem)
+    folder, masks = posixpath.dirname(name), posixpath.splitext(name)[0]
+    stem = _KIND.sub("", posixpath.basename(masks))
     named = {word for word in _WORD.findall(stem) if word.lower() in SPLIT_NAMES}
     above = posixpath.basename(folder)  # test-dev2017 is a set of its own
     split = named.pop() if len(named) == 1 else above if above.lower() in SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
-    images = _image_folder(tree, name, names)
-    masks = posixpath.splitext(name)[0]
+    images, replaced = _image_folder(tree, name, names)
     partition = ((SPLIT, split),) if split else ()
     has_masks = "panoptic" in masks and tree.has(masks)
-    options = CocoOptions(tree.path(images), tree.path(masks) if has_masks else None)
+    options = CocoOptions(tree.path(images), tree.path(masks) if has_masks else None, replaced)
     return TableFile(tree.path(name), "coco", partition=partition, options=options)
 
 
@@ -272,41 +272,31 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
 def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
     """Yields the addresses of the images and masks that a file names, which takes no rows."""
     options = file.options_of(CocoOptions)
-    base = options.images or posixpath.dirname(file.path)
-    yield from (posixpath.join(base, path) for path in _paths_in(stream))
+    base, replaced = options.images or posixpath.dirname(file.path), options.replaced
+    yield from (posixpath.join(base, path.removeprefix(replaced)) for path in _paths_in(stream))
     if options.masks:
         stream.seek(0)
         masks = values_at(stream, "annotations.item.file_name")
         yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
 
 
-def _image_folder(tree: Tree, name: str, names: tuple[str, ...]) -> str:
-    """Returns the folder, below that of the dataset, to which the paths in a COCO file refer.
-
-    `names`: names that a folder of its images may have.
-    """
+def _image_folder(tree: Tree, name: str, likely_names: tuple[str, ...]) -> tuple[str, str]:
+    """Returns the folder to which the paths in a COCO file refer, and the prefix that they lose."""
     folder = posixpath.dirname(name)
-    below = [posixpath.join(top, n) for top in ("", "images") for n in names]
+    below = [posixpath.join(top, n) for top in ("", "images") for n in likely_names]
     likely = [folder, *below, posixpath.join(folder, "data"), "images", "data", "JPEGImages", ""]
     with tree.open(name) as stream:
-        first = next(_paths_in(stream), None)
-    if first is None:
-        return folder
-    if found := [one for one in likely if tree.has(posixpath.join(one, first))]:
-        return found[0]
-    # Or any folder, if it is the only one with an image of this path.
-    paths = (name for name in islice(tree.walk(), _MAX_SEARCHED) if isinstance(name, str))
-    others = [path[: -len(first)] for path in paths if path.endswith(f"/{first}")]
-    return others[0].rstrip("/") if len(others) == 1 else folder
+        first = next(_paths_in(stream), "")
+    if found := [one for one in likely if first and tree.has(posixpath.join(one, first))]:
+        return found[0], ""
+    return folder_with(tree, first) or (folder, "")
 
 
 def _json_files(tree: Tree) -> Iterator[str]:
     """Yields the paths of COCO files: in the folder, in annotations/, or beside their images."""
-    top = tree.entries()
     annotating = {*SPLIT_NAMES, "annotations", "labels"}
-    for folder in ("", *(name for name in top.folders if name.lower() in annotating)):
-        files = top.files if not folder else tree.entries(folder).files
-        for name in files:
+    for folder in ("", *(n for n in tree.entries().folders if n.lower() in annotating)):
+        for name in tree.entries(folder).files:
             path = posixpath.join(folder, name)
             if name.lower().endswith(".json") and _COCO_LISTS.match(head_of(tree, path)):
                 yield path
@@ -424,8 +414,7 @@ def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         id_ = json.dumps(entry.get("id"))
         # With a duplicate field, the name or the id is ambiguous.
-        found = None if fault_of(entry) else name
-        categories.names.setdefault(id_, set()).add(found)
+        categories.names.setdefault(id_, set()).add(None if fault_of(entry) else name)
         points = entry.get("keypoints")
         if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
             categories.keypoints[id_] = points
@@ -485,10 +474,10 @@ def _rows(
 
 def _location(name: str, file: TableFile, projection: Projection) -> Location | None:
     """Returns the location of an image if the folder of the images is known; None otherwise."""
-    images = file.options_of(CocoOptions).images
-    if images is None or projection.image_root is not None or is_url(name):
+    options = file.options_of(CocoOptions)
+    if options.images is None or projection.image_root is not None or is_url(name):
         return None
-    return Location(posixpath.join(images, name))
+    return Location(posixpath.join(options.images, name.removeprefix(options.replaced)))
 
 
 def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:

@@ -28,8 +28,8 @@ PART_FILES = 1000
 # one. Folders of a level of which each is searched.
 _SPLIT_LEVELS, _MAX_FOLDERS = 4, 8
 
-# Files of a folder that are searched for an image or annotation.
-_MAX_SEARCHED = 10_000
+# Files of a folder that are searched for an image or annotation, and for the only one.
+_MAX_SEARCHED, _MAX_LISTED = 10_000, 100_000
 
 
 # Bytes of a file that are read to recognize its format: an annotation may begin with comments.
@@ -38,6 +38,9 @@ HEAD_BYTES = 2**16
 
 # What the names of files with a split may contain, as instances_minival.json does.
 _SPLIT_WORDS = re.compile("train|val|test|dev")
+
+# Paths of images that are neither absolute, nor addresses, nor above their folder.
+_RELATIVE = re.compile("[^./:][^:]*")
 
 
 class Unlisted(NamedTuple):
@@ -151,6 +154,23 @@ def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
     return any(isinstance(f, Unlisted) or (isinstance(f, str) and accepts(f)) for f in found)
 
 
+def folder_with(tree: Tree, image: str) -> tuple[str, str] | None:
+    """Returns the folder with an image, and the prefix of its path that the folder is without.
+
+    None if several files have the end of the path, or may have it, or the prefix is a folder.
+    """
+    listed = islice(tree.walk(), _MAX_LISTED) if _RELATIVE.fullmatch(image) else ()
+    paths = [f"/{path}" for path in listed if isinstance(path, str)]
+    for match in re.finditer("^|/", image):
+        prefix, end = image[: match.end()], image[match.end() :]
+        if prefix and any(f"/{prefix}" in path for path in paths):
+            return None
+        if found := [path[1 : -len(end)] for path in paths if path.endswith(f"/{end}")]:
+            is_only = len(found) == 1 and len(paths) < _MAX_LISTED
+            return (found[0].rstrip("/"), prefix) if is_only else None
+    return None
+
+
 def parts_of(
     tree: Tree,
     file: TableFile,
@@ -167,8 +187,11 @@ def parts_of(
 
     def names() -> Iterator[str]:
         for found in tree.walk():
-            if not isinstance(found, str):
-                others.append(_unlisted(tree, found) if isinstance(found, Unlisted) else found)
+            if isinstance(found, Unlisted):
+                path = tree.path(found.name)
+                others.append(Reject("", "", path, Reason.READ_ERROR, found.why))
+            elif not isinstance(found, str):
+                others.append(found)
             elif accepts(found):
                 yield found
             elif not is_used(found):
@@ -186,9 +209,3 @@ def parts_of(
 def stem_of(name: str) -> str:
     """Returns the name of a file without its folder and last suffix."""
     return posixpath.splitext(posixpath.basename(name))[0]
-
-
-def _unlisted(tree: Tree, found: Unlisted) -> Reject:
-    """Returns the reject of what cannot be listed."""
-    source = tree.path(found.name)
-    return Reject("", "", source, Reason.READ_ERROR, found.why)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from pathlib import Path
 
 import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import lines
-from recordmill.schemas.tables import SPLIT, Sources, TableFile
+from recordmill.schemas.tables import SPLIT, Part, Projection, Sources, TableFile
+from recordmill.transforms.functional.sources import coco
 from recordmill.transforms.functional.sources.annotated import AnnotatedOptions
 from recordmill.transforms.functional.sources.class_folder import FolderOptions
 from recordmill.transforms.functional.sources.coco import CocoOptions
@@ -46,6 +48,39 @@ def test_images_of_coco_may_be_in_any_folder_if_only_one_has_them(
 ) -> None:
     (file,) = found(tmp_path, "a.json", *images).files
     assert file.options_of(CocoOptions).images == str(tmp_path / folder)
+
+
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [
+        (["photos/1.jpg"], ("photos", "a/b/")),
+        (["1.jpg"], ("", "a/b/")),
+        (["photos/b/1.jpg", "thumbnails/1.jpg"], ("photos", "a/")),
+        (["photos/1.jpg", "thumbnails/1.jpg"], ("", "")),
+        (["photos/1.jpg", "a/b/2.jpg"], ("", "")),
+        (["photos/2.jpg"], ("", "")),
+    ],
+    ids=str,
+)
+def test_the_only_image_with_the_end_of_a_path_in_coco_is_read_if_its_beginning_is_no_folder(
+    images: list[str], expected: tuple[str, str], tmp_path: Path
+) -> None:
+    found(tmp_path, "c.json", *images)
+    path = tmp_path / "c.json"
+    path.write_text(COCO.replace("1.jpg", "a/b/1.jpg"))
+    (file,) = sources_of(str(tmp_path), "auto", has_images=True).files
+    options = file.options_of(CocoOptions)
+    folder, prefix = expected
+    assert (options.images, options.replaced) == (f"{tmp_path}/{folder}".rstrip("/"), prefix)
+    with path.open("rb") as stream:
+        (row,) = coco.read(stream, Part(file), Projection())
+        address = posixpath.join(tmp_path, folder, "a/b/1.jpg".removeprefix(prefix))
+        assert (row.image.uri, [*coco.named_images(stream, file)]) == (address, [address])
+        notes = [note for note in coco.probe(stream, file).findings if note.severity == "note"]
+    assert [*lines(notes)] == [
+        f"note: {path}: {prefix} is no folder; its images are read from {options.images}",
+        "      (--image_root DIR names another)",
+    ] * bool(prefix)
 
 
 @pytest.mark.parametrize(
