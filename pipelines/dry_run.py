@@ -20,7 +20,13 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
-from recordmill.pipelines.findings import class_ids, empty_shards, no_rows, skipped, source_findings
+from recordmill.pipelines.findings import (
+    class_names,
+    empty_shards,
+    no_rows,
+    skipped,
+    source_findings,
+)
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
@@ -161,18 +167,13 @@ def _keep(
     # Each shard contributed up to SAMPLE_ROWS references; take every n-th of them.
     every = -(-len(refs) // SAMPLE_ROWS) or 1
     if images_are_staged:  # a dry run stages no images, so their bytes cannot be read
-        sample = _size_from_tables(refs)
+        sizes = [frame_size((ref.stop or 0) - (ref.start or 0)) for ref in refs]
+        sample = SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
     else:
         sample = _build_sample(refs[::every], plan, config)
     counts, remote = tuple(found[0] for found in ordered), sum(found[1] for found in ordered)
     by_reason, by_kind = dict(sorted(rejects.items())), dict(sorted(skipped.items()))
     _found[run] = Forecast(plan, counts, by_reason, sample, remote, skipped=by_kind)
-
-
-def _size_from_tables(refs: Sequence[ImageRef]) -> SampleEstimate:
-    """Returns the mean size of records, from the image sizes in the tables."""
-    sizes = [frame_size((ref.stop or 0) - (ref.start or 0)) for ref in refs]
-    return SampleEstimate(0, sum(sizes) // max(1, len(sizes)), 0.0, (), Counter())
 
 
 def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
@@ -295,8 +296,7 @@ def _findings(forecast: Forecast, config: ConvertConfig) -> Iterator[Finding]:
     numbers = {kind: one.number for kind, one in found.items()}
     names = {kind: one.names for kind, one in found.items()}
     yield from skipped(numbers, names, forecast.rows, vars(config), schema)
-    for feature, classes in plan.resolved.classes.items():
-        yield from class_ids(feature, classes, plan.source)
+    yield from class_names(plan.resolved.classes, plan.source, vars(config))
     if forecast.base is None:  # the records of a base version are not in these counts
         shards = {split: _split(forecast, split)["shard_records"] for split in plan.shards}
         yield from empty_shards(shards)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -64,7 +64,7 @@ _UNREAD = {kind.files: kind.remedy.rstrip(".") for kind in FOREIGN.values() if k
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 
 _FINITE = "leave the fields empty, for default: in a schema, or their rows out with --where"
-_CHECK_BOXES = "check their units and order: --boxes units=normalized,order=xywh"
+_CHECK_BOXES = "correct annotation files; for tables, set --boxes units=normalized,order=xywh"
 _SHOWN_LEAKS = 10  # pairs of splits that share images: 300 splits have 44,850 pairs
 _SHOWN_PAIRS = 2
 _TOLERANCE = 0.2  # the part of its asked share by which a split may differ
@@ -534,17 +534,33 @@ def _parts(drift: ClassDrift) -> list[str]:
 
 def _class_names(outcome: Outcome) -> Iterator[Finding]:
     manifest = outcome.manifest
-    for feature, names in manifest.classes.items():
-        if manifest.source and feature in manifest.source.class_ids:
-            yield from class_ids(feature, names, manifest.source)
-            # One input has ids with names, and another may have ids without names.
-            yield from _numeric_names(feature, names, manifest.source.class_ids[feature])
-        elif not (manifest.config.get("classes") or manifest.config.get("num_classes")):
-            yield from _numeric_names(feature, names)
+    return class_names(manifest.classes, manifest.source or SourceEntry(), manifest.config)
 
 
-def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterator[Finding]:
-    """Yields the class ids of a feature that are not those of the source; names are in id order."""
+def class_names(
+    classes: Mapping[str, Sequence[str]], source: SourceEntry, options: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Yields ids that are not those of the source, and names that are numbers, by feature."""
+    is_set = options.get("classes") or options.get("num_classes")
+    for feature, names in classes.items():
+        yield from _class_ids(feature, names, source)
+        # One input has ids with names, and another may have ids without names.
+        known = source.class_ids.get(feature, frozenset(names if is_set else ()))
+        numbers = {n: i for i, n in enumerate(names) if _NUMBER.fullmatch(n) and n not in known}
+        if numbers:
+            other = [(name, id_) for name, id_ in numbers.items() if name != str(id_)]
+            ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
+            share = f"{len(numbers):,} of the {len(names):,}"
+            is_quantity = len(numbers) == len(names) and any(map(_FRACTION.match, numbers))
+            severity: Severity = "warning" if is_quantity else "note"
+            text = f"{share} class names of {feature!r} are numbers{ids}. If the labels are "
+            text += f"quantities, {AS_NUMBERS}." if is_quantity else _IDS
+            found = partial(finding, severity, "numeric_class_names", text, feature=feature)
+            figures = {"numbers": len(numbers), "classes": len(names)}
+            yield found(examples=[*numbers], figures=figures)
+
+
+def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterator[Finding]:
     declared = source.class_ids.get(feature, {})
     if conflict := source.conflicts.get(feature):
         text = f"{conflict}. The classes of {feature!r} are in the order of the files."
@@ -566,22 +582,6 @@ def class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterat
             examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],
             figures={"changed": len(changed), "classes": len(names)},
         )
-
-
-def _numeric_names(
-    feature: str, names: Sequence[str], declared: Collection[str] = ()
-) -> Iterator[Finding]:
-    numbers = {n: i for i, n in enumerate(names) if _NUMBER.fullmatch(n) and n not in declared}
-    if numbers:
-        other = [(name, id_) for name, id_ in numbers.items() if name != str(id_)]
-        ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
-        share = f"{len(numbers):,} of the {len(names):,}"
-        is_quantity = len(numbers) == len(names) and any(map(_FRACTION.match, numbers))
-        text = f"{share} class names of {feature!r} are numbers{ids}. If the labels are "
-        text += f"quantities, {AS_NUMBERS}." if is_quantity else _IDS
-        found = partial(finding, "warning" if is_quantity else "note", "numeric_class_names", text)
-        figures = {"numbers": len(numbers), "classes": len(names)}
-        yield found(feature=feature, examples=[*numbers], figures=figures)
 
 
 def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool]) -> list[str]:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from recordmill.pipelines.run.lock import lock, lock_folders
 from recordmill.pipelines.run.run_record import PUBLISHED, read_record
@@ -278,14 +278,9 @@ def _check(contents: Contents) -> list[UsageError]:
         return []
     folders = {os.path.dirname(layout.join(contents.directory, name)) for name in names}
     denied = OSError(errno.EACCES, os.strerror(errno.EACCES))
-    return [
-        _deletion_problem(denied, folder) for folder in sorted(folders) if not _is_writable(folder)
-    ]
-
-
-def _is_writable(folder: str) -> bool:
     effective = os.access in os.supports_effective_ids
-    return os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+    is_writable = partial(os.access, mode=os.W_OK | os.X_OK, effective_ids=effective)
+    return [_deletion_problem(denied, f) for f in sorted(folders) if not is_writable(f)]
 
 
 def _delete(contents: Contents) -> list[UsageError]:

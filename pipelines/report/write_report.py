@@ -218,8 +218,9 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     dataset, manifest = source.dataset, source.manifest
     # Rejects come first: their images matter most if the budget is too small for all.
     budget = ThumbnailBudget(IMAGE_BYTES)
-    guard = _image_root_guard(manifest)
-    rejects = sections.collect("rejects", reject_groups, dataset, budget, guard)
+    options = manifest.config
+    root = None if options.get("allow_outside_root") else options.get("image_root")
+    rejects = sections.collect("rejects", reject_groups, dataset, budget, ImageRootGuard(root))
     tables = class_tables(manifest)
     problems = tuple(str(problem) for problem in source.problems)
     treatments = manifest.images.items()  # such as "gif to png, upright"
@@ -245,11 +246,6 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "omitted": budget.omitted,
         "warnings": sections.warnings,
     }
-
-
-def _image_root_guard(manifest: Manifest) -> ImageRootGuard:
-    options = manifest.config
-    return ImageRootGuard(None if options.get("allow_outside_root") else options.get("image_root"))
 
 
 def _image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from recordmill.pipelines.dry_run import _findings
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Forecast, Plan, RejectSum, ResolvedSchema, SampleEstimate
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.row_counts import ShardCounts
@@ -209,6 +212,17 @@ def test_known_rejects_and_rows_add_up() -> None:
         3,
         0,
     )
+
+
+def test_class_names_that_are_numbers_are_found_before_a_run() -> None:
+    resolved = ResolvedSchema(preset("image_classification"), {"label": ("0.5", "1.5")})
+    estimate = SampleEstimate(1, 9, 1.0, (), Counter())
+    forecast = Forecast(Plan(resolved, {"train": 1}, rows=5), (), {}, estimate)
+    options = SimpleNamespace(classes=None, num_classes=None, near_duplicates="off")
+    found = {
+        each.kind: each.severity for each in _findings(forecast, cast("ConvertConfig", options))
+    }
+    assert found == {"numeric_class_names": "warning"}
 
 
 @pytest.mark.parametrize("flags", [(), ("--dry_run",)])

@@ -376,7 +376,8 @@ def _iceberg_sources(address: TableAddress, table: Any, since: Mapping[str, int]
     if snapshot is None and address.snapshot is None:
         return Sources((), "Iceberg table without a snapshot")
     if snapshot is None:
-        raise address.error(_no_snapshot(table))
+        known = ", ".join(str(one.snapshot_id) for one in table.snapshots()[-3:]) or "none"
+        raise address.error(f"the table has no such snapshot; the last ones are {known}")
     id_, uuid = int(snapshot.snapshot_id), str(table.metadata.table_uuid)
     pinned = str(address._replace(snapshot=id_))
     entry = TableSnapshot(input=str(address), pinned=pinned, table=uuid, id=id_)
@@ -415,11 +416,6 @@ def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) ->
         f"is not a later snapshot than {first}, which --base has, or the snapshots between them "
         f"have expired. {WHOLE_TABLE}"
     )
-
-
-def _no_snapshot(table: Any) -> str:
-    known = ", ".join(str(snapshot.snapshot_id) for snapshot in table.snapshots()[-3:])
-    return f"the table has no such snapshot; the last ones are {known or 'none'}"
 
 
 def _iceberg_files(

@@ -62,7 +62,8 @@ def test_images_whose_annotations_were_changed_are_counted(change, line):
 def test_boxes_beyond_the_edges_of_most_images_are_a_warning():
     (found,) = _changed_annotations(outcome({"jpeg kept": 9, CLIPPED: 5}, 9))
     assert (found.kind, found.severity) == ("boxes_clipped", "warning")
-    assert found.hint.startswith("check their units and order")
+    remedy = "correct annotation files; for tables, set --boxes units=normalized,order=xywh"
+    assert found.hint == remedy
 
 
 def test_masks_whose_foreground_is_ignored_are_a_warning():

@@ -14,8 +14,7 @@ from recordmill.pipelines.findings import (
     _class_names,
     _class_sizes,
     _doubtful_labels,
-    _numeric_names,
-    class_ids,
+    class_names,
 )
 from recordmill.schemas import dataset_info
 from recordmill.schemas.findings import lines
@@ -130,13 +129,13 @@ TAIL = ". If the labels are ids, write all of them as plain integers (7, not 07 
     ids=str,
 )
 def test_class_names_that_look_like_numbers_are_noted(labels: list[str | int], said: str) -> None:
-    assert list(lines(_numeric_names("x", _sorted_class_names(labels)))) == [
+    assert list(lines(class_names({"x": _sorted_class_names(labels)}, SourceEntry(), {}))) == [
         f"note: {said}{TAIL} --classes."
     ]
 
 
 def test_numbers_with_fractions_as_class_names_are_a_warning() -> None:
-    assert list(lines(_numeric_names("x", ("0.5", "1", "2.25")))) == [
+    assert list(lines(class_names({"x": ("0.5", "1", "2.25")}, SourceEntry(), {}))) == [
         "warning: 3 of the 3 class names of 'x' are numbers, and the id of '0.5' is 0. If the "
         "labels are quantities, recordmill schema --infer TABLE prints a schema with kind: float, "
         "for --schema."
@@ -145,7 +144,7 @@ def test_numbers_with_fractions_as_class_names_are_a_warning() -> None:
 
 @pytest.mark.parametrize("labels", [[0, 7], ["cat", "n02123"], ["1 cat", "²"]], ids=str)
 def test_other_class_names_are_not_noted(labels: list[str | int]) -> None:
-    assert list(lines(_numeric_names("x", _sorted_class_names(labels)))) == []
+    assert list(lines(class_names({"x": _sorted_class_names(labels)}, SourceEntry(), {}))) == []
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def test_numeric_class_names_that_options_set_are_not_noted(
 def test_class_ids_that_differ_from_the_source_are_noted(
     names: tuple[str, ...], ids: dict[str, int], notes: list[str]
 ) -> None:
-    assert list(lines(class_ids("x", names, SourceEntry(class_ids={"x": ids})))) == notes
+    assert list(lines(class_names({"x": names}, SourceEntry(class_ids={"x": ids}), {}))) == notes
 
 
 @pytest.mark.parametrize(("ids", "notes"), [({"a": 0}, 1), ({"a": 0, "1": 1}, 0)], ids=str)
@@ -259,6 +258,6 @@ def test_lists_in_one_text_are_found_by_one_of_their_names(
 
 def test_contradicting_class_ids_are_noted() -> None:
     source = SourceEntry(class_ids={"x": {"a": 0}}, conflicts={"x": "b.yaml: id 0 is 'b'"})
-    assert list(lines(class_ids("x", ("a", "b"), source))) == [
+    assert list(lines(class_names({"x": ("a", "b")}, source, {}))) == [
         "note: b.yaml: id 0 is 'b'. The classes of 'x' are in the order of the files."
     ]
