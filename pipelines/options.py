@@ -17,7 +17,7 @@ from recordmill.pipelines.parser import Parser, add_convert_options
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding, some
+from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.option import Properties, options_of, parse_properties
@@ -116,6 +116,7 @@ def with_implied_options(
     if tables.splits and options.get("split_column") is None:
         implied |= _implied_splits(options, tables, notes)
     config = _with_boxes(options, implied, tables, notes)
+    config = _with_names(config, tables.columns, notes)
     tables = with_boxes_of_images(config, tables)
     config = _with_file_name(config, tables)
     tables = with_encoded_images(config, tables)
@@ -193,13 +194,10 @@ def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[
     columns = [name for name in tables.columns if name.casefold() == SPLIT]
     are_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
     if columns and are_tables and not tables.splits and options.get("split_column") is None:
-        yield Finding(
-            kind="unused_splits",
-            severity="warning",
-            text=f"the column {columns[0]!r} does not decide the splits",
-            hint=f"--split_column {shlex.quote(columns[0])} takes them from it, and "
-            "--split_column none does not",
-        )
+        text = f"the column {columns[0]!r} does not decide the splits"
+        hint = f"--split_column {shlex.quote(columns[0])} takes them from it, and "
+        hint += "--split_column none does not"
+        yield finding("warning", "unused_splits", text, hint)
 
 
 def _lost_groups(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
@@ -208,12 +206,9 @@ def _lost_groups(options: Mapping[str, Any], tables: InputTables) -> Iterator[Fi
     found = (metadata.group_column for file in tables.files if (metadata := metadata_in(file)))
     groups = next(filter(None, found), "")
     if groups and is_split and options.get("group_column") is None:
-        yield Finding(
-            kind="lost_groups",
-            severity="warning",
-            text=f"groups of {groups!r}, by which the input was split, may be in several splits",
-            hint="--group_column keeps them together, if the records have a feature with it",
-        )
+        text = f"groups of {groups!r}, by which the input was split, may be in several splits"
+        hint = "--group_column keeps them together, if the records have a feature with it"
+        yield finding("warning", "lost_groups", text, hint)
 
 
 def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
@@ -243,13 +238,21 @@ def schema_differences(one: Schema, other: Schema) -> Iterator[str]:
             yield block
 
 
+def _with_names(config: ConvertConfig, columns: Sequence[str], notes: list[str]) -> ConvertConfig:
+    """Returns the config with the blanks at the ends of columns, which flags are without."""
+    named = {role: name for role, name in config.columns.items() if name not in columns}
+    found = {role: [c for c in columns if c.strip() == name] for role, name in named.items()}
+    exact = {role: alike[0] for role, alike in found.items() if len(alike) == 1}
+    notes += [f"columns: {role} is {column!r}, with its blanks" for role, column in exact.items()]
+    return config.model_copy(update={"columns": {**config.columns, **exact}})
+
+
 def _with_file_name(config: ConvertConfig, tables: InputTables) -> ConvertConfig:
     """Returns the config with the image column of ImageFolder if the table lacks another one."""
     schema = config.dataset_schema
-    lacks_image = schema.has_image and schema.image.column not in tables.columns
-    if not (lacks_image and FILE_NAME in tables.columns):
-        return config
-    return config.model_copy(update={"columns": {schema.image.column: FILE_NAME, **config.columns}})
+    is_named = not schema.has_image or schema.image.column in tables.columns
+    named = {} if is_named or FILE_NAME not in tables.columns else {schema.image.column: FILE_NAME}
+    return config.model_copy(update={"columns": {**named, **config.columns}})
 
 
 Model = TypeVar("Model", bound=BaseModel)
