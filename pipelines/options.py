@@ -14,12 +14,14 @@ from pydantic import BaseModel, ValidationError
 
 from recordmill.pipelines.engines.runners import resolve_options
 from recordmill.pipelines.parser import Parser, add_convert_options
+from recordmill.pipelines.record_files import incomplete_sets
 from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import split_rank
+from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option import Properties, options_of, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.tables import FILE_NAME, SPLIT
@@ -135,7 +137,9 @@ def with_implied_options(
     if has_ids and is_offset and options.get("label_offset") is None:
         notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
     splits = (*_unused_splits(options, tables), *_lost_groups(options, tables))
-    findings = (*tables.findings, *splits)
+    sets = incomplete_sets(bare_url(file.path) for file in tables.files)
+    shards = (finding("warning", "missing_shards", str(problem)) for problem in sets)
+    findings = (*tables.findings, *splits, *shards)
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
 
 

@@ -17,9 +17,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.findings import counted
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.records.compression import (
-    decompressed,
-)
+from recordmill.transforms.functional.records.compression import decompressed
 from recordmill.transforms.functional.records.examples import read_features
 from recordmill.transforms.functional.records.framing import FrameError, frame_start, read_frames
 from recordmill.transforms.inputs.formats import has_records
@@ -372,6 +370,20 @@ def _unlike_stated(
             yield Problem(folder + name, what)
     for name in sorted(present - stated.keys()) if is_whole else ():
         yield Problem(folder + name, f"is not among the files that {layout.DATASET_INFO} states")
+
+
+def incomplete_sets(files: Iterable[str]) -> Iterator[Problem]:
+    """Yields a problem for each set of shards of which files are missing, or too many.
+
+    >>> [str(problem) for problem in incomplete_sets(["a/x-0-of-2", "a/y-0-of-1", "b.csv"])]
+    ['a/x-*-of-2: 1 of 2 shard is missing: 1']
+    """
+    sets = defaultdict[str, list[str]](list)
+    for file in files:
+        sets[_pattern(file)].append(file)
+    for pattern, shards in sets.items():
+        if pattern not in shards:  # else it is a file that is no shard
+            yield from _missing_shards("", pattern, shards)
 
 
 def _missing_shards(folder: str, pattern: str, names: Iterable[str]) -> Iterator[Problem]:

@@ -44,6 +44,8 @@ def _show(found: Verification, salvage: str | None) -> None:
     if found.salvaged:
         files = counted(len(found.salvaged), "file")
         what = f"{counted(sum(found.salvaged.values()), 'record')} of {files}"
+        if intact := found.files - len(found.damaged):
+            what += f"; copy the {counted(intact, 'intact file')} beside them"
         say(f"salvaged: {what}; convert them with --input {salvage}")
     if not found.num_problems:
         files = "" if found.dataset else f", {counted(found.files, 'file')}"

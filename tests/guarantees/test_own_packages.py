@@ -33,7 +33,7 @@ def test_packages_of_the_user_do_not_affect_a_conversion(tmp_path: Path) -> None
         text=True,
         check=False,
     )
-    assert ended.stdout.splitlines() == [
+    assert ended.stdout.splitlines()[:2] == [
         "True True True",
         "Dataset('out/own/1.0.0'): train 1 records",
     ], ended.stderr

@@ -137,6 +137,7 @@ def manifest_with(text: str) -> Any:
             rows=1,
         ),
         splits={text: split},
+        sidecars={},
         config={"splits": {text: 1}, "group_column": text},
         classes={text: ("1", text)},
         dataset_schema=preset("image_classification"),

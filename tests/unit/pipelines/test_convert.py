@@ -22,6 +22,7 @@ from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas.errors import DatasetExists, UsageError, VerificationFailed
+from recordmill.schemas.findings import finding
 from recordmill.transforms.inputs.input_tables import probe_tables
 from tests.images import jpeg
 
@@ -127,6 +128,17 @@ def test_the_coco_file_without_annotations_is_named(tmp_path: Path) -> None:
     given = {"input": paths, "output": str(tmp_path), "name": "birds"}
     with pytest.raises(UsageError, match=f"^--input {re.escape(paths[1])}: expected annotations"):
         with_implied_options(given, probe_tables(config_of(given)))
+
+
+def test_missing_shards_of_the_input_are_a_warning(tmp_path: Path) -> None:
+    for name in ("a-00000-of-00003.csv", "a-00002-of-00003.csv", "b.csv"):
+        (tmp_path / name).write_text("image,label\n1.jpg,cat\n")
+    given = {"input": [f"{tmp_path}/*.csv"], "output": str(tmp_path), "name": "birds"}
+    _, tables = with_implied_options(given, probe_tables(config_of(given)))
+    text = f"{tmp_path}/a-*-of-00003.csv: 1 of 3 shard is missing: 1"
+    assert [found for found in tables.findings if found.kind == "missing_shards"] == [
+        finding("warning", "missing_shards", text)
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])

@@ -9,14 +9,7 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, overload
 
-from recordmill.schemas.records import (
-    NO_CLUSTER,
-    Cluster,
-    ImageRef,
-    Location,
-    Row,
-    SkippedInput,
-)
+from recordmill.schemas.records import NO_CLUSTER, Cluster, ImageRef, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 
 if TYPE_CHECKING:

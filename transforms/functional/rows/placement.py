@@ -18,13 +18,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import SplitRanges
-from recordmill.schemas.records import (
-    OUTSIDE_SAMPLE,
-    ImageRef,
-    Row,
-    SkippedInput,
-    source_of,
-)
+from recordmill.schemas.records import OUTSIDE_SAMPLE, ImageRef, Row, SkippedInput, source_of
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.binding import Binding, record_key
