@@ -373,11 +373,7 @@ def _unlike_stated(
 
 
 def incomplete_sets(files: Iterable[str]) -> Iterator[Problem]:
-    """Yields a problem for each set of shards of which files are missing, or too many.
-
-    >>> [str(problem) for problem in incomplete_sets(["a/x-0-of-2", "a/y-0-of-1", "b.csv"])]
-    ['a/x-*-of-2: 1 of 2 shard is missing: 1']
-    """
+    """Yields a problem for each set of shards of which files are missing, or too many."""
     sets = defaultdict[str, list[str]](list)
     for file in files:
         sets[_pattern(file)].append(file)

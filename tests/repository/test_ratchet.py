@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     "product files": 209,
     "lines of code": 35_994,
-    "lines of docstrings": 7_907,
+    "lines of docstrings": 7_905,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
     "public functions used in no other file": 0,
