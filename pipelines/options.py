@@ -137,9 +137,7 @@ def with_implied_options(
     if has_ids and is_offset and options.get("label_offset") is None:
         notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
     splits = (*_unused_splits(options, tables), *_lost_groups(options, tables))
-    sets = incomplete_sets(bare_url(file.path) for file in tables.files)
-    shards = (finding("warning", "missing_shards", str(problem)) for problem in sets)
-    findings = (*tables.findings, *splits, *shards)
+    findings = (*tables.findings, *splits, *_missing_shards(tables))
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
 
 
@@ -213,6 +211,11 @@ def _lost_groups(options: Mapping[str, Any], tables: InputTables) -> Iterator[Fi
         text = f"groups of {groups!r}, by which the input was split, may be in several splits"
         hint = "--group_column keeps them together, if the records have a feature with it"
         yield finding("warning", "lost_groups", text, hint)
+
+
+def _missing_shards(tables: InputTables) -> Iterator[Finding]:
+    for problem in incomplete_sets(bare_url(file.path) for file in tables.files):
+        yield finding("warning", "missing_shards", str(problem))
 
 
 def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
