@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 209,
-    "lines of code": 35_994,
+    "lines of code": 35_995,
     "lines of docstrings": 7_905,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
