@@ -17,6 +17,7 @@ from PIL import Image
 
 import recordmill
 from recordmill.pipelines import verification
+from recordmill.pipelines.commands.verify import _show
 from recordmill.pipelines.verification import Verification
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example, SequenceExample
@@ -562,6 +563,18 @@ def test_every_intact_record_of_a_file_with_20_damaged_places_is_salvaged(tmp_pa
     assert recordmill.verify(tmp_path / "out").records == len(kept)
     with pytest.raises(UsageError, match="has files, such as"):
         recordmill.verify(path, salvage=tmp_path / "out")
+
+
+def test_files_that_are_intact_are_to_be_copied_beside_the_salvaged_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"a.tfrecord": joined(records(9))[:-3], "b.tfrecord": joined(records(2))}
+    path = write(tmp_path / "in", files)
+    _show(recordmill.verify(path, check=False, salvage=tmp_path / "out"), "out")
+    assert capsys.readouterr().out == (
+        "salvaged: 8 records of 1 file; copy the 1 intact file beside them; "
+        "convert them with --input out\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["a.rec", "a.tfrecord", "a", "train-00000-of-00001"])
