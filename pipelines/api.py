@@ -34,7 +34,6 @@ from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.errors import DatasetExists, RecordmillError, UsageError
-from recordmill.schemas.findings import lines
 from recordmill.schemas.option import DeclaredOption, options_of
 from recordmill.schemas.plan import Forecast
 from recordmill.schemas.records import MEMORY_ROWS
@@ -111,7 +110,7 @@ def _log(record: RunRecord) -> None:
     log = logging.getLogger("recordmill")
     for finding in record.findings:
         level = logging.WARNING if finding.severity == "warning" else logging.INFO
-        log.log(level, "%s", " ".join(lines([finding])).removeprefix(f"{finding.severity}: "))
+        log.log(level, "%s", f"{finding.text} ({finding.hint})" if finding.hint else finding.text)
     if record.reject_lines and not record.exit_code:  # an error has them
         log.warning("%s", "\n".join(record.reject_lines))
 
