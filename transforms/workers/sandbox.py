@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.rejects import Reason, RecordError
@@ -29,6 +29,9 @@ from recordmill.transforms.workers.service_process import (
 )
 
 T = TypeVar("T")
+
+# The result of a task, or the exception that it raised.
+_Outcome: TypeAlias = tuple[Any, Exception | None]
 
 # Limit of a child's address space; an image that needs more is rejected.
 MEMORY_BYTES = 2 * 2**30
@@ -59,8 +62,8 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
         with _slots:
             try:
                 result, error = _answer(request, timeout)
-            except RecordmillError:  # the system may have killed the child before it had the task
-                result, error = _answer(request, timeout)
+            except RecordmillError:  # the system may be killing all that were free
+                result, error = _answer(request, timeout, by_new_child=True)
     except TimeoutError as late:
         raise RecordError(Reason.TIMEOUT, f"decoding takes over {timeout:g} s") from late
     except RecordmillError as died:
@@ -74,9 +77,9 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
     return found
 
 
-def _answer(request: tuple[Any, ...], timeout: float) -> tuple[Any, Exception | None]:
-    with _children().lent() as child:
-        answer: tuple[Any, Exception | None] = child.request(*request, timeout=timeout)
+def _answer(request: tuple[Any, ...], timeout: float, *, by_new_child: bool = False) -> _Outcome:
+    with _children().lent(by_new_child) as child:
+        answer: _Outcome = child.request(*request, timeout=timeout)
     return answer
 
 
@@ -90,12 +93,12 @@ class _Children:
         self._are_stopped = False
 
     @contextmanager
-    def lent(self) -> Iterator[ServiceProcess]:
+    def lent(self, must_be_new: bool) -> Iterator[ServiceProcess]:
         """Lends a child for one task; it is killed if the body raises an error.
 
         Raises RecordmillError: after `stop`, or if the child does not start.
         """
-        child, is_new = self._take()
+        child, is_new = self._take(must_be_new)
         try:
             if is_new:
                 _await_start(child)
@@ -108,12 +111,12 @@ class _Children:
         with self._lock:
             self._free.append(child)
 
-    def _take(self) -> tuple[ServiceProcess, bool]:
+    def _take(self, must_be_new: bool) -> tuple[ServiceProcess, bool]:
         """Returns a child without a task, and whether it is new."""
         with self._lock:
             if self._are_stopped:
                 raise RecordmillError(f"{_DECODER} was ended with the run")
-            while self._free:
+            while self._free and not must_be_new:
                 if (child := self._free.pop()).is_alive:
                     return child, False
                 self._running.discard(child)  # the system may kill it, if memory is short
@@ -166,9 +169,7 @@ def serve(descriptors: Sequence[int]) -> None:
     answer_all(Connection(descriptor), {"attempt": _attempt})
 
 
-def _attempt(
-    function: Callable[..., Any], arguments: Sequence[Any]
-) -> tuple[Any, Exception | None]:
+def _attempt(function: Callable[..., Any], arguments: Sequence[Any]) -> _Outcome:
     """Returns the result of a function, or the exception that it raises."""
     try:
         return function(*arguments), None

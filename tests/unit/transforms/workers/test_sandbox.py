@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from recordmill.transforms.workers.sandbox import (
     run_in_subprocess,
     stop_children,
 )
+from recordmill.transforms.workers.service_process import ServiceProcess
 from tests.images import image_bytes, jpeg
 from tests.unit.transforms.workers.tasks import (
     LONG,
@@ -68,15 +70,15 @@ def test_the_result_is_computed_in_another_process():
 
 
 @pytest.mark.parametrize(
-    ("function", "signal"),
+    ("function", "name"),
     [(abort, "Aborted"), (segmentation_fault, "Segmentation fault")],
     ids=["abort", "segfault"],
 )
-def test_a_crash_is_a_reject(function, signal):
+def test_a_crash_is_a_reject(function, name):
     with pytest.raises(RecordError) as raised:
         run_in_subprocess(function, timeout=LONG)
     assert raised.value.reason is Reason.DECODER_CRASH
-    assert raised.value.detail == f"the decoder has died: {signal}"
+    assert raised.value.detail == f"the decoder has died: {name}"
 
 
 def test_an_exit_is_a_crash():
@@ -173,6 +175,22 @@ def test_killed_children_leave_no_task_waiting():
         over.set()
         killer.join()
     assert all(was in (Reason.DECODER_CRASH, 2 * number) for number, was in enumerate(found))
+
+
+def test_a_task_succeeds_while_the_system_kills_all_children(monkeypatch):
+    with ThreadPoolExecutor(2) as threads:
+        running = set(threads.map(run_briefly, range(2)))
+    # They have been killed, but have not ended yet.
+    monkeypatch.setattr(ServiceProcess, "is_alive", True)
+    for child in running:
+        os.kill(child, signal.SIGKILL)
+    assert run_in_subprocess(doubled, 4, timeout=LONG) == 8
+
+
+def run_briefly(_):
+    child = run_in_subprocess(process_id, timeout=LONG)
+    run_in_subprocess(time.sleep, 0.2, timeout=LONG)
+    return child
 
 
 def test_no_child_starts_after_stop_children():
