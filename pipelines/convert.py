@@ -15,16 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import ValidationError
 
 from recordmill.pipelines.base_version import check_base, forgotten_keys, open_base
-from recordmill.pipelines.engines.runners import (
-    is_in_process,
-    job_page,
-    make_pipeline,
-    runner_name,
-    runs_directly,
-    short_message,
-    waits_for_result,
-    without_step,
-)
+from recordmill.pipelines.engines import runners
 from recordmill.pipelines.graph import Conversion, build, projection_of
 from recordmill.pipelines.options import schema_differences
 from recordmill.pipelines.run.lock import abandoning, lock_target
@@ -130,13 +121,13 @@ def prepare(
     others = unused_columns([one for one in (tables, labels) if one], schema, config)
     findings = (*both.findings, *sizes, *forgotten, *others)
     analyzer = replace(analyzer, findings=findings, stated_splits=stated)
-    context = RunContext.begin(runner_name(options), command)
+    context = RunContext.begin(runners.runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
     if locked is None:
         return None
     target, lock = locked
-    scratch = target.work if runs_directly(options) and is_local(target.work) else ""
+    scratch = target.work if runners.runs_directly(options) and is_local(target.work) else ""
     return Conversion(config, tables, labels, analyzer, context, target, lock, scratch)
 
 
@@ -318,9 +309,9 @@ def run(
         with _helpers(job, options):
             return _run(job, options, submission, stages or build)
     except RecordmillError as error:
-        return _failed(job, _interrupted(job, interrupt) or without_step(error))
+        return _failed(job, _interrupted(job, interrupt) or runners.without_step(error))
     except Exception as error:  # noqa: BLE001 - engines raise exceptions of any type
-        failure = RecordmillError(f"the engine failed: {short_message(error)}")
+        failure = RecordmillError(f"the engine failed: {runners.short_message(error)}")
         return _failed(job, _interrupted(job, interrupt) or failure)
     except KeyboardInterrupt:
         record = _failed(job, _interrupted(job, interrupt) or RecordmillError("interrupted"))
@@ -339,7 +330,7 @@ def _helpers(job: Conversion, options: PipelineOptions) -> Iterator[None]:
     used = None if is_local(job.target.work) else options.get_all_options(drop_default=True)
     with (
         # On this machine, the verifier loads TensorFlow while the graph is built.
-        verifier_process_started(used) if is_in_process(options) else nullcontext(),
+        verifier_process_started(used) if runners.is_in_process(options) else nullcontext(),
         writer_processes_allowed(job.scratch),
     ):
         yield
@@ -352,13 +343,13 @@ def _run(
     stages: Callable[[beam.Pipeline, Conversion], object],
 ) -> RunRecord:
     _check_first_rows(job)
-    pipeline = make_pipeline(options)
+    pipeline = runners.make_pipeline(options)
     stages(pipeline, job)
     result = pipeline.run()
-    if where := job_page(result, options):
+    if where := runners.job_page(result, options):
         submission(f"submitted: {where}")
     # The last step of the graph publishes on a worker, so this process may exit.
-    if not waits_for_result(options):
+    if not runners.waits_for_result(options):
         return submitted_record(job.context, layout.join(job.target.final, layout.RUN))
     try:
         result.wait_until_finish()

@@ -29,15 +29,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.statistics import RecordExample
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.functional.records.examples import read_first_frame
-from recordmill.transforms.functional.rendering.drawing import (
-    box_label_of,
-    draw_record,
-    error_detail,
-    is_cheap_to_draw,
-    thumbnail_of_damaged,
-    to_jpeg,
-    with_drawn_keys,
-)
+from recordmill.transforms.functional.rendering import drawing
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
 from recordmill.transforms.storage.files import read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
@@ -115,7 +107,7 @@ def _thumbnails(
     schema = dataset.manifest.dataset_schema
     if not schema.image_feature:
         return {}
-    names = dataset.manifest.classes.get(box_label_of(schema) or "", ())
+    names = dataset.manifest.classes.get(drawing.box_label_of(schema) or "", ())
     # In file order, because compressed shards are read sequentially.
     ordered = sorted(set(locations), key=lambda at: (at.split, at.shard, at.record))
     # Records with the same image are drawn once, unless boxes, masks or other images make them look
@@ -156,17 +148,17 @@ def _draw(record: bytes | str, schema: Schema, class_names: tuple[str, ...]) -> 
     if isinstance(record, str):
         return Thumbnail(error=record)
     try:
-        features = with_drawn_keys(schema, read_first_frame(record))
+        features = drawing.with_drawn_keys(schema, read_first_frame(record))
         # The sandbox handles decoders that crash, hang or need too much memory.
-        if is_cheap_to_draw(features):
-            image = draw_record(features, THUMBNAIL_SIDE, class_names)
+        if drawing.is_cheap_to_draw(features):
+            image = drawing.draw_record(features, THUMBNAIL_SIDE, class_names)
         else:
             image = run_in_subprocess(
-                draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS
+                drawing.draw_record, features, THUMBNAIL_SIDE, class_names, timeout=_SECONDS
             )
     except (RecordError, ValueError) as error:
-        return Thumbnail(error=error_detail(error))
-    return Thumbnail.of(to_jpeg(image, _QUALITY), image.size)
+        return Thumbnail(error=drawing.error_detail(error))
+    return Thumbnail.of(drawing.to_jpeg(image, _QUALITY), image.size)
 
 
 def _reads(
@@ -366,7 +358,7 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
         guard.check(reject["uri"])
         data = read_bytes(reject["uri"], start, min(stop, start + _MAX_IMAGE_BYTES))
         return Thumbnail.of(
-            *run_in_subprocess(thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
+            *run_in_subprocess(drawing.thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
         )
     except RecordError:
         return None

@@ -19,21 +19,12 @@ from typing import Any, TypeVar
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from recordmill.pipelines.report import statistics
 from recordmill.pipelines.report.samples import (
     ThumbnailBudget,
     example_images,
     reject_groups,
     samples,
-)
-from recordmill.pipelines.report.statistics import (
-    GRID,
-    Histogram,
-    class_tables,
-    feature_statistics,
-    histogram_of_bins,
-    number_text,
-    size_text,
-    whole_text,
 )
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
@@ -65,8 +56,8 @@ def _templates() -> Environment:
     )
     environment.filters.update(
         count=lambda n: f"{n:,}",
-        size=size_text,
-        number=number_text,
+        size=statistics.size_text,
+        number=statistics.number_text,
         percent=_percent,
         plain=_plain,
         short=_short,
@@ -221,7 +212,7 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     options = manifest.config
     root = None if options.get("allow_outside_root") else options.get("image_root")
     rejects = sections.collect("rejects", reject_groups, dataset, budget, ImageRootGuard(root))
-    tables = class_tables(manifest)
+    tables = statistics.class_tables(manifest)
     problems = tuple(str(problem) for problem in source.problems)
     treatments = manifest.images.items()  # such as "gif to png, upright"
     return {
@@ -235,12 +226,12 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
         "histograms": _image_histograms(source.image_statistics),
         "tiny": TINY,  # counts boxes, which have no share of the images
         "transcoded": sum(n for how, n in treatments if " to " in how.partition(",")[0]),
-        "features": sections.collect("features", feature_statistics, dataset),
+        "features": sections.collect("features", statistics.feature_statistics, dataset),
         "rejects": rejects,
         "samples": sections.collect("samples", samples, dataset, tables, budget),
         "examples": sections.collect("example images", example_images, dataset, budget),
         "rules": {name: issue.rule for name, issue in ISSUES.items()},
-        "grid": GRID,
+        "grid": statistics.GRID,
         "max_rows": MAX_TABLE_ROWS,
         "max_groups": EXAMPLE_GROUPS,
         "omitted": budget.omitted,
@@ -248,17 +239,17 @@ def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
     }
 
 
-def _image_histograms(tally: ImageTally) -> list[tuple[str, Histogram]]:
+def _image_histograms(tally: ImageTally) -> list[tuple[str, statistics.Histogram]]:
     """Returns (title, histogram) of each image statistic."""
     ends = tally.extremes
     bins: tuple[tuple[str, Counter[int], int, Callable[[float], str], str], ...] = (
-        ("Width in pixels", tally.widths, SIDE_STEPS, whole_text, "width"),
-        ("Height in pixels", tally.heights, SIDE_STEPS, whole_text, "height"),
+        ("Width in pixels", tally.widths, SIDE_STEPS, statistics.whole_text, "width"),
+        ("Height in pixels", tally.heights, SIDE_STEPS, statistics.whole_text, "height"),
         ("Aspect ratio (width / height)", tally.ratios, RATIO_STEPS, "{:.2f}".format, ""),
-        ("Encoded size", tally.sizes, SIDE_STEPS, size_text, "bytes"),
+        ("Encoded size", tally.sizes, SIDE_STEPS, statistics.size_text, "bytes"),
     )
     found = (
-        (title, histogram_of_bins(counts, steps, text, ends.get(name)))
+        (title, statistics.histogram_of_bins(counts, steps, text, ends.get(name)))
         for title, counts, steps, text, name in bins
     )
     return [(title, histogram) for title, histogram in found if histogram]

@@ -20,17 +20,8 @@ from PIL import ExifTags, Image, ImageFile, PpmImagePlugin, TiffImagePlugin, Uni
 
 from recordmill.schemas.config import Decode
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images import jpeg, pixels, png
+from recordmill.transforms.functional.images import jpeg, pixels, png, sniffing
 from recordmill.transforms.functional.images.jpeg import UPRIGHT, orientation_of
-from recordmill.transforms.functional.images.sniffing import (
-    FOREIGN,
-    HEAD_BYTES,
-    Foreign,
-    WorkLimitError,
-    check_stated_size,
-    foreign,
-    sniff,
-)
 
 T = TypeVar("T")
 
@@ -313,16 +304,16 @@ def sniffed_format(data: bytes) -> str:
     """
     if not data:
         raise RecordError(Reason.EMPTY_FILE, "the file is empty")
-    head = data[:HEAD_BYTES]
-    format_ = sniff(head)
+    head = data[: sniffing.HEAD_BYTES]
+    format_ = sniffing.sniff(head)
     if format_ in PILLOW_FORMATS:
         return format_
-    if kind := foreign(head):
+    if kind := sniffing.foreign(head):
         raise _unsupported(kind)
     raise RecordError(Reason.NOT_AN_IMAGE, f"begins with {data[:_SHOWN_BYTES]!r}")
 
 
-def _unsupported(kind: Foreign) -> RecordError:
+def _unsupported(kind: sniffing.Foreign) -> RecordError:
     reason = Reason.UNSUPPORTED_FORMAT if kind.is_image else Reason.NOT_AN_IMAGE
     expected = ", ".join(PILLOW_FORMATS)
     return RecordError(reason, f"{kind.name}; expected one of {expected}. {kind.remedy}")
@@ -338,7 +329,7 @@ def examine(data: bytes) -> SourceImage:
         return Jpeg.examine(data, bounded=False)
     if format_ == "png":
         return Png.examine(data, bounded=False)
-    check_stated_size(data, format_)
+    sniffing.check_stated_size(data, format_)
     try:
         with opened(data, format_) as image:
             return _from_pillow(image, format_, data)
@@ -371,7 +362,7 @@ def examine_in_process(data: bytes) -> Jpeg | Png | None:
         return None
     try:
         return codec.examine(data, bounded=True)
-    except WorkLimitError:
+    except sniffing.WorkLimitError:
         return None
 
 
@@ -408,7 +399,7 @@ def _stored_size(image: Image.Image) -> tuple[int, int]:
     # The first image of a DNG, NEF or ARW is a thumbnail of the raw data in a SubIFD.
     is_thumbnail = tags.get(_NEW_SUBFILE_TYPE, 0) & 1 and _SUB_IFDS in tags
     if is_thumbnail or _DNG_VERSION in tags:
-        raise _unsupported(FOREIGN["raw"])
+        raise _unsupported(sniffing.FOREIGN["raw"])
     if tags.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") == "raw":
         raise RecordError(Reason.UNSUPPORTED_FEATURE, "uncompressed YCbCr TIFF")
     # Pillow swaps the size of a TIFF when it opens the file, and rotates its pixels when it loads
