@@ -33,7 +33,6 @@ from recordmill.schemas.findings import (
     images_are,
     some,
 )
-from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import ClassDrift, Manifest
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
@@ -46,7 +45,7 @@ from recordmill.schemas.records import (
     UNUSED_IMAGES,
     WARNED,
 )
-from recordmill.schemas.statistics import Conflicts, Leakage, Pair
+from recordmill.schemas.statistics import ISSUES, Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, HINTS, TINY
 from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS

@@ -16,7 +16,6 @@ from pydantic import ByteSize, ConfigDict, Field, model_validator
 from recordmill.schemas import layout
 from recordmill.schemas.document import Document
 from recordmill.schemas.features import Schema
-from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.input_formats import FormatName
 from recordmill.schemas.option import (
     MAX_SAMPLE_ROWS,
@@ -49,6 +48,7 @@ from recordmill.schemas.records import OUTSIDE_WHERE, SkippedInput
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import ImageSettings
 from recordmill.schemas.shard_format import SHARD_FORMATS, Compression, ShardFormat
+from recordmill.schemas.statistics import ISSUES
 from recordmill.schemas.yaml_files import preset
 
 # Version of the shard format; incremented when the same input and options produce other bytes.

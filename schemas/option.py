@@ -21,10 +21,10 @@ from pydantic_core import PydanticUndefined
 
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError, did_you_mean
-from recordmill.schemas.image_quality import IssueName
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.rejects import RejectBudget
 from recordmill.schemas.settings import parse_integer
+from recordmill.schemas.statistics import IssueName
 from recordmill.schemas.yaml_files import load_yaml, shortened
 
 _OPTION = "option"

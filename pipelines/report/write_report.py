@@ -29,10 +29,15 @@ from recordmill.pipelines.report.samples import (
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.masking import masked, visible
-from recordmill.schemas.statistics import EXAMPLE_GROUPS, RATIO_STEPS, SIDE_STEPS, ImageTally
+from recordmill.schemas.statistics import (
+    EXAMPLE_GROUPS,
+    ISSUES,
+    RATIO_STEPS,
+    SIDE_STEPS,
+    ImageTally,
+)
 from recordmill.transforms.functional.images.objects import TINY
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import write_bytes

@@ -10,9 +10,9 @@ import tensorflow_datasets as tfds
 from pydantic import TypeAdapter, ValidationError
 
 from recordmill.schemas import option
-from recordmill.schemas.image_quality import ISSUES
 from recordmill.schemas.option import Version, Weights
 from recordmill.schemas.rejects import RejectBudget
+from recordmill.schemas.statistics import ISSUES
 
 ALL_ISSUES = tuple(ISSUES)
 

@@ -18,10 +18,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.image_quality import ISSUES, IssueName
 from recordmill.schemas.records import ImageShape
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.statistics import EXAMPLES, ImageQuality, QualityIssue, RecordExample
+from recordmill.schemas.statistics import (
+    EXAMPLES,
+    ISSUES,
+    ImageQuality,
+    IssueName,
+    QualityIssue,
+    RecordExample,
+)
 from recordmill.transforms.functional.images.pixels import MIN_HASHED_SIDE, THUMBNAIL_SIDE
 
 # The columns that describe an image; for sequences, each is a list with one item per frame.

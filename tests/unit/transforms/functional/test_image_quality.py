@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recordmill.schemas.image_quality import ISSUES
-from recordmill.schemas.statistics import ImageQuality
+from recordmill.schemas.statistics import ISSUES, ImageQuality
 from recordmill.transforms.functional.records.image_columns import (
     MEASURES,
     _find_issues,
