@@ -47,7 +47,7 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.statistics import ISSUES, Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, HINTS, TINY
-from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN
+from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN, OUTSIDE_WINDOW
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
@@ -214,6 +214,7 @@ def _changed_values(outcome: Outcome) -> Iterator[Finding]:
         "window": ("mapped by the window {:g}:{:g}", "info"),
         "rescaled per image": ("rescaled per image, so that equal values differ", "note"),
         "8 bits": ("reduced to 8 bits per sample", "info"),
+        OUTSIDE_WINDOW: ("clipped to the window {:g}:{:g} in some pixels", "note"),
         FIRST_FRAME: ("the first of several frames or pages", "note"),
     }
     for change, (text, severity) in texts.items():

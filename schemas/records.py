@@ -305,6 +305,7 @@ class StoredImage(NamedTuple):
     orientation: int = 1  # EXIF orientation of the source file, 1 to 8
     # 1 if the image was transcoded, 0 if its bytes are those of the source file.
     transcoded: int = 0
+    is_clipped: bool = False  # whether pixels were outside the window
     treatment: str = ""
     # Width and height in the source file, before EXIF orientation is applied.
     source_size: tuple[int, int] = (0, 0)

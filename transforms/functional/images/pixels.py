@@ -66,6 +66,7 @@ class Deep(NamedTuple):
     """An image of 16 bits per sample."""
 
     samples: np.ndarray  # uint16, (height, width, channels): gray or RGB, then alpha if any
+    is_clipped: bool = False  # whether values were outside the range that was mapped to 16 bits
 
     @property
     def size(self) -> tuple[int, int]:
@@ -363,9 +364,9 @@ def _gray16(image: Image.Image) -> Deep:
 
 def mapped(values: np.ndarray, low: float, high: float) -> Deep:
     """Maps values linearly to 16 bits: `low` to 0 and `high` to 65535; others are clipped."""
-    span = (high - low) or 1
+    span, is_clipped = (high - low) or 1, bool(values.min() < low or values.max() > high)
     scaled = (np.clip(values.astype(np.float64), low, high) - low) * (FULL / span)
-    return Deep(np.rint(scaled).astype(np.uint16))
+    return Deep(np.rint(scaled).astype(np.uint16), is_clipped)
 
 
 def measured(image: Image.Image, samples: str, settings: ImageSettings) -> Deep:

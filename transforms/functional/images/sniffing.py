@@ -19,8 +19,10 @@ from recordmill.schemas.settings import MAX_PIXELS
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
-# The remarks by which the manifest counts stored images of 16 bits, and those of files with others.
+# The remarks by which the manifest counts stored images of 16 bits, those of files with others, and
+# those with pixels outside the window.
 SIXTEEN_BITS, FIRST_FRAME = "16 bits per sample", "first of several frames"
+OUTSIDE_WINDOW = "pixels outside the window"
 
 
 class Foreign(NamedTuple):

@@ -191,7 +191,9 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
     """Decodes an image, applies the changes that the settings require, and encodes it again."""
     data = source.pixel_data(data)
     with reject_damage():
-        decoded = _oriented(_decoded(data, source, settings), source, settings)
+        decoded = _decoded(data, source, settings)
+        is_clipped = isinstance(decoded, Deep) and decoded.is_clipped
+        decoded = _oriented(decoded, source, settings)
         if _is_cut(settings):
             decoded = pixels.to_8_bits(decoded)
         if settings.alpha != "keep" or settings.format == "jpeg":
@@ -211,6 +213,7 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
         sha256=hashlib.sha256(encoded).hexdigest(),
         treatment=", ".join([f"{source.format} to {format_}", *_changes(source, settings)]),
         transcoded=1,
+        is_clipped=is_clipped,
         thumbnail=pixels.thumbnail_of(decoded),
         **_source_metadata(source),
     )
@@ -229,8 +232,8 @@ def _decoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Pixel
         decoded = pixels.decode_deep(image, reopened)
     if settings.window is None or not is_windowed:
         return decoded
-    gray = pixels.mapped(decoded.colors, *settings.window).samples
-    return Deep(np.concatenate([gray, decoded.alpha], axis=2))
+    gray = pixels.mapped(decoded.colors, *settings.window)
+    return gray._replace(samples=np.concatenate([gray.samples, decoded.alpha], axis=2))
 
 
 def _stored_format(source: SourceImage, decoded: Pixels, settings: ImageSettings) -> Encoding:

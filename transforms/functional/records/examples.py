@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import compress, repeat
 from operator import add
 from typing import Any, NamedTuple
 
@@ -43,7 +43,12 @@ from recordmill.transforms.functional.images.objects import (
     transform_boxes,
     with_shapes,
 )
-from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, SIXTEEN_BITS, is_16_bit
+from recordmill.transforms.functional.images.sniffing import (
+    FIRST_FRAME,
+    OUTSIDE_WINDOW,
+    SIXTEEN_BITS,
+    is_16_bit,
+)
 from recordmill.transforms.functional.records.wire_format import (
     CONTEXT,
     FEATURE_LISTS,
@@ -174,7 +179,8 @@ def _remarks_on_image(image: StoredImage, settings: ImageSettings) -> tuple[str,
     """Returns remarks on an image; gray of `bit_depth: 16` is read as uint16, without any loss."""
     is_deep = settings.bit_depth != 16 and is_16_bit(image.data)
     is_first = image.frames > 1 or image.source_format == "mpo"
-    return (SIXTEEN_BITS,) * is_deep + (FIRST_FRAME,) * is_first
+    remarks = (SIXTEEN_BITS, FIRST_FRAME, OUTSIDE_WINDOW)
+    return tuple(compress(remarks, (is_deep, is_first, image.is_clipped)))
 
 
 def image_shape(image: StoredImage) -> ImageShape:

@@ -51,6 +51,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
         "tiff to png, window, 8 bits": 1,
         "tiff to png, rescaled per image": 1,
         "16 bits per sample": 9,
+        "pixels outside the window": 2,
         "first of several frames": 2,
         "jpeg kept": 7,
     }
@@ -59,6 +60,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
         "3 images are mapped by the window -1000:3000",
         "note: 1 image is rescaled per image, so that equal values differ",
         "1 image is reduced to 8 bits per sample",
+        "note: 2 images are clipped to the window -1000:3000 in some pixels",
         "note: 2 images are the first of several frames or pages",
     ]
 

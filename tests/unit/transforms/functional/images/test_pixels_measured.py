@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,10 +127,21 @@ def test_a_window_applies_to_16_bit_png_as_well() -> None:
     assert transcode(data, ImageSettings()).data == data
 
 
+@pytest.mark.parametrize(("dtype", "low", "high"), [("i2", -5, 7), ("i4", -5, 7), ("u2", 5, 7)])
+def test_images_with_pixels_outside_the_window_are_marked(dtype: str, low: int, high: int) -> None:
+    def is_clipped(*values: int, **settings: Any) -> bool:
+        return transcode(gray([*values], dtype), ImageSettings(**settings)).is_clipped
+
+    window = (low, high)
+    assert not is_clipped(low, high, window=window)
+    assert is_clipped(low, high + 1, window=window)
+    assert is_clipped(low - 1, high, window=window, bit_depth=8)
+
+
 def test_rescaling_per_image_maps_its_own_range() -> None:
     stored = transcode(gray([-10, 5, 10], "i2"), ImageSettings(rescale="per_image"))
     assert pixels(stored) == [0, 49151, 65535]
-    assert stored.treatment == "tiff to png, rescaled per image"
+    assert (stored.treatment, stored.is_clipped) == ("tiff to png, rescaled per image", False)
     assert pixels(transcode(gray([7, 7], "f4"), ImageSettings(rescale="per_image"))) == [0, 0]
 
 

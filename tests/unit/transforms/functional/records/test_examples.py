@@ -15,6 +15,7 @@ from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images.objects import LABELS_REPEATED
+from recordmill.transforms.functional.images.sniffing import OUTSIDE_WINDOW
 from recordmill.transforms.functional.records.examples import (
     _encode_example,
     build_example,
@@ -174,6 +175,12 @@ def test_a_label_that_a_list_repeats_is_a_remark(labels, remarks):
     ref = ImageRef("k", "t", 1, "u", None, None, tuple(values))
     image = StoredImage(b"", "png", 1, 1, 1, "", source_size=(1, 1))
     assert build_example(schema, ref, image).remarks == remarks
+
+
+def test_a_clipped_image_has_a_remark():
+    image = IMAGE._replace(frames=1, source_format="tiff", is_clipped=True)
+    built = build_example(preset("tf_tutorial"), reference((None,) * 5), image)
+    assert built.remarks == (OUTSIDE_WINDOW,)
 
 
 def test_read_features_returns_the_values_written_by_tensorflow():
