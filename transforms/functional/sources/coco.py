@@ -87,6 +87,7 @@ class CocoOptions:
     images: str | None = None  # the base of relative image paths; None for the folder of the file
     masks: str | None = None  # the folder of panoptic masks
     replaced: str = ""  # the folder in the paths of the images that `images` is found instead of
+    is_shared: bool = False  # whether folders of other splits have images of the same names
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -148,8 +149,10 @@ def _preset_of(keys: set[str], annotations: list[Any]) -> str:
 
 def _findings(file: TableFile, first: list[Any], empty: bool, same: list[str]) -> Iterator[Finding]:
     path, options = file.path, file.options_of(CocoOptions)
-    if options.replaced:
-        text = f"{path}: {options.replaced} is no folder; its images are read from {options.images}"
+    if file.image_folder and (options.replaced or options.is_shared):  # without --image_root
+        why = "folders of other splits have images of these names"
+        why = f"{options.replaced} is no folder" if options.replaced else why
+        text = f"{path}: {why}; its images are read from {options.images}"
         yield finding("note", "images_in_other_folder", text, "--image_root DIR names another")
     if empty:
         text = f"{path}: has no annotation; its images are converted as images without objects"
@@ -251,10 +254,11 @@ def _file_in(tree: Tree, name: str) -> TableFile:
     above = posixpath.basename(folder)  # test-dev2017 is a set of its own
     split = named.pop() if len(named) == 1 else above if above.lower() in SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
-    images, replaced = _image_folder(tree, name, names)
+    images, replaced, is_shared = _image_folder(tree, name, names, split)
     partition = ((SPLIT, split),) if split else ()
     has_masks = "panoptic" in masks and tree.has(masks)
-    options = CocoOptions(tree.path(images), tree.path(masks) if has_masks else None, replaced)
+    folder_of_masks = tree.path(masks) if has_masks else None
+    options = CocoOptions(tree.path(images), folder_of_masks, replaced, is_shared)
     return TableFile(tree.path(name), "coco", partition=partition, options=options)
 
 
@@ -280,16 +284,18 @@ def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
         yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
 
 
-def _image_folder(tree: Tree, name: str, likely_names: tuple[str, ...]) -> tuple[str, str]:
-    """Returns the folder to which the paths in a COCO file refer, and the prefix that they lose."""
+def _image_folder(
+    tree: Tree, name: str, likely_names: tuple[str, ...], split: str
+) -> tuple[str, str, bool]:
+    """Returns the folder to which the paths in a COCO file refer, as `folder_with` does."""
     folder = posixpath.dirname(name)
     below = [posixpath.join(top, n) for top in ("", "images") for n in likely_names]
     likely = [folder, *below, posixpath.join(folder, "data"), "images", "data", "JPEGImages", ""]
     with tree.open(name) as stream:
         first = next(_paths_in(stream), "")
     if found := [one for one in likely if first and tree.has(posixpath.join(one, first))]:
-        return found[0], ""
-    return folder_with(tree, first) or (folder, "")
+        return found[0], "", False
+    return folder_with(tree, first, split) or (folder, "", False)
 
 
 def _json_files(tree: Tree) -> Iterator[str]:

@@ -154,11 +154,13 @@ def has_file(tree: Tree, folder: str, accepts: Callable[[str], bool]) -> bool:
     return any(isinstance(f, Unlisted) or (isinstance(f, str) and accepts(f)) for f in found)
 
 
-def folder_with(tree: Tree, image: str) -> tuple[str, str] | None:
-    """Returns the folder with an image, and the prefix of its path that the folder is without.
+def folder_with(tree: Tree, image: str, split: str = "") -> tuple[str, str, bool] | None:
+    """Returns the folder with an image of a split, and the prefix of its path that is left out.
 
-    None if several files have the end of the path, or may have it, or the prefix is a folder.
+    Folders of other splits do not count if one is named like the split; the last value is whether
+    several have the image. None if several files count, or may exist, or the prefix is a folder.
     """
+    own = _splits_in(split)
     listed = islice(tree.walk(), _MAX_LISTED) if _RELATIVE.fullmatch(image) else ()
     paths = [f"/{path}" for path in listed if isinstance(path, str)]
     for match in re.finditer("^|/", image):
@@ -166,9 +168,17 @@ def folder_with(tree: Tree, image: str) -> tuple[str, str] | None:
         if prefix and any(f"/{prefix}" in path for path in paths):
             return None
         if found := [path[1 : -len(end)] for path in paths if path.endswith(f"/{end}")]:
-            is_only = len(found) == 1 and len(paths) < _MAX_LISTED
-            return (found[0].rstrip("/"), prefix) if is_only else None
+            is_named = own and any(_splits_in(posixpath.dirname(path)) == own for path in paths)
+            fitting = [f for f in found if not is_named or _splits_in(f) in (own, frozenset())]
+            is_only = len(fitting) == 1 and len(paths) < _MAX_LISTED
+            return (fitting[0].rstrip("/"), prefix, len(found) > 1) if is_only else None
     return None
+
+
+def _splits_in(path: str) -> frozenset[str]:
+    # "val", "valid" and "validation" begin alike.
+    words = re.findall("[a-z]+", path.lower())
+    return frozenset(word[:3] for word in words if word in SPLIT_NAMES)
 
 
 def parts_of(

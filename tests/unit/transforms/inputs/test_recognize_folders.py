@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import lines
 from recordmill.schemas.tables import SPLIT, Part, Projection, Sources, TableFile
@@ -18,6 +19,7 @@ from recordmill.transforms.functional.sources.coco import CocoOptions
 from recordmill.transforms.functional.sources.yolo import YoloOptions
 from recordmill.transforms.inputs import file_tree
 from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.input_tables import probe_tables
 from recordmill.transforms.inputs.recognize import sources_of
 
 COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": []})
@@ -48,6 +50,42 @@ def test_images_of_coco_may_be_in_any_folder_if_only_one_has_them(
 ) -> None:
     (file,) = found(tmp_path, "a.json", *images).files
     assert file.options_of(CocoOptions).images == str(tmp_path / folder)
+
+
+@pytest.mark.parametrize(
+    ("images", "folder", "is_shared"),
+    [
+        (["train_images/1.jpg", "val_images/1.jpg"], "train_images", True),
+        (["Training/x/1.jpg", "validation/x/1.jpg"], "Training/x", True),
+        (["photos/1.jpg", "photos_val/1.jpg", "photos_train/2.jpg"], "photos", True),
+        (["train_images/1.jpg", "train_masks/1.jpg", "val_images/1.jpg"], "", False),
+        (["train_images/2.jpg", "val_images/1.jpg"], "", False),
+        (["val_images/1.jpg"], "val_images", False),
+    ],
+    ids=str,
+)
+def test_images_of_a_split_of_coco_are_not_those_of_other_splits(
+    images: list[str], folder: str, is_shared: bool, tmp_path: Path
+) -> None:
+    (file,) = found(tmp_path, "train.json", *images).files
+    options = file.options_of(CocoOptions)
+    assert (options.images, options.is_shared) == (f"{tmp_path}/{folder}".rstrip("/"), is_shared)
+    with (tmp_path / "train.json").open("rb") as stream:
+        notes = [f.text for f in coco.probe(stream, file).findings if f.severity == "note"]
+    why = "folders of other splits have images of these names"
+    expected = f"{file.path}: {why}; its images are read from {options.images}"
+    assert notes == [expected] * is_shared
+
+
+@pytest.mark.parametrize("has_root", [True, False])
+def test_the_folder_of_images_is_no_finding_if_image_root_names_another(
+    has_root: bool, tmp_path: Path
+) -> None:
+    found(tmp_path, "train.json", "train_images/1.jpg", "val_images/1.jpg")
+    root = {"image_root": str(tmp_path / "val_images")} if has_root else {}
+    config = config_of({"input": [str(tmp_path)], "output": "out", "name": "birds", **root})
+    kinds = [finding.kind for finding in probe_tables(config).findings]
+    assert kinds == ["images_in_other_folder"] * (not has_root) + ["no_annotations"]
 
 
 @pytest.mark.parametrize(
