@@ -25,7 +25,7 @@ IMPORT_ALL = """
 import importlib, pkgutil
 for package in map(importlib.import_module, ("recordmill",)):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not module.name.endswith(("__main__", ".lineage_events")):  # needs the extra `lineage`
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 print(package.__file__)
 """

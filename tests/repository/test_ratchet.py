@@ -15,13 +15,13 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 209,
-    "lines of code": 35_995,
-    "lines of docstrings": 7_905,
+    "product files": 208,
+    "lines of code": 35_968,
+    "lines of docstrings": 7_448,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
     "public functions used in no other file": 0,
-    "modules with one importer": 27,
+    "modules with one importer": 26,
     "names with two meanings": 0,
     "import cycles between folders": 0,
 }

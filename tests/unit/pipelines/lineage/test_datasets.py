@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.pipelines.lineage_events import (
+from recordmill.pipelines.lineage import (
     DatasetName,
     Input,
     _base_dataset,

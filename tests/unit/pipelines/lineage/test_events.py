@@ -10,7 +10,7 @@ import pytest
 from jsonschema import ValidationError
 from openlineage.client.serde import Serde
 
-from recordmill.pipelines.lineage_events import RunSource, event_of
+from recordmill.pipelines.lineage import RunSource, _event_of
 from recordmill.pipelines.run.run_record import RunRecord
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
@@ -112,7 +112,7 @@ def manifest(base: BaseEntry | None = None) -> Manifest:
 
 
 def document(of: RunSource, state: RunRecord, published: Manifest | None = None) -> dict[str, Any]:
-    event: dict[str, Any] = Serde.to_dict(event_of(of, state, published))
+    event: dict[str, Any] = Serde.to_dict(_event_of(of, state, published))
     validate([event])
     return event
 
@@ -314,7 +314,7 @@ def test_the_schema_finds_mistakes(path: tuple[Any, ...], value: Any) -> None:
 @pytest.mark.parametrize("value", ["daily", "airflow/daily", "airflow/daily/today"])
 def test_an_invalid_parent_is_an_error(value: str) -> None:
     with pytest.raises(UsageError) as caught:
-        event_of(source({"OPENLINEAGE_PARENT_ID": value}), record("running"))
+        _event_of(source({"OPENLINEAGE_PARENT_ID": value}), record("running"))
     assert str(caught.value) == (
         f"OPENLINEAGE_PARENT_ID: {value!r} names no run; expected NAMESPACE/JOB/UUID. Correct it."
     )
