@@ -205,8 +205,7 @@ def _rows_in_file(rows: Any, options: Mapping[str, Any]) -> Iterator[dict[str, A
     """Provides the options of a conversion whose input is a file of the rows, beside the dataset.
 
     The conversion reads it like any other, on every engine. Paths of images are relative to the
-    working directory, unless `image_root` is set. Raises UsageError if the rows cannot be
-    represented.
+    working directory, unless `image_root` is set.
     """
     data = parquet_of(rows)
     digest = hashlib.sha256(data).hexdigest()[:_DIGEST_CHARACTERS]

@@ -96,9 +96,8 @@ def prepare(
     """Probes the input, resolves the schema, and locks the dataset.
 
     Returns the conversion; None if the dataset is already published and is kept. `dry_run`: whether
-    to leave the output folder unchanged. `inputs` is the opened input, or None to open it. Raises
-    UsageError if the input is not a table, or lacks a column. Raises DatasetExists if the dataset
-    is already published, or another run is writing it.
+    to leave the output folder unchanged. Raises UsageError if the input is not a table, or lacks a
+    column. Raises DatasetExists if the dataset is already published, or another run is writing it.
     """
     tables, base = inputs or open_inputs(config)
     labels = probe_labels(config)
@@ -223,10 +222,7 @@ def _renamed_classes(
 
 
 def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:
-    """Returns the schema with the columns of the input and its labels.
-
-    Raises UsageError if a column is missing, or has a type that is not supported.
-    """
+    """Returns the schema with the columns of the input and its labels."""
     if labels is not None and config.join_columns is not None:
         check_join_columns(tables, labels, config.join_columns)
     both = with_labels(tables, labels)
@@ -245,11 +241,7 @@ def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertC
 
 
 def _resolve(tables: InputTables, config: ConvertConfig, where: str) -> Schema:
-    """Returns the schema with the columns of the input.
-
-    Raises UsageError if a column is missing; if the input is a folder whose metadata lacks it, the
-    folders may be the classes.
-    """
+    """Returns the schema with the columns of the input."""
     try:
         return resolve_sources(config.dataset_schema, tables.columns, config, where)
     except UsageError as error:
@@ -276,8 +268,7 @@ def make_analyzer(
 def _check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:
     """Rejects a join that could drop single frames from a sequence.
 
-    `columns` are the columns of the input, without those of the joined tables. Raises UsageError if
-    the input has the sequence column, and is joined on another column.
+    `columns` are the columns of the input, without those of the joined tables.
     """
     if schema.sequence is None:
         return
@@ -299,10 +290,10 @@ def run(
     """Runs a conversion to its end, or submits it to a service.
 
     Failures are recorded in run.json and in the returned record instead of being raised, so that
-    the caller reports them in the same way. Returns the run record. `interrupt`: records whether
-    the process received a signal. `submission`: called with the web page of a job that was
-    submitted to a service. `stages`: adds other stages than those of a conversion to a pipeline.
-    Raises KeyboardInterrupt if the host program raised it; run.json is written before.
+    the caller reports them in the same way. Returns the run record. `submission`: called with the
+    web page of a job that was submitted to a service. `stages`: adds other stages than those of a
+    conversion to a pipeline. Raises KeyboardInterrupt if the host program raised it; run.json is
+    written before.
     """
     allow_children()
     try:
@@ -364,10 +355,7 @@ def _run(
 
 
 def _check_first_rows(job: Conversion) -> None:
-    """Stops a run whose first rows are all rejected for their images, and lists these rejects.
-
-    Raises RejectBudgetExceeded if they are.
-    """
+    """Stops a run whose first rows are all rejected for their images, and lists these rejects."""
     schema, files = job.analyzer.schema, job.tables.files
     is_table = all(INPUT_FORMATS[file.format].is_table for file in files)
     # Joined rows, staged images and the members of archives are known only to the run.

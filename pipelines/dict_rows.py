@@ -533,10 +533,7 @@ def _binding(config: ConvertConfig, resolved: ResolvedSchema) -> Binding:
 
 
 def _result(_: str, context: RunContext, final: str, work: str) -> WrittenDataset:
-    """Returns the published dataset.
-
-    Raises RecordmillError if the run failed, with the message of its run.json.
-    """
+    """Returns the published dataset."""
     _unlock(context.run_id)
     record = context.record_in(final, work)
     if record is None:

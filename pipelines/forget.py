@@ -115,10 +115,7 @@ class SimilarRecord:
 
 
 def _select(directory: str, keys: Collection[str]) -> Selection:
-    """Finds the records to remove.
-
-    Raises UsageError if there is no published dataset, or if there is a newer version.
-    """
+    """Finds the records to remove."""
     dataset = DatasetFolder.named(directory)
     parent = layout.versions_folder(dataset.directory)
     newest = newest_version(parent)
@@ -145,10 +142,7 @@ def _select(directory: str, keys: Collection[str]) -> Selection:
 
 
 def _check_keys(selection: Selection) -> None:
-    """Rejects keys that no record has, except for those that an earlier `forget` has removed.
-
-    Raises UsageError with what is known of the first ones.
-    """
+    """Rejects keys that no record has, except for those that an earlier `forget` has removed."""
     dataset = selection.dataset
     # A purge that was killed after it had published is repeated with the same keys.
     forgotten = dataset.manifest.removed_keys
@@ -350,11 +344,7 @@ def _next_version(version: str) -> str:
 
 
 def _config_without(dataset: DatasetFolder, version: str) -> ConvertConfig:
-    """Returns the options of the new version: those of its base version.
-
-    Raises UsageError if this release does not know the options of the base version, if the new
-    version is not later, or if the folder of the dataset does not have its name.
-    """
+    """Returns the options of the new version: those of its base version."""
     if _numbers(version) <= _numbers(dataset.manifest.version):
         raise UsageError(
             f"--version {version}: expected a version after {dataset.manifest.version}."
@@ -406,10 +396,7 @@ def _publish(
     interrupt: Interrupt,
     command: Sequence[str],
 ) -> RunRecord:
-    """Writes, verifies and publishes a version without the selected records.
-
-    Raises UsageError if no record would be left, and the error of a run that failed to publish.
-    """
+    """Writes, verifies and publishes a version without the selected records."""
     dataset = selection.dataset
     if selection.records == dataset.manifest.input.records:
         raise UsageError(

@@ -277,8 +277,8 @@ _BLOCKS: dict[str, type[BaseModel]] = {
 def _with_settings(schema: Schema, block: str, overrides: Mapping[str, Any]) -> Schema:
     """Returns a schema in which some settings of a block are replaced.
 
-    `block`: "image", "boxes" or "masks". `overrides`: values by setting; numbers can be text.
-    Raises UsageError: for an unknown setting, or one that conflicts with another.
+    `overrides`: values by setting; numbers can be text. Raises UsageError: for an unknown setting,
+    or one that conflicts with another.
     """
     if not overrides:
         return schema
@@ -348,8 +348,7 @@ def beam_options(rest: Sequence[str]) -> PipelineOptions:
 def load_schema(name: str) -> Schema:
     """Returns the schema of a preset or of a YAML file.
 
-    `name` is the name of a preset, or the path of a file. Raises UsageError if neither exists, or
-    the file is not a valid schema.
+    Raises UsageError if neither exists, or the file is not a valid schema.
     """
     try:
         # parse_schema() limits characters, of which UTF-8 has up to four bytes.

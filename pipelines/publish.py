@@ -55,10 +55,9 @@ def publish(
 
     Returns the state in run.json: "published" or "failed". `lists` is the folders of rejects,
     dropped rows and the like; `written_lists` the files of those with a line; a side input, so that
-    they are written first. `indexes`: sha256 of each file in idx/, by name. `base` is the base
-    version; None if there is none. `removed` is the records that were removed from it; None for a
-    conversion. Raises RecordmillError if the files of the run were deleted, or taken over by
-    another run.
+    they are written first. `indexes`: sha256 of each file in idx/, by name. `removed` is the
+    records that were removed from it; None for a conversion. Raises RecordmillError if the files of
+    the run were deleted, or taken over by another run.
     """
     if state := _state_of_earlier_attempt(target, context):
         return state
@@ -104,12 +103,7 @@ def _state_of_earlier_attempt(target: Target, context: RunContext) -> str | None
 
 
 def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target) -> None:
-    """Checks that a dataset is verified, and within the reject budget.
-
-    Raises VerificationFailed if a shard differs from what was written, or row counts do not match.
-    Raises RejectBudgetExceeded if too many rows were rejected, rows are lost, or no record is left.
-    Raises UsageError if the input has no rows, or the dataset's folder contains foreign files.
-    """
+    """Checks that a dataset is verified, and within the reject budget."""
     if info.problems:
         raise _damaged(info.problems)
     counts = info.counts

@@ -154,10 +154,6 @@ def _in_split(dataset: DatasetFolder, split: str) -> Iterator[FoundRecord]:
 
 
 def _at(dataset: DatasetFolder, location: RecordLocation) -> FoundRecord:
-    """Returns the record at a location.
-
-    Raises VerificationFailed if it is damaged.
-    """
     shard = dataset.shard(location.split, location.shard)
     data = dataset.record(shard, location.record, (location.offset, location.length))
     return FoundRecord(
@@ -179,11 +175,6 @@ def _exists(path: str) -> bool:
 
 
 def _read_records(file: str) -> Iterator[FoundRecord]:
-    """Yields the records of a file.
-
-    Raises VerificationFailed: at the first damaged record, with its number and byte offset. Raises
-    UsageError if the file cannot be opened.
-    """
     number = 0
     try:
         with open_binary(file) as stream:

@@ -86,8 +86,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     ) -> beam_fn_api_pb2.StartWorkerResponse:
         """Starts a worker process.
 
-        Returns a response whose `error` is empty if the process was started. `context` is the
-        context of the call; unused.
+        Returns a response whose `error` is empty if the process was started.
         """
         endpoints = ("logging", "artifact", "provision", "control")
         urls = [f"--{n}_endpoint={getattr(request, f'{n}_endpoint').url}" for n in endpoints]
@@ -105,10 +104,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def StopWorker(  # noqa: N802
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
-        """Ends a worker process.
-
-        `context` is the context of the call; unused.
-        """
+        """Ends a worker process."""
         with self._lock:
             worker = self._workers.pop(request.worker_id, None)
         if worker:

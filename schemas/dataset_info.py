@@ -212,9 +212,8 @@ def base_entry(
 ) -> BaseEntry:
     """Returns the manifest entry that compares a new dataset with its base version.
 
-    `info` is the new dataset. Unless the base version keeps its records, its first shards hold the
-    rows of the base, later ones the new rows. `removed_keys`: sha256 of each key that this version
-    removes.
+    Unless the base version keeps its records, its first shards hold the rows of the base, later
+    ones the new rows. `removed_keys`: sha256 of each key that this version removes.
     """
     kept, new, unchanged = dict[str, int](), dict[str, int](), 0
     for shard in info.shards:
@@ -266,8 +265,6 @@ def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[
 
 def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
     """Returns how the sizes of classes differ.
-
-    `old` is the number of occurrences of each class in the base version.
 
     >>> _class_drift(Counter(a=50, b=50), Counter(a=90, b=10)).changed_examples
     (('a', 0.5, 0.9), ('b', 0.5, 0.1))

@@ -146,9 +146,6 @@ def shard_stem(name: str, split: str) -> str:
 def shard_name(name: str, split: str, index: int, count: int, compression: str = "none") -> str:
     """Returns the file name of a shard.
 
-    `index` is the number of the shard within the split, from 0. `compression` is a name in
-    `SHARD_FORMATS`.
-
     >>> shard_name("birds", "train", 3, 16)
     'birds-train.tfrecord-00003-of-00016'
     """
@@ -158,10 +155,7 @@ def shard_name(name: str, split: str, index: int, count: int, compression: str =
 
 
 def records_name(split: str, index: int, count: int) -> str:
-    """Returns the path of a shard's index, relative to the dataset's folder.
-
-    `index` is the number of the shard within the split, from 0.
-    """
+    """Returns the path of a shard's index, relative to the dataset's folder."""
     return f"{RECORDS}/records-{split}-{index:05d}-of-{count:05d}.parquet"
 
 

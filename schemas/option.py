@@ -315,9 +315,8 @@ def parse_properties(text: str | bytes, where: str) -> Properties:
     """Parses a YAML file of properties.
 
     Returns the text, or the texts, of each property. `text` is the YAML document: a mapping of
-    names to texts, dates, or lists of these. `where` is the name of the document in messages, such
-    as its path. Raises UsageError if the text is not YAML, or has an unknown property, or no text
-    for one.
+    names to texts, dates, or lists of these. Raises UsageError if the text is not YAML, or has an
+    unknown property, or no text for one.
     """
     _, document = load_yaml(text, where)
     if not isinstance(document, dict):

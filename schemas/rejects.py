@@ -269,19 +269,13 @@ class Reject:
 
     @classmethod
     def of(cls, ref: ImageRef, reason: Reason, detail: str, split: str = "") -> Reject:
-        """Returns the reject of a bound row.
-
-        `detail`: what is wrong, and what was expected.
-        """
+        """Returns the reject of a bound row."""
         start, stop = (None, None) if ref.staged else (ref.start, ref.stop)
         return cls(ref.key, ref.shown_uri, ref.source, reason, detail, split, start, stop)
 
     @classmethod
     def of_malformed_row(cls, file: str, line: int, detail: str) -> Reject:
-        """Returns the reject of a row that is too damaged to have a key.
-
-        `detail`: what is wrong, and what was expected.
-        """
+        """Returns the reject of a row that is too damaged to have a key."""
         return cls("", "", source_of(file, line), Reason.MALFORMED_ROW, detail)
 
     @classmethod

@@ -154,7 +154,6 @@ def dataset_info_document(
 ) -> dict[str, Any]:
     """Returns dataset_info.json.
 
-    `config` is the name, version, description, citation, license and homepage of the dataset.
     `splits`: (number of records, bytes of data) of each shard in order, by split.
     """
     document: dict[str, Any] = {

@@ -53,8 +53,7 @@ def preset(name: str) -> Schema:
 def parse_schema(text: str | bytes, where: str) -> Schema:
     """Parses a schema in YAML.
 
-    `where` is the name of the document in messages, such as its path. Raises UsageError if the text
-    is not YAML, or not a schema.
+    Raises UsageError if the text is not YAML, or not a schema.
     """
     node, document = load_yaml(text, where)
     if node is None or not isinstance(document, dict):
@@ -102,8 +101,7 @@ class _Loader(yaml.SafeLoader):
 def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
     """Loads a YAML document as nodes, which have positions, and as values.
 
-    `where` is the name of the document in messages, such as its path. Raises UsageError if it is
-    not YAML, is too large, or has a duplicate key.
+    Raises UsageError if it is not YAML, is too large, or has a duplicate key.
     """
     if len(text) > MAX_LENGTH:
         raise UsageError(f"{where}: has {len(text):,} characters; expected at most {MAX_LENGTH:,}")

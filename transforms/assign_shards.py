@@ -145,8 +145,7 @@ def _assign(
 
     With a base version, new rows are assigned to shards numbered after those of the base; or to all
     shards, if the base version keeps its records. `ranges` are the hash ranges of the splits,
-    unless the plan has them. `base` is the base version; None if there is none. Raises
-    RecordmillError if the analyze pass saw no row of a split.
+    unless the plan has them. `base` is the base version; None if there is none.
     """
     advance("assigned", len(refs))
     keys, stated, find = refs.records, refs.column("split"), base_shard_lookup(base)

@@ -272,7 +272,6 @@ def _dropped_row(
 
 
 def _single_rows(assigned: AssignedRows) -> Iterator[AssignedRow]:
-    """Yields assigned rows one by one."""
     shard, refs = assigned
     for order, ref in refs:
         yield shard, (order, ref)

@@ -124,7 +124,7 @@ def _join_key(row: Row, column: str) -> str:
     """Returns the join key of a row: the text of a column in NFC, or its integer in decimal.
 
     File systems and tables may have different Unicode forms of the same name: macOS stores `é` as
-    two characters. Raises RecordError (missing_value) or wrong_type, if the column has neither.
+    two characters.
     """
     try:
         value = single_value(row.values.get(column))

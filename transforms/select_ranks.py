@@ -214,10 +214,7 @@ class SampleRows(beam.PTransform):
 def _selected_rows(
     rows: Iterable[Row | Reject], sampler: Sampler
 ) -> Iterator[RowBatch | TaggedOutput]:
-    """Yields the rows in a sample, and the number of others.
-
-    `rows`: rows, or rejects of rows that cannot be read.
-    """
+    """Yields the rows in a sample, and the number of others."""
     return tagged_batches(sampler.select(rows))
 
 

@@ -113,8 +113,7 @@ def _hashes_by_bucket(
 def _check_groups(_: bytes, mode: str, groups: Groups) -> Groups:
     """Returns groups that are complete.
 
-    `mode` is the value of `--near_duplicates`. Raises UsageError if there are too many similar
-    images.
+    `mode` is the value of `--near_duplicates`.
     """
     if groups.overflow:
         raise UsageError(

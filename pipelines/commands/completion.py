@@ -47,8 +47,7 @@ def run(flags: argparse.Namespace) -> int:
 def _completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Returns a script that completes commands, flags, choices, files and presets.
 
-    `parser` is the parser of the whole program; shtab's attributes are added to its flags. `shell`
-    is one of `parser.SHELLS`.
+    `parser` is the parser of the whole program; shtab's attributes are added to its flags.
     """
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:

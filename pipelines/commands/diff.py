@@ -107,10 +107,7 @@ class _Spill:
 
 
 def _shard_of(dataset: DatasetFolder, location: compare.ComparedRecord) -> tuple[str, ShardEntry]:
-    """Returns the split and the shard of a record.
-
-    `location` is the location of the record; its split is an index.
-    """
+    """Returns the split and the shard of a record."""
     name = list(dataset.splits)[location.split]
     return name, dataset.shard(name, location.shard)
 

@@ -131,8 +131,7 @@ def _holder(holder: Holder) -> dict[str, Any]:
 def _read_keys(path: str, column: str | None) -> frozenset[str]:
     """Reads keys from a file.
 
-    `path` is a text file with one key per line; with a column, a Parquet or CSV table. Raises
-    UsageError if the file cannot be read, lacks the column, or has no key.
+    `path` is a text file with one key per line; with a column, a Parquet or CSV table.
     """
     try:
         data = read_bytes(path)

@@ -52,11 +52,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
-    """Shows the requested records, or draws them.
-
-    Raises UsageError if a file or record does not exist. Raises VerificationFailed if a record is
-    damaged; the records before it are still shown.
-    """
+    """Shows the requested records, or draws them."""
     for flag in ("n", "record"):
         if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
             raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
@@ -300,8 +296,7 @@ def _write_contact_sheet(
 ) -> None:
     """Writes a contact sheet as PNG, with the boxes and masks that the schema declares.
 
-    Without a schema, those in the keys of well-known datasets are drawn. Raises UsageError if no
-    record holds an image, or the file cannot be written.
+    Without a schema, those in the keys of well-known datasets are drawn.
     """
     # Checked before anything is drawn or written.
     if not any(image_key(_shown(record, schema)) for record in records):

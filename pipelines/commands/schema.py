@@ -262,9 +262,7 @@ _SAMPLED_IMAGES = 20
 def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     """Returns a schema file for a table, with comments that explain it.
 
-    `table` is a table, or a file pattern. `options`: the values of `INFER_OPTIONS` that are given.
-    Raises UsageError if it is not a table, has no rows, no such columns, or no column with a
-    supported type.
+    `options`: the values of `INFER_OPTIONS` that are given.
     """
     # Placeholders: only what probes the table is used.
     unused = {"output": ".", "name": "unnamed", "schema": "tabular"}

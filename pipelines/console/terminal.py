@@ -135,7 +135,7 @@ def print_error(text: str, level: str = "ERROR") -> None:
 def event(level: str, logger: str, message: str, **more: str) -> str:
     """Returns a message on standard error as a line of JSON.
 
-    `logger` is the logger or program. `more`: `time`, if it is not now; `error`.
+    `more`: `time`, if it is not now; `error`.
     """
     time = datetime.now(timezone.utc).isoformat("T", "milliseconds")
     document = {"time": time, "level": level, "logger": logger, "message": message} | more

@@ -55,8 +55,8 @@ class TensorResize:
         """Returns the resize for the keywords of `load`; None for no resizing.
 
         `image_size`: (height, width), or one number for both, in pixels; None for no resizing.
-        `fill`: "stretch", "crop" or "pad". `antialias`: whether each pixel is the mean of all that
-        it covers. Raises UsageError if a value is not valid.
+        `antialias`: whether each pixel is the mean of all that it covers. Raises UsageError if a
+        value is not valid.
         """
         if fill not in get_args(Fill):
             raise UsageError(f"resize={fill!r}: expected one of {', '.join(get_args(Fill))}")
@@ -122,9 +122,8 @@ class ImageDecoder:
     ) -> ImageDecoder:
         """Returns the decoder of the images in a feature, of the first image by default.
 
-        `channels`: 3 for RGB, 1 for gray, 0 for the stored number. `resize`: how images are
-        resized; None for no resizing. `dtype` is the type of the pixels. Raises UsageError if raw
-        pixels have no stored size.
+        `resize`: how images are resized; None for no resizing. Raises UsageError if raw pixels have
+        no stored size.
         """
         image = image or schema.image_feature or ""
         if schema.encoded_image is None and image == schema.image_feature:

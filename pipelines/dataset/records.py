@@ -263,8 +263,7 @@ NO_CLASS = -1
 def class_weights(dataset: DatasetFolder, split: str) -> dict[int, float]:
     """Returns the weight of each class of a split or slice.
 
-    `split` is a split or slice, such as `train[:80%]`. Raises UsageError if records have no class,
-    or several.
+    Raises UsageError if records have no class, or several.
     """
     ids = _class_ids(dataset, dataset.select(split))
     names = dataset.manifest.classes[dataset.manifest.dataset_schema.named_features[0]]
@@ -272,11 +271,7 @@ def class_weights(dataset: DatasetFolder, split: str) -> dict[int, float]:
 
 
 def _class_ids(dataset: DatasetFolder, parts: Sequence[RecordRange]) -> np.ndarray:
-    """Returns the class id of each record, (records,), or -1; no shard is read.
-
-    `parts` are the records, as `select` returns them. Raises UsageError if records have no
-    class, or several.
-    """
+    """Returns the class id of each record, (records,), or -1; no shard is read."""
     schema = dataset.manifest.dataset_schema
     feature = next(iter(schema.named_features), None)
     column = dataset.columns(parts, ["class"])["class"]

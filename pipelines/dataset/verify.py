@@ -51,10 +51,8 @@ _INVALID_LINES = (ValueError, LookupError, TypeError, RecursionError)
 def verify_dataset(directory: str, verify: Verify) -> tuple[DatasetFolder, list[Problem]]:
     """Compares all files of a dataset with its manifest.
 
-    Returns the dataset, and the problems found. `directory` is the dataset's folder,
-    DIR/NAME/VERSION. `verify`: "parse" to parse every record, "decode" to decode every image as
-    well. Raises VerificationFailed if no dataset is published there, or its manifest cannot be
-    read.
+    Returns the dataset, and the problems found. Raises VerificationFailed if no dataset is
+    published there, or its manifest cannot be read.
     """
     dataset = DatasetFolder.open_unchecked(newest_version(current_folder(directory)))
     directory, manifest = dataset.directory, dataset.manifest

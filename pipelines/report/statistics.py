@@ -199,7 +199,6 @@ class BoxStatistics:
 def _box_statistics(
     schema: Schema, records: Sequence[Mapping[str, Sequence[Any]]]
 ) -> BoxStatistics | None:
-    """Returns the statistics of boxes, or None without any."""
     found = [list(boxes_of(schema, record)) for record in records]
     boxes = [box for of_record in found for box in of_record]
     if not boxes:

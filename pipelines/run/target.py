@@ -227,10 +227,7 @@ class Target:
                     os.replace(source, target)
 
     def resume(self, context: RunContext) -> None:
-        """Prepares the folders, keeps the finished shards of an earlier run, and deletes the rest.
-
-        `context`: identity and start time of the new run.
-        """
+        """Prepares the folders: keeps the finished shards of an earlier run, deletes the rest."""
         if is_local(self.final):
             self.recover()
             os.makedirs(self.run, exist_ok=True)

@@ -182,10 +182,7 @@ def check_address(uri: str, root: str) -> None:
 
 
 def outside_root_error(target: str, root: str) -> RecordError:
-    """Returns the error for a reference outside of the image root.
-
-    `target` is the path or address that the reference leads to.
-    """
+    """Returns the error for a reference outside of the image root."""
     return RecordError(
         Reason.OUTSIDE_ROOT, f"leads to {target}, outside of --image_root {root}. {REMEDY}"
     )
@@ -193,9 +190,6 @@ def outside_root_error(target: str, root: str) -> RecordError:
 
 def is_below(target: str, root: str) -> bool:
     """Returns whether a normalized path or address is below another.
-
-    `target` is the path or address. `root` is the folder that may contain it, with or without a
-    slash at its end.
 
     >>> is_below("/data/photos/1.jpg", "/data/photos"), is_below("/data/photos2", "/data/photos")
     (True, False)

@@ -187,8 +187,7 @@ def _text(data: bytes) -> str:
 def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
     """Compares the records of two datasets.
 
-    `right`: rows of the other, with unique keys. `shown` is number of examples to keep of each
-    kind.
+    `right`: rows of the other, with unique keys.
     """
     one, other = _pairs(left["key"], right["key"])
     a, b = left[one], right[other]

@@ -70,8 +70,7 @@ def map_ahead(
     """Yields `function(item)` for each item, in order.
 
     An exception of `function` is raised in place of its result; pending calls are then canceled,
-    and the results of running ones dropped. `window` is the maximum number of calls pending at a
-    time.
+    and the results of running ones dropped.
     """
     pending = Pending[R]()
     try:
@@ -113,8 +112,7 @@ def fetch_ahead(
 
     A call that hangs while later ones return is made a second time, and the first result counts:
     one slow object does not hold up all others. `function` is an I/O-bound function; it may be
-    called twice. `window` is the maximum number of results pending or waiting. `budget` is the
-    limit of their bytes; a single item may exceed it. `size_of`: returns the bytes of a result.
+    called twice. `budget` is the limit of their bytes; a single item may exceed it.
     """
     fetch = partial(_fetch, function, budget, size_of)
 

@@ -74,8 +74,7 @@ def reconcile(
 ) -> DatasetInfo:
     """Returns the metadata of a written dataset, with all problems that prevent its publication.
 
-    `verified` is the shards as re-read by TensorFlow, compared with those written. `base` is the
-    base version; None if there is none.
+    `base` is the base version; None if there is none.
     """
     shards, tallies = sorted(verified, key=lambda shard: (shard.split, shard.index)), stages.tallies
     counts, splits = found = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)

@@ -121,10 +121,7 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
 
 
 def _annotated_source(tree: Tree) -> Sources | None:
-    """Returns a folder with annotations beside its images as a source, or None.
-
-    Raises UsageError if the annotations cannot be read, or their class names are missing.
-    """
+    """Returns a folder with annotations beside its images as a source, or None."""
     files = sorted(n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str))
     if not any(map(has_image_suffix, files)):
         return None
@@ -192,10 +189,7 @@ def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
 
 
 def _check_no_class_list(tree: Tree, folder: TableFile) -> None:
-    """Checks that class folders are the classes that a classes.txt lists, in its order.
-
-    Raises UsageError if the ids would be others than those of the list.
-    """
+    """Checks that class folders are the classes that a classes.txt lists, in its order."""
     if "classes.txt" not in tree.entries().files:
         return
     if _lines(tree, "classes.txt") != sorted(class_folder.names_of(tree, folder)):
@@ -299,10 +293,7 @@ def is_metadata(path: str) -> bool:
 
 
 def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
-    """Returns the tables that name the images beside them, with the splits of their folders.
-
-    Raises UsageError if a file with such a name cannot be read as a table.
-    """
+    """Returns the tables that name the images beside them, with the splits of their folders."""
     found = list[TableFile]()
     for name in tables:
         if is_metadata(name):
@@ -320,10 +311,7 @@ def _metadata_files(tree: Tree, tables: Sequence[str]) -> tuple[TableFile, ...]:
 
 
 def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
-    """Checks that the folders of a folder with tables can be classes.
-
-    Raises UsageError if they cannot; it names the options that read the table.
-    """
+    """Checks that the folders of a folder with tables can be classes."""
     entries = ((name, *tree.entries(name)) for name in tree.entries().folders)
     folders = [name for name, below, files in entries if below or not all(map(is_table, files))]
     if len(folders) > 1 and not all(map(class_folder.has_all_images, folders)):

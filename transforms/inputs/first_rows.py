@@ -48,9 +48,7 @@ def first_rejects(
 ) -> list[Reject]:
     """Returns the rejects of the first rows if these are all rejected for their image.
 
-    Returns one reject per row; none if there are fewer rows, or an image can be stored. `files` are
-    the tables, in order. `config` is the options: the number of rows, decoding, and the image root
-    guard.
+    Returns one reject per row; none if there are fewer rows, or an image can be stored.
     """
     guard = ImageRootGuard(config.guard)
 
@@ -70,10 +68,7 @@ def first_rejects(
 
 
 def first_rows_error(rejects: Sequence[Reject], folder: str) -> RejectBudgetExceeded:
-    """Returns the error for rows that are all rejected, with the first reject of each reason.
-
-    `rejects` are the rejects, in the order of the rows.
-    """
+    """Returns the error for rows that are all rejected, with the first reject of each reason."""
     reasons = Counter(reject.reason.value for reject in rejects)
     by_reason = {reject.reason.value: reject.to_dict() for reject in reversed(rejects)}
     first = [by_reason[reason] for reason in reasons]
@@ -179,7 +174,6 @@ def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
 
 
 def _values(file: TableFile, column: str) -> Iterator[Any]:
-    """Yields the first values in a column of a table."""
     for row in islice(FORMATS[file.format].ungrouped_rows(file, Projection((column,))), _ROWS):
         yield row.values.get(column) if isinstance(row, Row) else None
 

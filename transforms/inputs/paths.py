@@ -74,9 +74,8 @@ class ListedPath(NamedTuple):
 def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -> list[ListedPath]:
     """Returns the files that a pattern matches, and the tables in the folders that it matches.
 
-    Folders of images, or in the format of a folder, are returned as they are. `pattern` is a path,
-    or a pattern of paths. `input_format` is the format of the input, or "auto". Raises UsageError
-    if nothing matches, or a folder is a table with a log.
+    Folders of images, or in the format of a folder, are returned as they are. Raises UsageError if
+    nothing matches, or a folder is a table with a log.
     """
     if TableAddress.parse(pattern):
         return [ListedPath(pattern)]
@@ -121,11 +120,7 @@ def similar_path(path: str) -> str:
 def _tables_or_folder(
     path: str, base: str, input_format: str, exclude: tuple[str, ...]
 ) -> list[ListedPath]:
-    """Returns the tables in a folder, or the folder itself if it has other files.
-
-    `input_format` is the format of the input, or "auto". Raises UsageError if the folder is a table
-    of Delta, Iceberg or Hudi.
-    """
+    """Returns the tables in a folder, or the folder itself if it has other files."""
     root = path.rstrip("/") or "/"
     if input_format != "auto" and INPUT_FORMATS[input_format].is_folder:
         return [ListedPath(path)]
@@ -203,10 +198,7 @@ def _tables_below(tree: Tree) -> list[str]:
 
 
 def _check_no_log(tree: Tree) -> None:
-    """Checks that a folder is not a table whose files have a log.
-
-    Raises UsageError if it is a table of Delta, Iceberg or Hudi.
-    """
+    """Checks that a folder is not a table whose files have a log."""
     kinds = [kind for name, kind in _LOGS.items() if tree.has(name)]
     if tree.has("metadata") and tree.has("data") and any(_is_iceberg(tree)):
         kinds.append("Iceberg")

@@ -69,12 +69,11 @@ def sources_of(
 ) -> Sources:
     """Returns the sources of a path, and what it was recognized as.
 
-    `path` is a file or folder. `input_format` is its format, or "auto". `has_images`: whether the
-    images of a COCO file are needed, as those of labels are not. `has_labels`: whether the rows are
-    joined to a table of labels. `since` is the snapshots of lakehouse tables whose rows are not
-    read, by the id of the table. `exclude` is patterns of files in the folder that are left
-    out, and `class_level` the level of class folders. Raises UsageError if the format is not known,
-    or does not match the path. Raises OSError if the path cannot be read.
+    `has_images`: whether the images of a COCO file are needed, as those of labels are not.
+    `has_labels`: whether the rows are joined to a table of labels. `exclude` is patterns of files
+    in the folder that are left out, and `class_level` the level of class folders. Raises UsageError
+    if the format is not known, or does not match the path. Raises OSError if the path cannot be
+    read.
     """
     if address := TableAddress.parse(path):
         return _lakehouse_table(address, input_format, since)
@@ -124,8 +123,7 @@ def _folder(
 def _recognized(tree: Tree, has_labels: bool, level: int | None) -> Sources:
     """Returns the sources in a folder: by the first format that recognizes it, or class folders.
 
-    `has_labels`: whether its rows are joined to a table, so that others in it do not matter. Raises
-    UsageError if the folder has several layouts, or its tables have the labels.
+    `has_labels`: whether its rows are joined to a table, so that others in it do not matter.
     """
     for known in FORMATS.values():
         if found := known.recognize_folder(tree):
@@ -162,8 +160,6 @@ def _file(path: str, input_format: str, has_images: bool) -> Sources:
 
 def _describe(path: str, head: bytes) -> str:
     r"""Returns the description of a file and a remedy; "" if it is unknown.
-
-    `head` is its first bytes.
 
     >>> _describe("labels.xlsx", b"PK\x03\x04")
     'an Excel workbook. Save the sheet as CSV (UTF-8).'

@@ -153,10 +153,7 @@ def metadata_in(file: TableFile) -> Metadata | None:
 
 @lru_cache(8)
 def _described(metadata: Metadata) -> Description:
-    """Returns the description of records.
-
-    Raises UsageError if it cannot be read, or has changed since it was listed.
-    """
+    """Returns the description of records."""
     folder = metadata.folder
     changed = f"{folder}: the metadata has changed during the run. Convert again."
     files = _described_by(folder)

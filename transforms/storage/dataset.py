@@ -127,9 +127,7 @@ class DatasetFolder:
     def open(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
         """Opens a published dataset, and checks its manifest against the commit marker.
 
-        `directory` is the dataset's folder, DIR/NAME/VERSION. `read` is a function that returns the
-        bytes of a file, or None for a missing file. Raises VerificationFailed if no dataset is
-        published there, or its manifest was changed.
+        Raises VerificationFailed if no dataset is published there, or its manifest was changed.
         """
         dataset = cls.open_unchecked(directory, read)
         if not dataset.is_committed:
@@ -143,9 +141,7 @@ class DatasetFolder:
     def open_unchecked(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
         """Opens a dataset that has a commit marker, even one that does not match the manifest.
 
-        `directory` is the dataset's folder, DIR/NAME/VERSION. `read` is a function that returns the
-        bytes of a file, or None for a missing file. Raises VerificationFailed if the commit marker
-        is missing, or the manifest cannot be read.
+        Raises VerificationFailed if the commit marker is missing, or the manifest cannot be read.
         """
         folder = os.fspath(directory).rstrip("/") or "/"
         return cls(folder, *read_manifest(folder, read))
@@ -213,10 +209,7 @@ class DatasetFolder:
         return record_ranges(share_of(parse_split(split, lengths), index, count), lengths)
 
     def shard(self, split: str, number: int) -> ShardEntry:
-        """Returns a shard.
-
-        `number` is the shard's number within the split, from 0.
-        """
+        """Returns a shard."""
         return self.splits[split].shards[number]
 
     def shards(self) -> Mapping[tuple[str, int], ShardEntry]:
@@ -234,8 +227,7 @@ class DatasetFolder:
     def columns(self, parts: Sequence[RecordRange], names: Sequence[str]) -> pa.Table:
         """Reads index columns of ranges of records, in order.
 
-        `parts` are the ranges, as `select` returns them. Raises VerificationFailed if an index is
-        missing, cannot be read, or was changed.
+        Raises VerificationFailed if an index is missing, cannot be read, or was changed.
         """
         tables = [
             self.index(self.shard(part.split, part.shard), names).slice(part.skip, part.take)
@@ -270,8 +262,8 @@ class DatasetFolder:
     def location(self, shard: ShardEntry, number: int) -> RecordLocation:
         """Returns the location of a record.
 
-        `number` is the record's number within the shard, from 0. Raises VerificationFailed if the
-        index is not the published one. Raises IndexError if it has fewer records.
+        Raises VerificationFailed if the index is not the published one. Raises IndexError if it has
+        fewer records.
         """
         return RecordLocation.of(self._row(shard, number, LOCATION_COLUMNS))
 
@@ -291,9 +283,8 @@ class DatasetFolder:
     def record(self, shard: ShardEntry, number: int, span: tuple[int, int] | None = None) -> bytes:
         """Reads one record by its byte range, and checks its two CRCs.
 
-        `number` is the record's number within the shard, from 0. `span`: (offset, length) of its
-        data from the index, if known. Raises VerificationFailed if the record is damaged, or is not
-        the one in the index.
+        `span`: (offset, length) of its data from the index, if known. Raises VerificationFailed if
+        the record is damaged, or is not the one in the index.
         """
         if span is None:
             row = self._row(shard, number, ("offset", "length"))
@@ -331,10 +322,7 @@ class DatasetFolder:
         return frame.data
 
     def damaged(self, shard: ShardEntry, number: int, offset: int, what: str) -> VerificationFailed:
-        """Returns the error for a damaged record, with its shard, number, first byte and key.
-
-        `number` is the record's number within the shard, from 0.
-        """
+        """Returns the error for a damaged record, with its shard, number, first byte and key."""
         # Without a key if the index is damaged as well.
         with contextlib.suppress(VerificationFailed, IndexError):
             what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
@@ -447,8 +435,7 @@ class _ByteRange(NamedTuple):
 def _read_ranges(ranges: Sequence[_ByteRange]) -> list[bytes]:
     """Returns the bytes of each range; fewer where a file ends.
 
-    `ranges`: ranges of one or more shards, in any order. Raises VerificationFailed if a shard is
-    missing, or cannot be read.
+    `ranges`: ranges of one or more shards, in any order.
     """
     if not ranges or not layout.is_url(ranges[0].path):
         return list(map(_read, ranges))  # local reads cost too little to join them
@@ -469,8 +456,7 @@ def _coalesced(
 ) -> Iterator[tuple[_ByteRange, list[int]]]:
     """Yields ranges that cover the given ones, each with the numbers of those that it covers.
 
-    `ranges`: ranges of one or more shards, in any order. `max_gap`: bytes between two ranges of a
-    shard up to which they become one.
+    `max_gap`: bytes between two ranges of a shard up to which they become one.
 
     >>> ranges = [_ByteRange("s3://b/x", "", *span) for span in ((90, 95), (0, 10), (12, 20))]
     >>> [(span.start, span.stop, numbers) for span, numbers in _coalesced(ranges, max_gap=5)]

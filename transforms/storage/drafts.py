@@ -42,10 +42,7 @@ class Draft:
     is_late = False
 
     def __init__(self, directory: str, name: str) -> None:
-        """Chooses the path of a new draft; nothing is created.
-
-        `name` is the file's final name below the folder.
-        """
+        """Chooses the path of a new draft; nothing is created."""
         self._final = layout.join(directory, name)
         self._is_object = not files.is_local(directory) and parse(self._final) is not None
         folder = layout.join(directory, layout.STAGING)

@@ -180,18 +180,12 @@ def create(path: str) -> BinaryIO:
 
 
 def write_bytes(path: str, data: bytes, with_folders: bool = True) -> None:
-    """Writes a whole file, replacing an existing one; atomic on this machine.
-
-    Raises OSError if the file cannot be written, or the path is a device, a pipe or a folder.
-    """
+    """Writes a whole file, replacing an existing one; atomic on this machine."""
     store_of(path).write(path, data, with_folders)
 
 
 def write_checked(path: str, data: bytes) -> None:
-    """Writes a whole file, and has a store return it: some keep other bytes than they were sent.
-
-    Raises OSError if the file cannot be written, or the store keeps other bytes.
-    """
+    """Writes a whole file, and has a store return it: some keep other bytes than they were sent."""
 
     def attempt() -> None:
         write_bytes(path, data)
@@ -205,10 +199,7 @@ def write_checked(path: str, data: bytes) -> None:
 
 
 def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
-    """Returns the size of each file in a folder, by name; None for those that do not exist.
-
-    Raises OSError if the store does not answer.
-    """
+    """Returns the size of each file in a folder, by name; None for those that do not exist."""
 
     def size(name: str) -> int | None:
         path = join(directory, name)
@@ -223,68 +214,48 @@ def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
 
 
 def delete(path: str) -> None:
-    """Deletes a file, or a folder with everything in it; a missing path is not an error.
-
-    Raises OSError if the path cannot be deleted.
-    """
+    """Deletes a file, or a folder with everything in it; a missing path is not an error."""
     store_of(path).delete(path)
 
 
 def files_below(directory: str, pattern: str) -> list[str]:
-    """Returns the names of files below a folder that match a pattern, sorted and relative to it.
-
-    `directory` is the folder, taken literally even if its name has wildcards. `pattern` is a glob
-    pattern; `**` matches any depth. Raises OSError if the files cannot be listed.
-    """
+    """Returns the names of files below a folder that match a pattern, sorted and relative to it."""
     return store_of(directory).files_below(directory, pattern)
 
 
 def all_files_below(directory: str) -> list[str]:
     """Returns the names of all files below a folder, sorted and relative to it.
 
-    Includes hidden files, links and special files; links are not followed. Raises OSError if the
-    files cannot be listed.
+    Includes hidden files, links and special files; links are not followed.
     """
     return store_of(directory).all_files_below(directory)
 
 
 def delete_files(directory: str, names: list[str]) -> None:
-    """Deletes files below a folder in order, then the folders that have become empty.
-
-    Raises OSError if a file cannot be deleted.
-    """
+    """Deletes files below a folder in order, then the folders that have become empty."""
     store_of(directory).delete_files([join(directory, name) for name in names], directory)
 
 
 def expand(pattern: str) -> list[str]:
-    """Returns the files that match a path or pattern, sorted; an existing path is not a pattern.
-
-    Raises OSError if the files cannot be listed.
-    """
+    """Returns the files that match a path or pattern, sorted; an existing path is not a pattern."""
     return store_of(pattern).expand(pattern)
 
 
 def names_below(root: str) -> Iterator[str]:
-    """Yields the names of all files below a remote folder, relative to it.
-
-    Raises OSError if the files cannot be listed.
-    """
+    """Yields the names of all files below a remote folder, relative to it."""
     return store_of(root).names_below(root)
 
 
 def entries(folder: str) -> tuple[list[str], list[str]]:
     """Returns the names of the folders and of the files directly in a folder, in any order.
 
-    Both are empty if the folder does not exist. Raises OSError if the folder cannot be listed.
+    Both are empty if the folder does not exist.
     """
     return store_of(folder).entries(folder)
 
 
 def exists(path: str) -> bool:
-    """Returns whether a path is an existing file or folder.
-
-    Raises OSError if the store does not answer.
-    """
+    """Returns whether a path is an existing file or folder."""
     return store_of(path).exists(path)
 
 
@@ -305,8 +276,7 @@ def ranged_size(path: str) -> int | None:
 def copy(files: Mapping[str, str], by_reading: bool = False) -> None:
     """Copies files within a store, by the path of each to that of its copy.
 
-    The store makes the copies if it can, unless `by_reading`. Raises OSError if a file cannot be
-    copied.
+    The store makes the copies if it can, unless `by_reading`.
     """
 
     def copy_one(source: str, target: str) -> None:

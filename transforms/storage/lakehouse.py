@@ -47,8 +47,6 @@ class TableAddress(NamedTuple):
     def parse(cls, text: str) -> TableAddress | None:
         """Returns the address that a text is; None if it is a path.
 
-        `text` is a value of `--input` or `--labels`.
-
         >>> TableAddress.parse("delta:tables/birds@7")
         TableAddress(kind='delta', name='tables/birds', snapshot=7)
         """
@@ -117,8 +115,6 @@ def _added_files(history: History) -> tuple[TableFile, ...]:
     """Returns the files with the rows that were added after the first snapshot, sorted by path.
 
     Rows that were compacted into one file with older ones are read from their files before that.
-    Raises UsageError if rows of the first snapshot were changed or deleted, or if a file is
-    missing.
     """
     last, start = len(history.snapshots) - 1, 0
     before, current = history.files_by_rows(0), history.files_by_rows(last)
@@ -399,11 +395,7 @@ def _iceberg_sources(address: TableAddress, table: Any, since: Mapping[str, int]
 
 
 def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) -> dict[int, str]:
-    """Returns the operations of a snapshot and those before it, from the oldest.
-
-    Raises UsageError if the snapshot was not made from the oldest one, or those between are
-    missing.
-    """
+    """Returns the operations of a snapshot and those before it, from the oldest."""
     found = dict[int, str]()
     while snapshot is not None:
         id_, summary = int(snapshot.snapshot_id), snapshot.summary

@@ -122,8 +122,8 @@ def existing_form(path: str) -> str:
     """Returns a path in the Unicode form in which it exists; as it is if it exists, or in no form.
 
     macOS stores `é` as two characters (NFD), also in archives; most tables have one (NFC). Folders
-    and the file may differ: forms are tried for the file, then for it and the folder above it, ….
-    `path` is a local path. A path that exists takes one `lstat`, or none if it is ASCII.
+    and the file may differ: forms are tried for the file, then for it and the folder above it, …. A
+    path that exists takes one `lstat`, or none if it is ASCII.
     """
     if path.isascii():
         return path
@@ -183,8 +183,7 @@ def _read_regular(
 
     The tag is that of the opened file, taken before the read, because a link may change later.
     `is_regular`: whether it is known to be one, which saves a call. Raises TooLargeError: above
-    `limit` bytes. Raises OSError: for the same reasons as `open_regular`. Raises ValueError if the
-    path has a null byte.
+    `limit` bytes. Raises ValueError if the path has a null byte.
     """
     # A file object would take as long as the read: it has a buffer, and asks for the state again.
     descriptor, state = _opened(path, os.O_RDONLY, is_regular)
@@ -210,10 +209,7 @@ def _read_regular(
 
 
 def _read(descriptor: int, start: int, number: int) -> bytes:
-    """Returns bytes of an open file; fewer where it ends, or where a file in /proc would block.
-
-    `number` is the maximum number of bytes.
-    """
+    """Returns bytes of an open file; fewer where it ends, or where a file in /proc would block."""
     data = b""
     try:
         while part := os.pread(descriptor, number - len(data), start + len(data)):

@@ -48,10 +48,7 @@ def content(path: str, read: Read = read_file) -> bytes | None:
 
 
 def unreadable(path: str, error: OSError) -> VerificationFailed:
-    """Returns the error for a file of a dataset that is missing, or cannot be read.
-
-    `error` is the error of the file system or store.
-    """
+    """Returns the error for a file of a dataset that is missing, or cannot be read."""
     if isinstance(error, FileNotFoundError):
         return VerificationFailed(f"{path}: is missing. Restore it from a backup.")
     what = str(error.strerror or error).rstrip(".")
@@ -149,9 +146,7 @@ def _list_published(folder: str, faults: dict[str, OSError]) -> list[str]:
 def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, bool]:
     """Returns the manifest of a dataset, its SHA-256, and whether the commit marker has that.
 
-    `folder` is the dataset's folder, DIR/NAME/VERSION. `read`: returns the content of a file, or
-    None if it does not exist. Raises VerificationFailed if the commit marker is missing, or the
-    manifest cannot be read.
+    Raises VerificationFailed if the commit marker is missing, or the manifest cannot be read.
     """
     # Written after all other files: without it, the folder is not a dataset.
     marker = content(layout.join(folder, layout.SUCCESS), read)

@@ -39,10 +39,7 @@ class ShardFiles:
     def planned(
         cls, directory: str, config: ConvertConfig, plan: Plan, split: str, index: int
     ) -> ShardFiles:
-        """Returns the files of a shard that is planned.
-
-        `config` is the dataset's name, and the compression.
-        """
+        """Returns the files of a shard that is planned."""
         count = plan.shards[split]
         file = layout.shard_name(config.name, split, index, count, config.compression)
         return cls(directory, split, index, file, layout.records_name(split, index, count))

@@ -550,10 +550,9 @@ def check_image(
 ) -> None:
     """Decodes an image and its mask, and compares their shapes with the record's.
 
-    `data` is the encoded bytes. `stated` is the height, width and channels that the record states;
-    some may be absent. `mask` is the encoded mask; None if there is none. `bit_depth` is the bits
-    per id of a mask, 8 or 16. Raises OpError if TensorFlow cannot decode the image or the mask.
-    Raises BadImageError if the image or the mask does not have the stated shape.
+    `stated` is the height, width and channels that the record states; some may be absent. `mask` is
+    the encoded mask; None if there is none. Raises OpError if TensorFlow cannot decode the image or
+    the mask. Raises BadImageError if the image or the mask does not have the stated shape.
     """
     image = _tensor_of(data)
     run("DecodeJpeg", [image], 1, {"channels": 3})  # many readers call it for PNG as well

@@ -54,10 +54,7 @@ def workers_are_threads(
 ) -> bool:
     """Returns whether a run's workers are threads of the process that starts it.
 
-    Only such workers can use the verifier process. The decision does not import Beam. `runner` is
-    the value of Beam's `--runner`; None if it is not set. `direct_running_mode` is the value of
-    Beam's `--direct_running_mode`; None if it is not set. `environment_type` is the value of Beam's
-    `--environment_type`; None if it is not set.
+    Only such workers can use the verifier process. The decision does not import Beam.
     """
     if (runner or "DirectRunner") in IN_PROCESS_RUNNERS:
         return direct_running_mode != "multi_processing"
@@ -116,9 +113,9 @@ def _store_options(directory: str) -> StoreOptions | None:
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
     """Verifies a shard with `verify_shard`, in the verifier process if one runs.
 
-    `resolved` is the schema that every record has to match. `level`: "parse" to parse every record,
-    "decode" to decode every image as well. Raises OSError if a file does not exist or cannot be
-    read. Raises RecordmillError if the verifier process has died.
+    `level`: "parse" to parse every record, "decode" to decode every image as well. Raises OSError
+    if a file does not exist or cannot be read. Raises RecordmillError if the verifier process has
+    died.
     """
     if verifier := _current_verifier():
         return verifier.verify(shard, resolved, level)
@@ -160,8 +157,7 @@ class VerifierProcess(ServiceProcess):
         """Starts the process.
 
         `concurrency` is the number of requests that it answers concurrently, each on its own
-        connection. `options`: those with which it reads shards from stores; None for
-        local shards.
+        connection.
         """
         super().__init__(__name__, concurrency, _ENVIRONMENT)
         self.send(options)
@@ -171,7 +167,6 @@ class VerifierProcess(ServiceProcess):
     ) -> ShardVerification:
         """Returns the result of `verify_shard`, called in the process.
 
-        `resolved` is the schema that every record has to match. `level`: "parse" or "decode".
         Raises RecordmillError if the process has died.
         """
         what = f"{shard.file}: the process that re-reads it with TensorFlow"

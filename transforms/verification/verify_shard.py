@@ -97,7 +97,6 @@ def _with_key(problem: Problem, shard: ShardFiles) -> Problem:
 
 
 def _first_line(error: Exception) -> str:
-    """Returns the first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
@@ -136,9 +135,7 @@ class _Contents:
 def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
     """Returns the counts and digests of a shard as TensorFlow reads it, and its problems.
 
-    `resolved` is the schema that every record has to match. `level`: "parse" to parse every record,
-    "decode" to decode every image as well. Raises OSError if a file does not exist or cannot be
-    read.
+    Raises OSError if a file does not exist or cannot be read.
     """
     # A file without an index is none of a dataset, whose names state the compression.
     path = layout.join(shard.directory, shard.file)
@@ -271,9 +268,7 @@ def decode_error(
 ) -> str | None:
     """Returns the error of decoding an image and its mask with TensorFlow; None if it succeeds.
 
-    `image` is the encoded bytes. `stated` is the height, width and channels that the record states.
-    `mask` is the encoded mask; None if there is none. `bit_depth` is the bits per id of a mask, 8
-    or 16.
+    `mask` is the encoded mask; None if there is none.
     """
     try:
         check_image(image, stated, mask, bit_depth)

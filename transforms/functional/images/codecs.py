@@ -193,7 +193,6 @@ def _read_coded_data(image: ImageFile.ImageFile, data: bytes) -> bytes:
     This reads all entropy-coded data but skips most of the inverse DCT, which takes a third less
     time than a full decode and detects the same damage. Only for SOF0, SOF1 and SOF2: for the
     lossless process, the scaled decode of Pillow 12.3 corrupts the heap. Returns a thumbnail.
-    Raises RecordError (truncated) or corrupt if the coded data is damaged.
     """
     size = image.size
     # Small images are scaled down less, so that enough pixels remain for the thumbnail.
@@ -271,8 +270,7 @@ def _plain_thumbnail(data: bytes, header: png.PngHeader) -> bytes:
     """Checks the image data of a plain PNG, and returns a thumbnail.
 
     Pillow's plugin would parse the same chunks again. All of them have been checked, so that it
-    cannot fail, and calling its decoder takes a third less time. Raises RecordError (truncated) or
-    corrupt if the image data is damaged.
+    cannot fail, and calling its decoder takes a third less time.
     """
     rows = b"".join(png.stored(png.checked_rows(data, header)))
     size = (header.width, header.height)
@@ -282,8 +280,7 @@ def _plain_thumbnail(data: bytes, header: png.PngHeader) -> bytes:
 def _read_rows(image: ImageFile.ImageFile, data: bytes, header: png.PngHeader) -> bytes:
     """Checks the image data of a PNG whose pixels are at its end, and decodes it for the measures.
 
-    Returns a thumbnail; b"" if the image is too large, or if Pillow fails on it. Raises RecordError
-    (truncated) or corrupt if the image data is damaged.
+    Returns a thumbnail; b"" if the image is too large, or if Pillow fails on it.
     """
     if header.width * header.height <= _MAX_MEASURED_PIXELS:
         # Pillow gets the rows that have been decompressed for the check, so this is not done twice.
@@ -389,10 +386,7 @@ def _valid(orientation: object) -> int:
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
-    """Returns the stored width and height, which Pillow swaps for a rotated TIFF.
-
-    Raises RecordError (unsupported_feature) for a TIFF that Pillow would decode to wrong colors.
-    """
+    """Returns the stored width and height, which Pillow swaps for a rotated TIFF."""
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return image.size
     tags = image.tag_v2
@@ -412,7 +406,7 @@ def _samples_of(image: Image.Image, data: bytes) -> tuple[int, str]:
     """Returns the bits per sample in the file, at least 8, and the type as in `SourceImage`.
 
     Pillow's mode is not enough: it hides the bits of color, unsigned PGM has mode I, and signed
-    8-bit TIFF has mode L. Raises RecordError (unsupported_feature) for signed JPEG 2000.
+    8-bit TIFF has mode L.
     """
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         bits = image.tag_v2.get(_BITS_PER_SAMPLE, (1,))
@@ -528,10 +522,7 @@ def reject_damage() -> Iterator[None]:
 
 
 def _plugins(format_: str) -> tuple[str, ...]:
-    """Returns the plugins for a format that this build of Pillow includes.
-
-    Raises RecordError (unsupported_feature) if it includes none.
-    """
+    """Returns the plugins for a format that this build of Pillow includes."""
     names = PILLOW_FORMATS[format_]
     Image.preinit()
     # preinit() imports only five common plugins; init() imports all, which takes much longer.

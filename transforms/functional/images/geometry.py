@@ -68,8 +68,6 @@ class Geometry(NamedTuple):
 def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geometry:
     """Computes the transform that the settings define for an image.
 
-    `orientation` is its EXIF orientation, from 1 to 8.
-
     >>> geometry_of((400, 300), 6, ImageSettings(max_side=200)).size
     (150, 200)
     """
@@ -92,10 +90,7 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
 
 
 def oriented_size(size: Size, orientation: int) -> Size:
-    """Returns the size of an image after an EXIF orientation is applied.
-
-    `orientation` is the orientation, from 1 to 8.
-    """
+    """Returns the size of an image after an EXIF orientation is applied."""
     # Orientations 5 to 8 swap the axes.
     return (size[1], size[0]) if orientation >= 5 else size
 

@@ -240,10 +240,7 @@ class _Tag(NamedTuple):
 
 
 def orientation_of(block: bytes | None) -> int:
-    """Returns the orientation in an EXIF block, from 1 to 8; 1 if it is missing or invalid.
-
-    `block` is the block, with or without its `Exif` prefix, or None.
-    """
+    """Returns the orientation in an EXIF block, from 1 to 8; 1 if it is missing or invalid."""
     if block is None:
         return UPRIGHT
     found, tiff = UPRIGHT, _tiff_of(block)

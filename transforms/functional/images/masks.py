@@ -158,12 +158,7 @@ def _polygon(value: Any) -> list[float]:
 def _drawn_objects(
     objects: Iterable[tuple[int, Outline]], size: Size, segments: np.ndarray | None
 ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Yields the class id of each object, and its runs of pixels in column-major order.
-
-    Raises RecordError (wrong_type) for points far outside the image, run lengths that do not fill
-    it, or a segment without a pixel; invalid_dimensions for run lengths of another size;
-    too_many_pixels for outlines over the work limits.
-    """
+    """Yields the class id of each object, and its runs of pixels in column-major order."""
     edge_points = pixels = 0
     for i, (class_id, outline) in enumerate(objects):
         with located(f"outline {i}"):
@@ -182,8 +177,8 @@ def _draw_segments(
 ) -> np.ndarray:
     """Draws objects to class ids: uint16, (height, width).
 
-    Later objects cover earlier ones. Pixels without an object are 0. `objects` are the class id,
-    up to 65535, and the outline of each. Raises RecordError as `_drawn_objects` does.
+    Later objects cover earlier ones. Pixels without an object are 0. `objects` are the class id, up
+    to 65535, and the outline of each.
     """
     # Column-major like run lengths, so that each run is a single slice.
     by_columns = np.zeros(size[0] * size[1], np.uint16)
@@ -197,10 +192,7 @@ def _draw_segments(
 def _instance_masks(
     outlines: RowOutlines, geometry: Geometry, settings: MaskSettings, segments: np.ndarray | None
 ) -> Iterator[np.ndarray]:
-    """Yields the mask of each object, 0 or 1, aligned with the image: uint8, (height, width).
-
-    Raises RecordError as `_drawn_objects` does.
-    """
+    """Yields the mask of each object, 0 or 1, aligned with the image: uint8, (height, width)."""
     size = geometry.annotated(settings.frame)
     for _, spans in _drawn_objects(_in_pixels(outlines, geometry, settings), size, segments):
         by_columns = np.zeros(size[0] * size[1], np.uint8)
@@ -264,11 +256,7 @@ _ENCODERS = {Origin.INSTANCE_PNG: _png_of_ids, Origin.INSTANCE_RLE: _compressed_
 
 
 def _edge_points(outline: Outline, size: Size) -> int:
-    """Returns the number of edge points that maskApi.c allocates for an outline.
-
-    Raises RecordError (wrong_type) for a point far outside the image, for which maskApi.c
-    overflows.
-    """
+    """Returns the number of edge points that maskApi.c allocates for an outline."""
     if isinstance(outline, dict):
         return 0
     far, pixels = 2 * max(size), 0.0
@@ -329,10 +317,7 @@ def _run_lengths(outline: Mapping[str, Any], size: Size) -> list[int]:
 
 
 def _decompress_counts(counts: bytes) -> list[int]:
-    """Decodes compressed run lengths like rleFrString in maskApi.c.
-
-    Raises RecordError (wrong_type) if the last number is truncated.
-    """
+    """Decodes compressed run lengths like rleFrString in maskApi.c."""
     # A number is a sequence of characters, each 48 plus a digit of 5 bits, lowest digit first. Bit
     # 5 indicates that more digits follow; bit 4 of the last digit is the sign. From the fourth run
     # on, a number is the difference from the second-to-last run, which is of the same kind
@@ -355,10 +340,7 @@ def _decompress_counts(counts: bytes) -> list[int]:
 
 
 def _of_runs(runs: list[int], size: Size) -> Iterator[tuple[int, int]]:
-    """Yields the start and stop of each run of the foreground, which is every second run.
-
-    Raises RecordError (wrong_type) if the runs do not fill the image.
-    """
+    """Yields the start and stop of each run of the foreground, which is every second run."""
     pixels = size[0] * size[1]
     # Checked before drawing, because slices with negative bounds would wrap around.
     if not all(0 <= run <= pixels for run in runs) or sum(runs) != pixels:
@@ -406,10 +388,9 @@ def mask_from_file(
     """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
 
     Also returns `IGNORED` and `OTHER_GRAYS`, as they apply. `data` is a gray or palette PNG, whose
-    values or palette indexes are class ids. `header` is the header of the file, if it has been
-    read. `classes` is their number, 0 if it is not known. Raises RecordError if the file is not
-    such a PNG, is damaged, differs in size from the image, or has an id of no class, other than the
-    largest one, which losses ignore.
+    values or palette indexes are class ids. `classes` is their number, 0 if it is not known. Raises
+    RecordError if the file is not such a PNG, is damaged, differs in size from the image, or has an
+    id of no class, other than the largest one, which losses ignore.
     """
     settings = schema.masks
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
@@ -461,8 +442,8 @@ def mask_from_outlines(
 ) -> bytes:
     """Builds the mask of a record from the outlines of objects: a PNG aligned with the image.
 
-    `segments` is the file of outlines that are segments. Raises RecordError if an outline is
-    invalid or differs in size from the image, or a class id exceeds the bit depth.
+    Raises RecordError if an outline is invalid or differs in size from the image, or a class id
+    exceeds the bit depth.
     """
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     for class_id, _ in outlines.objects:
@@ -502,12 +483,7 @@ def _read_ids(
     header: png.PngHeader | None = None,
     modes: tuple[str, ...] = ("1", "L", "P", "I;16"),
 ) -> np.ndarray:
-    """Reads the ids of a PNG: uint8 or uint16, or uint32 if it is in color, (height, width).
-
-    `frame` is the annotated image, "displayed" or "stored", for messages. `header` is the header of
-    the file, if it has been read. Raises RecordError if the file is not a gray or palette PNG, is
-    damaged, or has another size.
-    """
+    """Reads the ids of a PNG: uint8 or uint16, or uint32 if it is in color, (height, width)."""
     if header is None:
         _check_format(data)
         header = png.examine(data)
@@ -530,10 +506,7 @@ def _read_ids(
 
 
 def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
-    """Transforms class ids like their image, and encodes them as a PNG.
-
-    Raises RecordError (wrong_type) if a class id exceeds the bit depth.
-    """
+    """Transforms class ids like their image, and encodes them as a PNG."""
     _check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
     ids = ids.astype(dtype, copy=False)
@@ -541,10 +514,7 @@ def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) ->
 
 
 def _check_id(class_id: int, settings: MaskSettings) -> None:
-    """Checks that a class id fits the bit depth of masks.
-
-    Raises RecordError (wrong_type) if it does not fit.
-    """
+    """Checks that a class id fits the bit depth of masks."""
     if not 0 <= class_id <= settings.max_id:
         remedy = ". Set masks: {bit_depth: 16}." if 0 <= class_id <= 65_535 else ""
         detail = f"class id {class_id} in a mask of {settings.bit_depth} bits{remedy}"

@@ -177,10 +177,7 @@ def _sides(boxes: list[Box], name: str) -> list[float]:
 def with_shapes(
     schema: Schema, shapes: Mapping[str, list[list[Any]]], found: TransformedObjects
 ) -> TransformedObjects:
-    """Adds the shapes of objects, and `POINTS_OUTSIDE` if a labeled keypoint is not in the image.
-
-    `shapes` are those of all objects of the row, by column.
-    """
+    """Adds the shapes of objects, and `POINTS_OUTSIDE` if a labeled keypoint is outside."""
     if found.map is None or not shapes:
         return found
     placed, outside = dict[str, list[Any]](), 0
@@ -223,7 +220,7 @@ def _checked(
     """Checks a box and clips it to its image.
 
     Returns the clipped box; None for a box to drop. `box` is the box in pixels of the annotated
-    image. Raises RecordError (bad_box) if the settings reject the box.
+    image.
     """
     problem = _problem(box)
     if problem is None:

@@ -180,10 +180,7 @@ def in_color(image: Pixels, color: str) -> Pixels:
 
 
 def resized(image: Pixels, geometry: Geometry, method: str = "lanczos") -> Pixels:
-    """Crops, scales and pads an image of the size `geometry.upright`, with black and transparent.
-
-    `method` is the resampling filter, as in `Resize.filter`.
-    """
+    """Crops, scales and pads an image of the size `geometry.upright`, with black or transparent."""
     if geometry.size == image.size:
         return image
     if not isinstance(image, Deep):
@@ -372,8 +369,7 @@ def mapped(values: np.ndarray, low: float, high: float) -> Deep:
 def measured(image: Image.Image, samples: str, settings: ImageSettings) -> Deep:
     """Maps the values of a loaded gray image to 16 bits, by the window or per image.
 
-    `samples` is the type of samples, as in `SourceImage`. Raises RecordError (unsupported_feature)
-    without either setting, or for NaN and infinite values.
+    Raises RecordError (unsupported_feature) without either setting, or for NaN and infinite values.
     """
     values = _values_of(image)
     invalid = int(np.count_nonzero(~np.isfinite(values))) if values.dtype.kind == "f" else 0

@@ -180,11 +180,7 @@ _ANCILLARY = {b"eXIf": _add_orientation, b"acTL": _add_frames, b"cICP": _check_c
 
 
 def _header(chunk: Chunk) -> PngHeader:
-    """Returns the header with the fields of IHDR (section 11.2.1).
-
-    Raises RecordError (corrupt) if the chunk is damaged or has invalid values; unsupported_feature
-    for a PNG with Apple's changes.
-    """
+    """Returns the header with the fields of IHDR (section 11.2.1)."""
     if chunk.name == b"CgBI":
         raise RecordError(
             Reason.UNSUPPORTED_FEATURE,
@@ -203,10 +199,7 @@ def _header(chunk: Chunk) -> PngHeader:
 
 
 def _check_chunk(chunk: Chunk) -> None:
-    """Checks the type of a chunk after IHDR, and its checksum if it is critical.
-
-    Raises RecordError (corrupt) if either is invalid.
-    """
+    """Checks the type of a chunk after IHDR, and its checksum if it is critical."""
     if chunk.name == b"IHDR":
         raise RecordError(Reason.CORRUPT, "chunk IHDR occurs twice")
     if chunk.name in _CRITICAL:
@@ -395,10 +388,7 @@ def _join(chunks: Iterable[Chunk]) -> bytes:
 
 
 def _chunks(data: bytes) -> Iterator[Chunk]:
-    """Yields the chunks up to IEND.
-
-    Raises RecordError (truncated) if the file ends before the end of IEND.
-    """
+    """Yields the chunks up to IEND."""
     view, position = memoryview(data), len(SIGNATURE)
     while position + 12 <= len(data):
         length, name = _LENGTH_AND_TYPE.unpack_from(data, position)

@@ -274,8 +274,7 @@ _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 def check_stated_size(data: bytes, format_: str) -> None:
     """Checks the stated size of an image whose decoder allocates pixels when it opens the file.
 
-    `format_` is the format, as returned by `sniff`. Raises RecordError (too_many_pixels) if the
-    image is too large.
+    Raises RecordError (too_many_pixels) if the image is too large.
     """
     sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
     for width, height in sizes[format_](data) if format_ in sizes else ():

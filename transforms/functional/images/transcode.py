@@ -63,8 +63,8 @@ def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> Stored
     """Stores a file without re-encoding, if it passes through and may be decoded in this process.
 
     Images within the work limits use only well-tested decoders. All others are decoded in a
-    separate process, since their decoders can crash or hang: for them, the result is None. `decode`
-    is the parameter of `transcode`. Raises RecordError if the image has to be rejected.
+    separate process, since their decoders can crash or hang: for them, the result is None. Raises
+    RecordError if the image has to be rejected.
     """
     source = _pass_through_source(data, settings)
     return _keep(data, source, settings, decode) if source else None
@@ -81,10 +81,7 @@ def _pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | 
 
 
 def _check_limits(source: SourceImage, settings: ImageSettings) -> None:
-    """Checks the size and the frames of an image.
-
-    Raises RecordError (invalid_dimensions), too_many_pixels or animated if a limit is exceeded.
-    """
+    """Checks the size and the frames of an image."""
     width, height = source.width, source.height
     if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
@@ -153,8 +150,7 @@ def _keep(
 ) -> StoredImage | None:
     """Stores a file without re-encoding; only metadata may be removed.
 
-    Returns the stored image; None if Pillow cannot open the file. Raises RecordError (truncated) or
-    corrupt; too_many_pixels if there is not enough memory.
+    Returns the stored image; None if Pillow cannot open the file.
     """
     try:
         kept = source.keep(data, settings.strip_metadata, decode)

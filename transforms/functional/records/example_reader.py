@@ -61,7 +61,6 @@ def _decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -
 
     Like `tf.io.decode_image`, it ignores color profiles and drops alpha without blending. As uint8,
     16-bit samples are reduced to their high byte; as uint16, 8-bit samples are multiplied by 257.
-    `channels`: 3 for RGB, 1 for gray, 0 for the stored number. `dtype` is the type of the pixels.
     Raises ValueError if the image cannot be decoded.
     """
     try:
@@ -126,8 +125,7 @@ def _decode_mask(data: bytes) -> np.ndarray:
 def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
     """Converts raw samples to an array: uint8, (height, width, channels).
 
-    `height` is the height in pixels. `width` is the width in pixels. `channels`: 3 for RGB, 1 for
-    gray, 0 for the stored number. Raises ValueError if the number of bytes does not match the size.
+    Raises ValueError if the number of bytes does not match the size.
     """
     stored, rest = divmod(len(data), height * width)
     if rest or stored not in (1, 2, 3, 4):

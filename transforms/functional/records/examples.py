@@ -100,8 +100,7 @@ def build_example(
 ) -> SerializedExample:
     """Builds the example of a reference and its images; `others` are those besides the first.
 
-    `ref` is the reference, with the values of all features that do not depend on the image. Raises
-    RecordError (bad_box) if the schema rejects invalid boxes and there is one.
+    Raises RecordError (bad_box) if the schema rejects invalid boxes and there is one.
     """
     frame = build_frame(schema, ref, image, masks, others)
     values = dict(zip(schema.features, frame.values, strict=True))
@@ -117,9 +116,8 @@ def build_frame(
 ) -> BuiltFrame:
     """Completes a reference with the values that depend on its image.
 
-    `ref` is the reference, with the values of all features that do not depend on the image. `image`
-    is the image; None for schemas without images. Raises RecordError (bad_box) if the schema
-    rejects invalid boxes and there is one.
+    `image` is the image; None for schemas without images. Raises RecordError (bad_box) if the
+    schema rejects invalid boxes and there is one.
     """
     if image is None:
         return BuiltFrame(ref, ref.values)
@@ -190,11 +188,7 @@ def image_shape(image: StoredImage) -> ImageShape:
 
 
 def _encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
-    """Serializes the values of an example.
-
-    `specs` is the feature of each name, whose kind selects the list of the message. `values` is a
-    value, a list of values, or None for an empty list, by name of the feature.
-    """
+    """Serializes the values of an example."""
     return b"".join(field(FEATURES, encoded_features(specs, values)))
 
 
@@ -289,8 +283,8 @@ def decode_example(
     """Parses a serialized example to the features that the schema declares.
 
     A single value is an int, a float or bytes. Several numbers are an int64 or float32 array of the
-    shape of the feature. Several texts are a list of bytes, nested by the shape. `names` are the
-    features to return, or None for all. Raises ValueError if the example does not match the schema.
+    shape of the feature. Several texts are a list of bytes, nested by the shape. Raises ValueError
+    if the example does not match the schema.
     """
     try:
         features = Example.FromString(data).features.feature
@@ -327,10 +321,7 @@ def _fills(count: int, shape: tuple[int | None, ...]) -> bool:
 
 
 def build_sequence(schema: Schema, frames: Sequence[BuiltFrame]) -> SerializedExample:
-    """Builds the record of a sequence.
-
-    `frames` are the frames in order; all have the same context.
-    """
+    """Builds the record of a sequence."""
     rows = [dict(zip(schema.features, frame.values, strict=True)) for frame in frames]
     for name, feature in schema.frame_features.items():
         if feature.source.origin is Origin.FRAME:
@@ -369,11 +360,7 @@ def _encode_sequence(
     context: Mapping[str, FeatureValue],
     lists: Mapping[str, Sequence[FeatureValue]],
 ) -> bytes:
-    """Serializes the values of a sequence.
-
-    `specs` is the feature of each name, whose kind selects the list of the message. `context` is a
-    value, a list of values, or None for an empty list, by name of the feature.
-    """
+    """Serializes the values of a sequence."""
     frames = {
         name: [encoded_feature(specs[name].kind, value) for value in values]
         for name, values in lists.items()
@@ -388,9 +375,8 @@ def decode_sequence(
     """Parses a serialized sequence to the features that the schema declares.
 
     Context features are as in `decode_example`. Frame features are an array of shape (frames,) or
-    (frames, …) for numbers of a fixed shape, or else a list with one item per frame. `names` are
-    the features to return, or None for all. Raises ValueError if the sequence does not match the
-    schema.
+    (frames, …) for numbers of a fixed shape, or else a list with one item per frame. Raises
+    ValueError if the sequence does not match the schema.
     """
     if schema.has_steps:
         found = decode_example(data, schema.features_of_record)

@@ -104,7 +104,6 @@ class Run(NamedTuple):
 
 
 def _masked_crc32c(data: bytes) -> int:
-    """Returns the masked CRC32C of data."""
     crc: int = google_crc32c.value(data)
     # tensorflow/core/lib/hash/crc32c.h: rotated right by 15 bits, plus kMaskDelta, because the
     # plain CRC of a string that contains CRCs is problematic.

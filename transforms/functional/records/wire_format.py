@@ -99,10 +99,7 @@ def _entry(name: str, kind: Kind, value: FeatureValue) -> tuple[bytes, bytes]:
 
 
 def encoded_feature(kind: Kind, value: FeatureValue) -> Parts:
-    """Returns a Feature message.
-
-    `value` is a value, a list of values, or None for an empty list.
-    """
+    """Returns a Feature message."""
     return field(_TAGS[kind], _list(kind, _listed(value)))
 
 

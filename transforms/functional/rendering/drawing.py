@@ -167,8 +167,7 @@ def _read_boxes(
 ) -> list[DrawnBox]:
     """Returns the boxes of a record with finite coordinates, as fractions of the image.
 
-    `size`: width and height of its image, for boxes in pixels. `class_names`: names of the class
-    ids, for boxes without class texts.
+    `size`: width and height of its image, for boxes in pixels.
     """
     lists = (features.get(key, []) for key in (*BOX_KEYS, CORNERS_KEY))
     *sides, corners = ([v for v in values if not isinstance(v, bytes)] for values in lists)
@@ -225,10 +224,7 @@ def _draw_keypoints(
 
 
 def _layers(features: Features, size: _Size) -> Iterator[np.ndarray]:
-    """Yields the mask of classes of a record, and that of its objects, as ids of (height, width).
-
-    Raises RecordError if a mask cannot be decoded.
-    """
+    """Yields the mask of the classes of a record, and that of its objects, as (height, width)."""
     if is_image(next(iter(features.get(MASK_KEY, [])), None)):
         yield _ids_of(features[MASK_KEY][0], size)
     if masks := features.get(INSTANCE_KEY, []):
@@ -315,9 +311,8 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
     """Returns a record's images in RGB, the first with its objects and masks.
 
     No side is longer than `side`; several images are side by side. `side` is the longest side in
-    pixels; smaller images keep their size. `class_names`: names of the class ids, for boxes without
-    class texts. Raises RecordError if an image cannot be decoded. Raises ValueError if there is no
-    image, or it has too many pixels.
+    pixels; smaller images keep their size. Raises RecordError if an image cannot be decoded. Raises
+    ValueError if there is no image, or it has too many pixels.
     """
     others = [data for data in features.get(OTHERS_KEY, []) if is_image(data)]
     if others:
@@ -387,10 +382,7 @@ def _decode(data: bytes, source: SourceImage, side: int, is_stretched: bool = Fa
 
 
 def _thumbnail(image: pixels.Pixels, side: int) -> Image.Image:
-    """Returns an image in RGB on white, no side longer than `side`.
-
-    `image` is an image in one of the modes of `pixels`. `side` is the longest side, in pixels.
-    """
+    """Returns an image in RGB on white, no side longer than `side`."""
     plain = pixels.to_8_bits(pixels.without_alpha(image, _GROUND)).convert("RGB")
     small = reduced(plain, side)
     small.thumbnail((side, side), _FILTER)
@@ -398,10 +390,7 @@ def _thumbnail(image: pixels.Pixels, side: int) -> Image.Image:
 
 
 def to_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Returns an image as a JPEG.
-
-    `quality`: 1 to 95.
-    """
+    """Returns an image as a JPEG."""
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=quality, optimize=True)
     return stream.getvalue()
@@ -415,8 +404,7 @@ def error_detail(error: RecordError | ValueError) -> str:
 def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
     """Returns a JPEG thumbnail of a damaged image, and its width and height.
 
-    `side` is the longest side of the thumbnail, in pixels. Raises RecordError if nothing can be
-    decoded.
+    Raises RecordError if nothing can be decoded.
     """
     image = _decode_damaged(data, side)
     return to_jpeg(image, _DAMAGED_QUALITY), image.size
@@ -426,7 +414,6 @@ def _decode_damaged(data: bytes, side: int) -> Image.Image:
     """Returns a damaged image in RGB, with gray for lost parts, no side longer than `side`.
 
     Only for a separate process: it sets the global `LOAD_TRUNCATED_IMAGES` of Pillow while it runs.
-    `side` is the longest side, in pixels. Raises RecordError if nothing can be decoded.
     """
     format_ = sniffed_format(data)
     ImageFile.LOAD_TRUNCATED_IMAGES = True
@@ -499,19 +486,12 @@ class Caption(NamedTuple):
         fill: tuple[int, int, int],
         anchor: str = "la",
     ) -> None:
-        """Draws the text on an image.
-
-        `at`: position of the anchor, in pixels. `anchor`: Pillow's text anchor; "la" is the upper
-        left.
-        """
+        """Draws the text on an image."""
         canvas.text(at, self.text, fill=fill, font=self.font, anchor=anchor)
 
 
 def _make_caption(text: str, size: int) -> Caption:
-    """Returns a text with the first font that has most of its characters.
-
-    `size` is the font size, in pixels.
-    """
+    """Returns a text with the first font that has most of its characters."""
     # Fonts are tried in order until one has all characters; otherwise the first of those that lack
     # the fewest is used.
     best, missing = _PILLOW_FONT, len(text) + 1
@@ -525,10 +505,7 @@ def _make_caption(text: str, size: int) -> Caption:
 
 
 def _fit_caption(text: str, width: float, size: int) -> Caption:
-    """Returns a text, shortened with an ellipsis if it is wider than `width`.
-
-    `width` is the maximum width, in pixels. `size` is the font size, in pixels.
-    """
+    """Returns a text, shortened with an ellipsis if it is wider than `width`."""
     whole = _make_caption(text[:_MAX_CHARACTERS], size)
     if whole.width <= width:
         return whole

@@ -429,7 +429,7 @@ def _schema_of_base(resolved: Schema, base: Base) -> Schema:
     """Returns the schema of a base version that keeps its records, which new rows must match too.
 
     The types of columns without a schema are those of the base version, whatever the new rows have;
-    a row that does not fit is rejected. Raises UsageError if the schemas differ in another way.
+    a row that does not fit is rejected.
     """
     old = base.manifest.dataset_schema
     for name in resolved.features.keys() ^ old.features.keys():
@@ -564,10 +564,7 @@ def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
 
 
 def _num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
-    """Returns the number of shards of a split, as configured or from the shard size.
-
-    `split_bytes` is the estimated size of the split in bytes.
-    """
+    """Returns the number of shards of a split, as configured or from the shard size."""
     requested = config.requested_shards(split)
     if requested is not None:
         return requested

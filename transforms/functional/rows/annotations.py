@@ -46,10 +46,9 @@ def _read_boxes(
 ) -> RowBoxes:
     """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
 
-    `settings` is the resolved box settings, with either one column or four. `columns` is the table
-    column of each schema column whose name differs. `feature` is a feature from boxes, whose
-    `missing` and `separator` apply to the columns. Raises RecordError (missing_value) or
-    wrong_type. Boxes outside the image are detected when the image is read.
+    `settings` is the resolved box settings, with either one column or four. `feature` is a feature
+    from boxes, whose `missing` and `separator` apply to the columns. Boxes outside the image are
+    detected when the image is read.
     """
     names = settings.columns or (settings.column or "",)
     used = [columns.get(name, name) for name in names]
@@ -239,10 +238,7 @@ def _shapes(row: Row, schema: Schema, columns: Mapping[str, str]) -> dict[str, l
 
 
 def _filled(objects: list[list[float]]) -> list[list[float]]:
-    """Returns the keypoints of objects; those of an object without any are 0, as in COCO.
-
-    Raises RecordError (wrong_type) if their number is unknown, as the other objects differ.
-    """
+    """Returns the keypoints of objects; those of an object without any are 0, as in COCO."""
     lengths = {len(points) for points in objects if points}
     if not lengths or all(objects):
         return objects
@@ -255,10 +251,7 @@ def _filled(objects: list[list[float]]) -> list[list[float]]:
 def _check_keypoint_names(
     shapes: Mapping[str, list[list[Any]]], schema: Schema, columns: Mapping[str, str]
 ) -> None:
-    """Checks that each keypoint of each object has a name, if the row has names.
-
-    Raises RecordError (wrong_type) if their numbers differ.
-    """
+    """Checks that each keypoint of each object has a name, if the row has names."""
     points = [shapes.get(name, []) for name in schema.columns_from(KEYPOINTS)]
     expected = [[len(numbers) // 3 for numbers in objects] for objects in points]
     for name in schema.columns_from((Origin.KEYPOINT_NAME,)):
@@ -326,10 +319,7 @@ _READERS: dict[Origin, Callable[[Any], list[Any]]] = {
 
 
 def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
-    """Checks that lists of box features have one item per box; a missing value may be empty.
-
-    Raises RecordError (wrong_type) for a list of another length.
-    """
+    """Checks that lists of box features have one item per box; a missing value may be empty."""
     for feature, values in zip(schema.features.values(), ref.values, strict=True):
         is_stated = values or feature.missing is not Missing.EMPTY
         if is_stated and feature.of_boxes and isinstance(values, list):

@@ -60,10 +60,7 @@ class ColumnBatch(Batch[T]):
     fields: ClassVar[tuple[str, ...]]
 
     def __init__(self, columns: Iterable[Iterable[Any]]) -> None:
-        """Creates a batch.
-
-        `columns` are the values of each field; of the first, one per row.
-        """
+        """Creates a batch."""
         self.columns: tuple[Column, ...] = tuple(map(tuple, columns))
 
     @classmethod
@@ -191,11 +188,10 @@ class RowBatch(Batch[Row]):
     ) -> None:
         """Creates a batch.
 
-        `columns` is the value of each row by table column; None if it is missing. `is_text`:
-        whether values are untyped text, or the columns with such values. `images` is the location
-        of the image of each row; () if columns determine all images. `clusters` is the cluster of
-        each row; () if there are none. `is_sparse`: whether a row can lack a column, in the columns
-        of another batch. `keys` is the key of each row that is a record; () if none is.
+        `columns` is the value of each row by table column; None if it is missing. `images` is the
+        location of the image of each row; () if columns determine all images. `clusters` is the
+        cluster of each row; () if there are none. `is_sparse`: whether a row can lack a column, in
+        the columns of another batch. `keys` is the key of each row that is a record; () if none is.
         """
         self._columns, self._is_sparse = dict(columns), is_sparse
         self.files, self.lines, self.is_text = files, lines, is_text
@@ -323,10 +319,7 @@ class OrderedRefs(ColumnBatch[tuple[bytes, ImageRef]]):
 
     @classmethod
     def of_refs(cls, orders: Sequence[bytes], refs: RefBatch) -> Self:
-        """Returns references with their order hashes.
-
-        `orders` is the order hash of each reference.
-        """
+        """Returns references with their order hashes."""
         return cls([orders, *refs.columns])
 
     @property

@@ -321,10 +321,7 @@ def files_of(row: Row, binding: Binding) -> Iterator[str]:
 
 
 def _texts(rows: RowBatch, column: str, numbers: bool = True) -> Sequence[str]:
-    """Returns the keys, paths or other short texts in a column; with `numbers`, also integers.
-
-    Raises RecordError if one is missing or no such text.
-    """
+    """Returns the keys, paths or other short texts in a column; with `numbers`, also integers."""
     values = rows.column(column)
     if typed.are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
         return values
@@ -496,7 +493,6 @@ def _order_in_sequence(value: Any, column: str) -> str:
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
     """Joins the path of an image to the image root.
 
-    `path` is the path or address in the table. `table` is the path or address of the table.
     `image_root` is the base of relative paths; None for the folder of the table.
 
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)

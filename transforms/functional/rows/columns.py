@@ -36,8 +36,7 @@ def resolve_sources(
 ) -> Schema:
     """Resolves each feature to the first of its sources that exists in a table.
 
-    `config` is the settings of the conversion, with the column mapping. Raises UsageError if a
-    required column is missing.
+    Raises UsageError if a required column is missing.
     """
     # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
     present = dict.fromkeys(present)

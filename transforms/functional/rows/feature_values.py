@@ -103,10 +103,7 @@ def _column_reader(
 
 
 def _shaped(value: Any, feature: Feature, is_text: bool, convert: typed.Converter) -> FeatureValue:
-    """Converts a value to a scalar, or to a list in row-major order.
-
-    Raises RecordError if an item has the wrong type, or the value does not match the shape.
-    """
+    """Converts a value to a scalar, or to a list in row-major order."""
     if feature.shape is None:
         single: FeatureValue = convert(value, is_text)
         return single
@@ -161,10 +158,9 @@ BACKGROUND = "background"
 def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:
     """Returns the id of a label.
 
-    `value` is the name or the id of a class. `ids` is the id of each class name; None if the labels
-    are integers without names. `offset` is the number to add to integers; the ids of names include
-    it. Raises RecordError (unknown_label) for an unknown class, wrong_type for a value of another
-    type.
+    `ids` is the id of each class name; None if the labels are integers without names. `offset` is
+    the number to add to integers; the ids of names include it. Raises RecordError (unknown_label)
+    for an unknown class, wrong_type for a value of another type.
     """
     number = typed.without_fraction(value)
     if ids is None:
@@ -200,10 +196,7 @@ def _not_a_class(value: Any) -> RecordError:
 
 
 def _label_text(value: Any, is_text: bool) -> bytes:
-    """Returns a label without a class name as text, with integers in decimal.
-
-    Raises RecordError (wrong_type) if the label is neither text nor an integer.
-    """
+    """Returns a label without a class name as text, with integers in decimal."""
     value = typed.without_fraction(value)
     number = isinstance(value, int) and not isinstance(value, bool)
     return typed.to_bytes(str(value) if number else value, is_text)
@@ -270,8 +263,6 @@ def _sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
 def with_background(names: tuple[str, ...], offset: int) -> tuple[str, ...]:
     """Adds the background class before the class names of a schema with a label offset of 1.
 
-    `names` are the class names in the order of their ids. `offset` is the label offset, 0 or 1.
-
     >>> with_background(("cat", "dog"), 1)
     ('background', 'cat', 'dog')
     """
@@ -291,10 +282,10 @@ def merged_class_names(
 ) -> tuple[str, ...]:
     """Appends new class names to those of the base version, which keep their ids.
 
-    `labels` is all labels of the table, as integers or names. `known` is the class names of the
-    base version in the order of their ids; empty if its labels are integers; None if there is no
-    base version. `declared` is the classes that the source declares, which come before others.
-    Raises UsageError if the base version has integer labels and the table has names.
+    `known` is the class names of the base version in the order of their ids; empty if its labels
+    are integers; None if there is no base version. `declared` is the classes that the source
+    declares, which come before others. Raises UsageError if the base version has integer labels and
+    the table has names.
 
     >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')

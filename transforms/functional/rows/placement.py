@@ -45,27 +45,18 @@ def not_in_base(key: str) -> BaseShard | None:
 def split_position(entity: str, seed: int) -> int:
     """Returns the 64-bit hash position that decides the split of a row.
 
-    `entity` is the unit that must be in one split: the group of the row, or its key. `seed` is the
-    seed of the run; another seed gives another partition.
+    `entity` is the unit that must be in one split: the group of the row, or its key.
     """
     return int.from_bytes(_digest(seed, "split", entity)[:POSITION_BYTES], "big")
 
 
 def _sample_position(record: str, seed: int) -> int:
-    """Returns the 64-bit hash position that decides whether a row is in a sample.
-
-    `seed` is the seed of the run; another seed gives another sample.
-    """
+    """Returns the 64-bit hash position that decides whether a row is in a sample."""
     return int.from_bytes(_digest(seed, "sample", record)[:POSITION_BYTES], "big")
 
 
 def split_of(entity: str, ranges: SplitRanges, seed: int, stratum: Hashable = None) -> str:
-    """Returns the split of a row.
-
-    `entity` is the unit that must be in one split: the group of the row, or its key. `seed` is the
-    seed of the run; another seed gives another partition. `stratum` is the labels of the row, if
-    splits are stratified.
-    """
+    """Returns the split of a row."""
     if len(ranges.names) == 1:
         return ranges.names[0]
     position = split_position(entity, seed)
@@ -83,10 +74,7 @@ def splits_of(
     seed: int,
     strata: Iterable[Hashable] = repeat(None),
 ) -> Sequence[str]:
-    """Returns the splits of rows: as they state, or else by `split_of`.
-
-    `strata` is the labels of each row, if splits are stratified.
-    """
+    """Returns the splits of rows: as they state, or else by `split_of`."""
     if len(ranges.names) == 1:
         return [split or ranges.names[0] for split in stated]
     return [
@@ -122,8 +110,7 @@ def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
 def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
     """Returns the numbers of the shards of records, for shards of equal numbers of records.
 
-    `orders` are the order hashes of records of one split. `starts` is the hash position at which
-    each shard except the first begins.
+    `starts` is the hash position at which each shard except the first begins.
     """
     return [bisect_right(starts, int.from_bytes(order[:POSITION_BYTES], "big")) for order in orders]
 
@@ -152,8 +139,8 @@ def sort_references(
     """Sorts the references of a shard, and rejects rows with duplicate keys.
 
     Of the rows with one key, the first by file and line is kept. Returns the references in the
-    order of their records, and the rejects. `assigned`: (order hash, reference) of each row of the
-    shard. `difference` describes how a row differs from the one with its key that is kept.
+    order of their records, and the rejects. `difference` describes how a row differs from the one
+    with its key that is kept.
     """
     ordered = OrderedRefs.of(assigned)
     orders = ordered.column("order")

@@ -47,8 +47,7 @@ def arrange_shard(
     """Sorts the references of a shard, and rejects rows by checks that need no images.
 
     Sequences are sorted by the order hash of their keys, their frames by the order column. Returns
-    the references in order, and the rejects of duplicate keys and of broken sequences. `assigned`:
-    (order hash, reference) of each row of the shard.
+    the references in order, and the rejects of duplicate keys and of broken sequences.
     """
     if resolved.schema.sequence is None:
         return placement.sort_references(assigned, partial(_replacement, resolved))
@@ -105,10 +104,7 @@ def _frame_location(ref: ImageRef) -> FrameLocation:
 
 
 def _sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
-    """Returns the rejects of all rows of a broken sequence; none if the sequence is valid.
-
-    `frames` are the frames of the sequence, in order.
-    """
+    """Returns the rejects of all rows of a broken sequence; none if the sequence is valid."""
     faults = _bad_rows(frames)
     if faults:
         return _all_rejected(frames, faults)
@@ -124,7 +120,7 @@ def assemble_sequences(
     """Yields the record of each sequence, or the rejects of all its rows.
 
     Only one sequence is in memory at a time. `built` is the built frame or the reject of each
-    reference, in order. `refs` are the references of complete sequences, in order.
+    reference, in order.
     """
     outcomes = zip(built, refs, strict=True)  # (frame or reject, ref)
     for _, group in groupby(outcomes, key=lambda outcome: outcome[1].record_key):
@@ -216,8 +212,7 @@ def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedS
 def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
     """Returns the rejects of all rows of a sequence.
 
-    `refs` are the frames of the sequence, in order. `faults` are the rejects of the invalid frames,
-    by their index in `refs`.
+    `faults` are the rejects of the invalid frames, by their index in `refs`.
     """
     first = faults[min(faults)]
     # The key, if there is one: unlike the line, it does not change when rows are added above it.

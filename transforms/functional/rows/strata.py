@@ -54,7 +54,7 @@ GROUP_BITS = 64
 def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
     """Returns whether splits are made of whole groups, whose rows are counted.
 
-    `schema` is the schema. The frames of a sequence are a group, because their labels can differ.
+    The frames of a sequence are a group, because their labels can differ.
     """
     frames = schema.sequence is not None and config.split_method == "stratified"
     groups = config.group_column is not None or config.near_duplicates == "keep_together"
@@ -321,7 +321,7 @@ def allocate_groups(groups: Mapping[_Key, Group], weights: Sequence[int]) -> dic
     Large groups are placed first, each where its labels are needed most. Then groups are moved as
     long as this brings the splits closer to their shares. A group of the base version stays in the
     split with most of its rows. `groups` are the groups, in an order that does not depend on the
-    run. `weights` are the weights of the splits, all above 0.
+    run.
     """
     placing = _GroupPlacing(groups.values(), weights)
     found = dict[_Key, int]()

@@ -151,11 +151,7 @@ def selected(schema: pa.Schema, names: Sequence[str] | None) -> list[Column]:
 
 
 def select(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Returns a batch of some columns, with dates as text and decimals as numbers.
-
-    `batch`: rows of the table, with these columns and possibly more. `columns` are the columns, as
-    `selected` returns them for the schema of the table.
-    """
+    """Returns a batch of some columns, with dates as text and decimals as numbers."""
     if not columns:
         return batch.select([])  # keeps the number of rows
     arrays = [_plain(_child(batch.column(c.path[0]), c.path[1:])) for c in columns]

@@ -501,8 +501,7 @@ def _reject(entry: _Entry, file: TableFile, projection: Projection, error: Recor
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
     """Checks that a record can have all annotations of its image.
 
-    `others` are the annotations whose image id differs only in its type. Raises RecordError
-    (malformed_row) if an annotation is invalid or does not match.
+    `others` are the annotations whose image id differs only in its type.
     """
     faults = [f"annotation {a.number}: {a.fault}" for a in annotations if a.fault]
     if entry.fault or faults:

@@ -205,7 +205,6 @@ def _folders(tree: Tree, above: str, subset: str) -> list[str]:
 def _image(
     tree: Tree, file: str, child: Child, projection: Projection, folders_of: Any
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of an image or its reject."""
     element, path = child.element, tree.path(file)
     name, split = element.get("name", "").replace("\\", "/"), _split_of(file, element)
     values: dict[str, Any] = {"image": name, "id": stem_of(name), SPLIT: split or None}

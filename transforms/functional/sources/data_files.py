@@ -47,10 +47,7 @@ def with_names(field: pa.Field, names: Sequence[str], ids: Mapping[bytes, bytes]
 
 
 def mapped(field: pa.Field, of: Callable[[pa.Field], pa.Field]) -> pa.Field:
-    """Returns a field with a function applied to it, and to all fields below it.
-
-    `field` is a column, or a field of a struct or list.
-    """
+    """Returns a field with a function applied to it, and to all fields below it."""
     type_ = field.type
     if pa.types.is_struct(type_):
         type_ = pa.struct([mapped(child, of) for child in type_])
@@ -62,8 +59,7 @@ def mapped(field: pa.Field, of: Callable[[pa.Field], pa.Field]) -> pa.Field:
 def encoded_template(schema: pa.Schema, values: Mapping[str, Any]) -> bytes:
     """Returns the template of a data file.
 
-    `schema` is the columns of the table; see `with_names`. `values` are the values of columns that
-    the file lacks, other than null.
+    `values` are the values of columns that the file lacks, other than null.
     """
     columns = [pa.array([values.get(field.name)], field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -84,10 +80,7 @@ def encoded_rows(rows: npt.NDArray[np.int64]) -> bytes:
 
 
 def deleted_lines(file: TableFile, first: int, count: int) -> frozenset[int]:
-    """Returns the numbers, from 1, of the deleted rows in a range of the rows of a file.
-
-    `first` is the number of the first row, from 1.
-    """
+    """Returns the numbers, from 1, of the deleted rows in a range of the rows of a file."""
     if not isinstance(file.options, DataFile) or not file.options.deleted:
         return frozenset()
     steps = np.frombuffer(zlib.decompress(file.options.deleted), "<u4")

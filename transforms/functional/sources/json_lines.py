@@ -60,9 +60,8 @@ def _read_rows(
 ) -> Iterator[Row | Reject]:
     """Yields each row, or its reject, in the order of the file; blank lines are ignored.
 
-    Where an unknown number of rows is lost, the reject has the reason `lost_rows`. `file` is the
-    path that rows report as their source. `projection` is the columns to keep, or None for the
-    objects as they are.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`. `projection` is
+    the columns to keep, or None for the objects as they are.
     """
     line = first - 1
     try:

@@ -52,8 +52,7 @@ def _parse(
 ) -> dict[str, Any]:
     """Parses one JSON file to values by column.
 
-    `others` collects what is not read: other shapes, flags, groups and further fields. Raises
-    RecordError: malformed_row for an invalid annotation, or bad_box for a box that is not dropped.
+    `others` collects what is not read: other shapes, flags, groups and further fields.
     """
     try:
         found = parse_json(data.decode("utf-8-sig"))

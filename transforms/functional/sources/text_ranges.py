@@ -80,17 +80,12 @@ NO_LINES = RangeScan(0, Effect(quoted=False), Effect(quoted=True))
 
 
 def is_large(file: TableFile, limit: int = LARGE_BYTES) -> bool:
-    """Returns whether a file is read in several ranges.
-
-    `limit` is the size in bytes up to which a file is read as a whole.
-    """
+    """Returns whether a file is read in several ranges."""
     return not file.gzipped and _exceeds(file, limit)
 
 
 def range_bytes_of(size: int) -> int:
     """Returns the size of the ranges of a large file; it does not depend on the number of workers.
-
-    `size` is the size of the file in bytes.
 
     >>> [range_bytes_of(size * 2**20) // 2**20 for size in (9, 256, 1024, 10**6)]
     [2, 4, 16, 32]
@@ -99,10 +94,7 @@ def range_bytes_of(size: int) -> int:
 
 
 def is_large_gzip(file: TableFile, limit: int = LARGE_BYTES) -> bool:
-    """Returns whether a file would be read in several ranges if it were not gzipped.
-
-    `limit` is the size in bytes up to which a file is read as a whole.
-    """
+    """Returns whether a file would be read in several ranges if it were not gzipped."""
     return file.gzipped and _exceeds(file, limit)
 
 
@@ -134,7 +126,7 @@ def scan(stream: BinaryIO, part: Part, block_bytes: int = _BLOCK_BYTES) -> Range
     """Scans the lines that begin in a range.
 
     Returns the scan; None if the file must be read as a whole. `split` is a range that `cut`
-    yields. `block_bytes` is the number of bytes per scan step.
+    yields.
     """
     delimiter = delimiter_of(part.file) if part.file.format in DELIMITERS else None
     if part.stop is None:
@@ -200,9 +192,8 @@ def _continued(effect: Effect, lines: int, then: RangeScan) -> Effect:
 def _scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
     """Scans whole lines.
 
-    `data` is the lines, without a byte order mark. `offset` is the position of the first byte
-    within the file. `delimiter` is the character between fields; None for JSON Lines, which never
-    have line breaks within records.
+    `data` is the lines, without a byte order mark. `delimiter` is the character between fields;
+    None for JSON Lines, which never have line breaks within records.
     """
     lines = _count_lines(data, is_csv=delimiter is not None)
     outside = Effect(quoted=False, entry=(offset, 0), last=offset)

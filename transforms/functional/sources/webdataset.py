@@ -163,10 +163,7 @@ def _pax_fields(data: bytes, start: int) -> dict[str, str]:
 
 
 def _member(header: tarfile.TarInfo, fields: dict[str, str], start: int, size: int) -> Member:
-    """Returns the member of a header and its extended fields.
-
-    `size` is the size of the data in bytes.
-    """
+    """Returns the member of a header and its extended fields."""
     kind = _KINDS.get(header.type, "file")  # POSIX: read unknown types as regular files
     sparse = any(name.startswith("GNU.sparse.") for name in fields)
     name = fields.get("GNU.sparse.name") or fields.get("path") or header.name
@@ -178,7 +175,7 @@ def _member(header: tarfile.TarInfo, fields: dict[str, str], start: int, size: i
 def _check_end(stream: BinaryIO, start: int, size: int) -> None:
     """Checks that the file contains all data of a member.
 
-    `size` is the size of the data in bytes. Raises TarError if the file ends within the data.
+    Raises TarError if the file ends within the data.
     """
     # The caller may have read the data already.
     if stream.tell() >= start + size:

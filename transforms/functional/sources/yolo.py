@@ -155,10 +155,7 @@ def sources_in(tree: Tree, yaml: str | None = None) -> Sources:
 
 
 def _yaml_of(tree: Tree) -> str:
-    """Returns the name of the data.yaml in a folder, or of Darknet's obj.data; "" if there is none.
-
-    Raises UsageError if there are several with class names.
-    """
+    """Returns the name of a folder's data.yaml, or of Darknet's obj.data; "" if there is none."""
     files = tree.entries().files
     names = [name for name in files if name.lower().endswith((".yaml", ".yml"))]
     preferred = [name for name in _YAML if name in names][:1]
@@ -235,8 +232,7 @@ def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Rejec
 def _classes_of(tree: Tree, yaml: str = "") -> Classes:
     """Reads the classes of a dataset from data.yaml or classes.txt.
 
-    `yaml` is the path of data.yaml relative to the folder; "" to look for it. Raises UsageError if
-    neither exists, or the class names are invalid.
+    `yaml` is the path of data.yaml relative to the folder; "" to look for it.
     """
     for name in (yaml,) if yaml else (*_YAML, *_DARKNET, *_TEXTS):
         if yaml or tree.has(name):
@@ -260,10 +256,7 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
 
 
 def _root_of(yaml: Tree, name: str) -> str:
-    """Returns the folder of the images and labels that a data.yaml describes.
-
-    Raises UsageError if it is invalid.
-    """
+    """Returns the folder of the images and labels that a data.yaml describes."""
     path = posixpath.normpath(_classes_of(yaml, name).path or ".")
     found = path if path.startswith("/") else yaml.path(path)
     # A `path` may be that of another machine, or relative to a setting of Ultralytics.
@@ -271,10 +264,6 @@ def _root_of(yaml: Tree, name: str) -> str:
 
 
 def _parse_yaml(data: bytes, where: str) -> Classes:
-    """Parses the classes in data.yaml.
-
-    Raises UsageError if the file is not YAML, or its names are missing, invalid or duplicate.
-    """
     _, document = load_yaml(data, where)
     names = document.get("names") if isinstance(document, dict) else None
     # A list of names has the ids 0, 1, 2 …
@@ -312,10 +301,7 @@ def _keypoint_shape(value: Any, where: str) -> tuple[int, int] | None:
 
 
 def _keypoint_names(value: Any, shape: tuple[int, int] | None, where: str) -> dict[int, list[str]]:
-    """Returns the names of the keypoints of each class id; other values are ignored.
-
-    Raises UsageError if a class has another number of names than keypoints.
-    """
+    """Returns the names of the keypoints of each class id; other values are ignored."""
     found = value if isinstance(value, dict) else {}
     names = {id_: [*map(str, names)] for id_, names in found.items() if isinstance(names, list)}
     for id_, listed in names.items():
@@ -326,10 +312,7 @@ def _keypoint_names(value: Any, shape: tuple[int, int] | None, where: str) -> di
 
 
 def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
-    """Reads the classes and splits that Darknet's obj.data names.
-
-    Raises UsageError if the class names are missing or invalid.
-    """
+    """Reads the classes and splits that Darknet's obj.data names."""
     pairs = (line.partition("=") for line in data.decode("utf-8-sig", "replace").splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}
     names = _below(tree, values.get("names") or "obj.names", "")
@@ -347,10 +330,7 @@ def _paths(value: Any) -> tuple[str, ...]:
 
 
 def _parse_classes(data: bytes, where: str) -> Classes:
-    """Parses the classes in classes.txt: the id of a class is its line number, counted from 0.
-
-    Raises UsageError if the file is not UTF-8, or a class occurs twice.
-    """
+    """Parses the classes in classes.txt: the id of a class is its line number, counted from 0."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -366,10 +346,7 @@ def _classes(names: dict[int, str], where: str) -> Classes:
 
 
 def _parse(text: str, classes: Classes) -> dict[str, Any]:
-    """Parses one label file to values by column.
-
-    Raises RecordError (malformed_row), unknown_label or bad_box.
-    """
+    """Parses one label file to values by column."""
     boxes, labels, outlines, points = [], [], [], []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
@@ -541,8 +518,7 @@ def _left_out(text: str, classes: Classes, projection: Projection) -> str:
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
     """Returns the reject of an image.
 
-    `name` is the key, which is the path of the image below the folder. `source` is the full path of
-    the label file.
+    `name` is the key, which is the path of the image below the folder.
     """
     if isinstance(error, RecordError):
         return Reject(name, image, source, error.reason, error.detail)

@@ -57,11 +57,7 @@ def to_int64(value: Any, is_text: bool) -> int:
 
 
 def _to_float(value: Any, is_text: bool) -> float:
-    """Returns the value rounded to float32, as the encoder stores it.
-
-    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
-    is not a number or exceeds the range of float32.
-    """
+    """Returns the value rounded to float32, as the encoder stores it."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", to_number(value, is_text)))[0])
     except OverflowError as error:
@@ -71,8 +67,7 @@ def _to_float(value: Any, is_text: bool) -> float:
 def to_number(value: Any, is_text: bool) -> float:
     """Returns the value as a float64.
 
-    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
-    is not a number or exceeds the range of float64.
+    Raises RecordError (wrong_type), if it is not a number or exceeds the range of float64.
     """
     if is_text and isinstance(value, str):
         text = value.strip()
@@ -91,8 +86,7 @@ def to_number(value: Any, is_text: bool) -> float:
 def to_bytes(value: Any, is_text: bool) -> bytes:
     """Returns text as UTF-8, and bytes unchanged.
 
-    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), for
-    all other types.
+    Raises RecordError (wrong_type), for all other types.
     """
     if isinstance(value, bytes):
         return value

@@ -225,10 +225,7 @@ HDFS = _HdfsStore()
 
 
 def _request(call: Callable[[], T]) -> T:
-    """Returns the result of a call of Beam's file systems, with retries of transient errors.
-
-    Raises OSError if no attempt succeeds.
-    """
+    """Returns the result of a call of Beam's file systems, with retries of transient errors."""
     if pipeline_options() is None:  # Beam's file systems raise without options
         given = {name: value for name, value in asdict(current_options()).items() if value}
         FileSystems.set_options(PipelineOptions.from_dictionary(given))

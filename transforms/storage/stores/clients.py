@@ -121,10 +121,7 @@ def _s3_session(bucket: str, options: StoreOptions) -> tuple[Any, str, str]:
 
 
 def _region_of(client: Any, bucket: str) -> str | None:
-    """Returns the region of a bucket, which S3 states even when it denies access.
-
-    `client` is an S3 client of boto3.
-    """
+    """Returns the region of a bucket, which S3 states even when it denies access."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -138,10 +135,7 @@ def _region_of(client: Any, bucket: str) -> str | None:
 
 
 def gcs_store(bucket: str, options: StoreOptions, retries: Any) -> GCSStore:
-    """Returns a client of a bucket.
-
-    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`.
-    """
+    """Returns a client of a bucket."""
     if emulator := os.environ.get(GCS_EMULATOR):
         url = emulator if "://" in emulator else f"http://{emulator}"
         access: dict[str, Any] = {"base_url": url, "credential_provider": _emulated_access}
@@ -178,8 +172,7 @@ def _google_access(options: StoreOptions) -> dict[str, Any]:
 def azure_store(account: str, container: str, options: StoreOptions, retries: Any) -> AzureStore:
     """Returns a client of a container of a storage account, by connection string or identity.
 
-    `retries` is the retry configuration, `ONCE` or `MANY_PAGES`. Raises ImportError if there is no
-    connection string, and azure-identity is not installed.
+    Raises ImportError if there is no connection string, and azure-identity is not installed.
     """
     text = options.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
     settings = _connection(text) if text else {}

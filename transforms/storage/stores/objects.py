@@ -327,9 +327,8 @@ class _Clients:
 def library_settings(root: str) -> dict[str, str]:
     """Returns the settings of a store for a library that accesses it with its own client.
 
-    Google's client reads its environment. `root` is a path, local or in a store. Raises OSError if
-    the extra of the store is not installed. Raises ValueError if such libraries cannot use the
-    store.
+    Google's client reads its environment. Raises OSError if the extra of the store is not
+    installed. Raises ValueError if such libraries cannot use the store.
     """
     if not is_url(root):
         return {}

@@ -349,8 +349,7 @@ class BoundedFile(io.RawIOBase):
 def _open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
     """Opens a seekable file over range requests; reads raise `EOFError` if the file is shorter.
 
-    `size`: bytes of the file. `read`: returns the bytes of a range: (first byte, byte after the
-    last).
+    `read`: returns the bytes of a range: (first byte, byte after the last).
     """
     return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
 

@@ -158,7 +158,7 @@ def _chunks(url: str, span: Span | None, limit: int, deadline: float) -> Iterato
     """Yields the bytes of one attempt, at most `limit`; follows redirects.
 
     `deadline`: end of the read, by the monotonic clock. Raises TransientError if another attempt
-    may succeed. Raises OSError if no attempt can succeed.
+    may succeed.
     """
     with _translated_errors():
         response = _open(url, span, limit, deadline)
@@ -283,10 +283,7 @@ def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
 
 
 def _check_range(response: urllib3.BaseHTTPResponse, span: Span | None) -> None:
-    """Rejects a partial response that is not the requested range.
-
-    Raises OSError: for another range, or if the whole file was requested.
-    """
+    """Rejects a partial response that is not the requested range."""
     if response.status != 206:
         return
     stated = response.headers.get("Content-Range", "")
