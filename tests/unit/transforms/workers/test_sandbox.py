@@ -126,7 +126,7 @@ def test_an_error_that_cannot_be_sent_is_a_crash_and_does_not_hang():
 def test_the_timeout_does_not_include_waiting_for_a_free_child():
     with ThreadPoolExecutor(4 * (os.cpu_count() or 1)) as threads:
         waiting = [
-            threads.submit(run_in_subprocess, time.sleep, 0.4, timeout=1.5)
+            threads.submit(run_in_subprocess, time.sleep, 0.8, timeout=3)
             for _ in range(4 * (os.cpu_count() or 1))
         ]
         assert [future.result() for future in waiting] == [None] * len(waiting)
@@ -162,7 +162,7 @@ def test_killed_children_leave_no_task_waiting():
 
     def work(number):
         try:
-            return run_in_subprocess(doubled, number, timeout=1)
+            return run_in_subprocess(doubled, number, timeout=20)
         except RecordError as error:
             return error.reason
 
