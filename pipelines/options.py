@@ -199,6 +199,9 @@ def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[
         text = f"the column {columns[0]!r} does not decide the splits"
         hint = f"--split_column {shlex.quote(columns[0])} takes them from it, and "
         hint += "--split_column none does not"
+        if options.get("folds") is not None:
+            rows = f"--where \"{columns[0]} == 'train'\" --split_column none"
+            hint = f"{rows} makes folds of these rows alone"
         yield finding("warning", "unused_splits", text, hint)
 
 

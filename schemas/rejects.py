@@ -154,7 +154,8 @@ class Reason(str, Enum):
     UNKNOWN_SPLIT = (
         "unknown_split",
         "The split is not in --splits.",
-        "Fix the value, or add the split to --splits; with =0, only its own rows are in it.",
+        "Fix the value, empty it if the row is to be divided, or add the split to --splits (which "
+        "replaces --folds 2 by fold0=1,fold1=1); with =0, only its own rows are in it.",
     )
     DUPLICATE_KEY = (
         "duplicate_key",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.pipelines.options import _with_names, config_of
+from recordmill.pipelines.options import _unused_splits, _with_names, config_of
+from recordmill.schemas.tables import TableFile
+from recordmill.transforms.inputs.input_tables import InputTables
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,20 @@ def test_columns_are_named_without_the_blanks_at_their_ends_if_only_one_is_meant
     said: list[str] = []
     found = _with_names(config, columns, said)
     assert (found.columns, said) == ({"label": label}, notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({}, "--split_column Split takes them from it, and --split_column none does not"),
+        (
+            {"folds": 5},
+            "--where \"Split == 'train'\" --split_column none makes folds of these rows alone",
+        ),
+    ],
+)
+def test_folds_beside_a_column_of_splits_are_of_its_rows_by_a_condition(
+    options: dict[str, int], hint: str
+) -> None:
+    tables = InputTables(("image", "Split"), True, files=(TableFile("t.csv", "csv"),))
+    assert [finding.hint for finding in _unused_splits(options, tables)] == [hint]
