@@ -19,6 +19,7 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage import files
 
+_OF_0_1_0 = re.compile(rb'\s*\{\s*"format_version":\s*1\b')
 _VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 # Returns the content of a file, or None if it does not exist.
@@ -166,6 +167,8 @@ def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, b
         first = error.errors()[0]
         location = " > ".join(str(part) for part in first["loc"]) or "the file"
         what = f"is not a manifest that this version reads: at {location}: {first['msg']}"
+        if _OF_0_1_0.match(data):
+            what = "was written by recordmill 0.1.0, whose datasets this version does not read"
         raise VerificationFailed(f"{path}: {what}. Convert again.") from error
     expected = commit_marker(data)
     return manifest, expected.decode().strip(), marker == expected

@@ -91,6 +91,15 @@ def test_a_manifest_of_a_later_version_is_rejected(folder: Path) -> None:
     assert find_manifest(str(folder)) == (None, True)
 
 
+def test_a_manifest_of_0_1_0_is_named(folder: Path) -> None:
+    path = folder / "manifest.json"
+    write(path, path.read_bytes().replace(b'_version": 2', b'_version": 1', 1)[:-3] + b', "a": 1}')
+    assert failing(DatasetFolder.open, folder) == (
+        f"{path}: was written by recordmill 0.1.0, whose datasets this version does not read. "
+        "Convert again."
+    )
+
+
 def test_a_dataset_moved_by_an_interrupted_run_is_found(tmp_path: Path) -> None:
     moved = put(tmp_path / "birds/.1.0.0.run/replaced")
     assert current_folder(str(tmp_path / "birds/1.0.0")) == str(moved)
