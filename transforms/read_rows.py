@@ -37,15 +37,8 @@ from recordmill.transforms.functional.rows.binding import (
     reject_row,
 )
 from recordmill.transforms.functional.rows.placement import Sampler
+from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.dicts import row_of_dict, with_locations
-from recordmill.transforms.functional.sources.text_ranges import (
-    LARGE_BYTES,
-    MAX_RECORD_BYTES,
-    RangeScan,
-    align,
-    is_large,
-    range_bytes_of,
-)
 from recordmill.transforms.functional.values.typed import size_of_values
 from recordmill.transforms.inputs.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.storage.files import create, delete, is_local, make_folders
@@ -59,7 +52,7 @@ SKIPPED = "skipped"
 _HASH_BYTES = 16
 
 Unnamed: TypeAlias = Callable[[tuple[TableFile, ...]], Iterator[SkippedInput]]
-_Scanned: TypeAlias = tuple[Part, RangeScan | None]
+_Scanned: TypeAlias = tuple[Part, text_ranges.RangeScan | None]
 
 
 class ListedParts(NamedTuple):
@@ -99,9 +92,9 @@ class ListSources(beam.PTransform):
 
     def expand(self, root: beam.Pipeline) -> ListedParts:
         """Adds the listing; one file or folder is one unit of work."""
-        limit = self.range_bytes or LARGE_BYTES
-        small = [file for file in self.files if not is_large(file, limit)]
-        large = [file for file in self.files if is_large(file, limit)]
+        limit = self.range_bytes or text_ranges.LARGE_BYTES
+        small = [file for file in self.files if not text_ranges.is_large(file, limit)]
+        large = [file for file in self.files if text_ranges.is_large(file, limit)]
         names = dict.fromkeys(f.image_folder for f in self.files if f.image_folder and self.unnamed)
         folders = [tuple(f for f in self.files if f.image_folder == name) for name in names]
         listed = (
@@ -172,7 +165,7 @@ class ReadRows(beam.PTransform):
 
 
 def _cut(file: TableFile, range_bytes: int | None) -> list[Part]:
-    return cut_text(file, range_bytes or range_bytes_of(file.size or 0))
+    return cut_text(file, range_bytes or text_ranges.range_bytes_of(file.size or 0))
 
 
 def _scanned(part: Part) -> tuple[str, _Scanned]:
@@ -181,13 +174,13 @@ def _scanned(part: Part) -> tuple[str, _Scanned]:
 
 def _aligned(ranges: tuple[str, Iterable[_Scanned]]) -> list[Part]:
     path, scanned = ranges
-    parts = align(scanned)
+    parts = text_ranges.align(scanned)
     if parts[0].stop is None:
         logging.getLogger(__name__).warning(
             "%s: is read by one worker; expected UTF-8 and records of up to %d MiB. "
             "Check its encoding, and look for a quote that is not closed.",
             masked_url(path),
-            MAX_RECORD_BYTES >> 20,
+            text_ranges.MAX_RECORD_BYTES >> 20,
         )
     return parts
 
