@@ -63,7 +63,6 @@ class Verification:
         files: number of TFRecord files.
         records: number of intact records.
         features: the kind of each feature: "bytes", "float" or "int64"; "" if it is always empty.
-            Empty for published datasets, whose manifest has a schema.
         problems: damaged records, missing files and what contradicts metadata; at most 1,000 of a
             file.
         num_problems: number of all problems.
@@ -212,6 +211,7 @@ def _add_dataset(found: Verification, folder: str, level: Verify) -> None:
     found.paths.append(dataset.directory)
     found.files += len(dataset.shards())
     found.records += dataset.manifest.input.records
+    found.features |= {n: f.kind.value for n, f in dataset.manifest.dataset_schema.features.items()}
     found.add(problems)
     shards = {shard.file for shard in dataset.shards().values()}
     damaged = dict.fromkeys(problem.file for problem in problems if problem.record is not None)

@@ -57,7 +57,8 @@ def gc(flags: argparse.Namespace) -> int:
     done = delete_old(flags.folder, flags.keep, flags.dry_run)
     deleted = list(map(_as_json, done.deleted))
     document = {"deleted": deleted, "completed": list(done.completed)}
-    return finish(flags.json, document, partial(_show_deleted, flags, done), *done.problems)
+    show, state = partial(_show_deleted, flags, done), "planned" if flags.dry_run else "shown"
+    return finish(flags.json, document, show, *done.problems, state=state)
 
 
 def _show_deleted(flags: argparse.Namespace, done: Deletion) -> None:

@@ -111,9 +111,14 @@ def test_old_versions_are_deleted_and_new_ones_stay_whole(birds: Path) -> None:
     assert sorted(path.name for path in birds.iterdir()) == ["1.0.0", "1.1.0"]
     assert recordmill("gc", birds, "--keep", 1).out == f"deleted: {text}"
     assert [path.name for path in birds.iterdir()] == ["1.1.0"]
-    assert recordmill("verify", birds / "1.1.0", "--decode").code == 0
+    ended = recordmill("verify", birds / "1.1.0", "--decode", "--json")
+    kinds = {"image": "bytes", "image/filename": "bytes", "label": "int64"}
+    assert json.loads(ended.out)["features"] == kinds
     ended = recordmill("gc", birds, "--keep", 1)
     assert (ended.code, ended.out) == (0, f"nothing to delete: {birds} has at most 1 versions\n")
+    for flags, state in (["--dry_run"], "planned"), ([], "shown"):
+        ended = recordmill("gc", birds, "--keep", 1, "--json", *flags)
+        assert json.loads(ended.out)["state"] == state
 
 
 def test_a_foreign_file_is_a_usage_error_and_nothing_is_deleted(birds: Path) -> None:
