@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -36,6 +36,8 @@ _BATCH_ROWS = 1024
 
 # Queued shards per core, so that no thread idles while results are collected.
 _SHARDS_AHEAD = 4
+
+_Ids: TypeAlias = Mapping[str, Mapping[int, int]]  # as for `value_digests`
 
 # Class names that are shown of those that only one dataset has.
 _SHOWN_CLASSES = 5
@@ -69,13 +71,16 @@ def _diff(left: str, right: str, shown: int = 5) -> Difference:
     # Features of both are numbered: a row has one value digest per feature, by its number.
     features = (side.manifest.dataset_schema.features for side in (one, other))
     names = tuple(dict.fromkeys(name for named in features for name in named))
+    lists, others = one.manifest.classes, other.manifest.classes
+    ids = {n: compare.other_ids(lists[n], others[n]) for n in lists.keys() & others.keys()}
+    ids = {name: found for name, found in ids.items() if found}
     # Shards with equal checksums have equal values: only their keys are read.
-    shared = _checksums(one) & _checksums(other)
+    shared = set() if ids else _checksums(one) & _checksums(other)
     with tempfile.TemporaryDirectory(prefix="recordmill-diff-") as folder:
         left_rows = _Spill(Path(folder), "left", len(names))
         right_rows = _Spill(Path(folder), "right", len(names))
-        _read(one, names, shared, left_rows)
-        _read(other, names, shared, right_rows)
+        _read(one, names, shared, left_rows, {})
+        _read(other, names, shared, right_rows, ids)
         comparison = compare.Comparison.sum_of(
             compare.compare(left_rows.partition(number), right_rows.partition(number), shown)
             for number in range(2**_PARTITION_BITS)
@@ -121,7 +126,9 @@ def _checksum(shard: ShardEntry) -> str:
     return shard.sha256 + shard.index_sha256
 
 
-def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill: _Spill) -> None:
+def _read(
+    dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill: _Spill, ids: _Ids
+) -> None:
     """Spills the rows of a dataset; skips the values of shards that both datasets have."""
     numbers = {name: number for number, name in enumerate(dataset.splits)}
 
@@ -130,7 +137,7 @@ def _read(dataset: DatasetFolder, names: Sequence[str], shared: set[str], spill:
         first = compare.ComparedRecord(numbers[split], number, 0)
         is_shared = _checksum(shard) in shared
         try:
-            for rows in _rows(dataset, first, shard, () if is_shared else names, len(names)):
+            for rows in _rows(dataset, first, shard, () if is_shared else names, len(names), ids):
                 spill.add(rows)
         except (FrameError, DecodeError, OSError, *DAMAGED_STREAM) as error:
             problem = f"{error}; run recordmill verify for details"
@@ -148,6 +155,7 @@ def _rows(
     shard: ShardEntry,
     names: Sequence[str],
     features: int,
+    ids: _Ids,
 ) -> Iterator[np.ndarray]:
     """Yields the rows of a shard in batches; without value digests if `names` is empty."""
     index = dataset.index(shard, ["key"])
@@ -157,7 +165,8 @@ def _rows(
             keys = batch.column("key").to_pylist()
             values = None  # no names: both datasets have this shard
             if names:
-                digests = [compare.value_digests(f.data, names) for f in islice(frames, len(keys))]
+                records = [frame.data for frame in islice(frames, len(keys))]
+                digests = [compare.value_digests(data, names, ids) for data in records]
                 _check_number(row + len(digests), row + len(keys))
                 values = b"".join(digests)
             yield compare.digest_rows(first._replace(row=row), keys, values, features)
@@ -188,6 +197,9 @@ def _class_notes(feature: str, left: Sequence[str], right: Sequence[str]) -> Ite
         return
     gone, new = sorted(set(left) - set(right)), sorted(set(right) - set(left))
     parts = [("only left", gone), ("only right", new)]
+    if any(names for _, names in parts):
+        ids = compare.other_ids(left, right).items()
+        parts.append(("with another id", [right[n] for n, of_left in ids if of_left >= 0]))
     changes = [f"{what} {some(names, shown=_SHOWN_CLASSES)}" for what, names in parts if names]
     yield f"classes of {feature!r}: {'; '.join(changes) or 'in another order, with other ids'}"
 

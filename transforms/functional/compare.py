@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -104,13 +105,32 @@ def digest_rows(
     return rows
 
 
-def value_digests(data: bytes, names: Iterable[str]) -> bytes:
+def other_ids(left: Sequence[str], right: Sequence[str]) -> dict[int, int]:
+    """Returns the ids of the right classes that have another one on the left, and that one.
+
+    A class that only the right has keeps its id, or gets a negative one if both have another there.
+
+    >>> other_ids(["ant", "bee", "cow"], ["ant", "cow"]), other_ids(["ant", "bee"], ["Ant", "bee"])
+    ({1: 2}, {})
+    """
+    ids = {name: id_ for id_, name in enumerate(left)}
+    kept = {ids[name] for name in right if name in ids}
+    found = {n: ids.get(name, -1 - n if n in kept else n) for n, name in enumerate(right)}
+    return {n: id_ for n, id_ in found.items() if n != id_}
+
+
+def value_digests(
+    data: bytes, names: Iterable[str], ids: Mapping[str, Mapping[int, int]] = MappingProxyType({})
+) -> bytes:
     """Returns the digests of the feature values of a serialized example, concatenated.
 
     In sequences, the values of a feature in all frames count as one value. `names` are the
-    features, in order; missing ones have a digest of zeros.
+    features, in order; missing ones have a digest of zeros. `ids`: replaces class ids, by feature.
     """
     features = _message_features(data)
+    for name in ids.keys() & features.keys():
+        for part in _parts(features[name]):
+            part.int64_list.value[:] = [ids[name].get(v, v) for v in part.int64_list.value]
     return b"".join(
         hashlib.blake2b(
             features[name].SerializeToString(deterministic=True), digest_size=_VALUE_BYTES
@@ -163,9 +183,11 @@ def change_text(values: Mapping[str, Any], shown: int | None = None) -> str:
 def _value(features: Mapping[str, Any], name: str) -> Any:
     if name not in features:
         return None
-    message = features[name]
-    parts = message.feature if isinstance(message, FeatureList) else (message,)
-    return json_value([value for part in parts for value in feature_values(part)])
+    return json_value([v for part in _parts(features[name]) for v in feature_values(part)])
+
+
+def _parts(message: Any) -> Sequence[Any]:
+    return message.feature if isinstance(message, FeatureList) else (message,)
 
 
 def json_value(values: Sequence[Any]) -> Any:

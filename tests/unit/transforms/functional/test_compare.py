@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from recordmill.transforms.functional.compare import (
     Comparison,
     compare,
     digest_rows,
+    other_ids,
     row_dtype,
     value_digests,
 )
@@ -47,6 +50,33 @@ def digested(dataset):
         for key, (_, values) in dataset.items()
     ]
     return np.concatenate([np.zeros(0, row_dtype(2)), *reversed(parts)])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ("abc", "ac", {1: 2}),
+        ("abc", "abcd", {}),
+        ("ab", "ba", {0: 1, 1: 0}),
+        ("ab", "xb", {}),
+        ("ab", "bx", {0: 1, 1: -2}),
+        ("ab", "xab", {0: -1, 1: 0, 2: 1}),
+        ("", "ab", {}),
+    ],
+)
+def test_ids_of_classes_with_one_name_are_compared(
+    left: str, right: str, expected: dict[int, int]
+) -> None:
+    assert other_ids(left, right) == expected
+
+    def example(ids: Iterable[int]) -> bytes:
+        label = tf.train.Feature(int64_list=tf.train.Int64List(value=[*ids, -1]))
+        features = tf.train.Features(feature={"label": label})
+        return tf.train.Example(features=features).SerializeToString()
+
+    found = value_digests(example(range(len(right))), ["label", "x"], {"label": expected})
+    of_left = example(expected.get(n, n) for n in range(len(right)))
+    assert found == value_digests(of_left, ["label", "x"])
 
 
 @given(datasets, datasets)
