@@ -17,15 +17,7 @@ from recordmill.schemas.manifest import Base
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
-from recordmill.transforms.elements import (
-    REJECTS,
-    AssignedRows,
-    CheckedRows,
-    ShardId,
-    displayed,
-    rejected,
-    windowed,
-)
+from recordmill.transforms import elements
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
 from recordmill.transforms.functional.rows.placement import (
     first_of_key,
@@ -69,9 +61,9 @@ class RejectDuplicateKeys(beam.PTransform):
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""
-        return displayed(self.config, "split_column", "group_column", "deduplicate")
+        return elements.displayed(self.config, "split_column", "group_column", "deduplicate")
 
-    def expand(self, refs: PCollection[RefBatch]) -> CheckedRows:
+    def expand(self, refs: PCollection[RefBatch]) -> elements.CheckedRows:
         """Adds a shuffle of references by key."""
         found = (
             refs
@@ -80,9 +72,9 @@ class RejectDuplicateKeys(beam.PTransform):
             | "FirstOfKey"
             >> beam.ParDo(_FirstOfKey(self.config, self.sequences))
             .with_output_types(RefBatch)
-            .with_outputs(REJECTS, main="refs")
+            .with_outputs(elements.REJECTS, main="refs")
         )
-        return CheckedRows(found.refs, found[REJECTS])
+        return elements.CheckedRows(found.refs, found[elements.REJECTS])
 
 
 def _with_keys(refs: RefBatch) -> list[tuple[str, ImageRef]]:
@@ -105,7 +97,7 @@ class _FirstOfKey(beam.DoFn):
         for outcome in found:
             if isinstance(outcome, Reject):
                 advance("assigned")  # the counter includes rows rejected before their assignment
-                yield rejected(outcome)
+                yield elements.rejected(outcome)
                 continue
             self._refs.append(outcome)
             if len(self._refs) == _BATCH_ROWS:
@@ -114,7 +106,7 @@ class _FirstOfKey(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         if self._refs:
-            yield windowed(RefBatch.of(self._refs))
+            yield elements.windowed(RefBatch.of(self._refs))
 
 
 @dataclass(eq=False)
@@ -131,16 +123,16 @@ class AssignShards(beam.PTransform):
     # The base version, whose rows keep their shards; None if there is none.
     base: Base | None = None
 
-    def expand(self, refs: PCollection[RefBatch]) -> PCollection[AssignedRows]:
+    def expand(self, refs: PCollection[RefBatch]) -> PCollection[elements.AssignedRows]:
         """Adds the assignment."""
         assigning = beam.FlatMap(_assign, AsSingleton(self.plan), self.ranges, self.seed, self.base)
         # Typed, so that the shuffle uses the coder of references.
-        return refs | "Assign" >> assigning.with_output_types(AssignedRows)
+        return refs | "Assign" >> assigning.with_output_types(elements.AssignedRows)
 
 
 def _assign(
     refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int, base: Base | None
-) -> Iterator[AssignedRows]:
+) -> Iterator[elements.AssignedRows]:
     """Yields references by shard, each with its order hash.
 
     With a base version, new rows are assigned to shards numbered after those of the base; or to all
@@ -151,7 +143,7 @@ def _assign(
     keys, stated, find = refs.records, refs.column("split"), base_shard_lookup(base)
     orders = orders_of(keys, seed)
     # The positions of rows, by shard of the base version or new shard, and by split.
-    found, new = defaultdict[ShardId, list[int]](list), defaultdict[str, list[int]](list)
+    found, new = defaultdict[elements.ShardId, list[int]](list), defaultdict[str, list[int]](list)
     for row, split in enumerate(_splits_of_refs(refs, plan, plan.ranges or ranges, seed)):
         known = find(keys[row]) if base else None
         # The shard of a known key decides what happens to a row that states another split.

@@ -30,18 +30,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.row_counts import ShardCounts
-from recordmill.transforms.elements import (
-    REJECTS,
-    AssignedRows,
-    CheckedRows,
-    EncodedRefs,
-    GatheredRefs,
-    ShardId,
-    displayed,
-    joined,
-    rejected,
-    windowed,
-)
+from recordmill.transforms import elements
 from recordmill.transforms.functional.read_ahead import Pending
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.sequences import arrange_shard
@@ -56,7 +45,7 @@ from recordmill.transforms.shards.writer_processes import (
 )
 from recordmill.transforms.storage.files import make_folders
 
-_Encoded: TypeAlias = tuple[ShardId, EncodedRefs]
+_Encoded: TypeAlias = tuple[elements.ShardId, elements.EncodedRefs]
 
 
 @dataclass(eq=False)
@@ -65,9 +54,9 @@ class GroupByShard(beam.PTransform):
 
     scratch: str  # the folder of files in which they wait; "" to keep them in memory
     # Shards that are elements of the result even without a row; None if there are none.
-    planned: PCollection[ShardId] | None = None
+    planned: PCollection[elements.ShardId] | None = None
 
-    def expand(self, rows: PCollection[AssignedRows]) -> PCollection[Any]:
+    def expand(self, rows: PCollection[elements.AssignedRows]) -> PCollection[Any]:
         """Adds the shuffle of references."""
         encode = beam.ParDo(_EncodeRefs(self.scratch)).with_output_types(_Encoded)
         encoded = rows | "EncodeRefs" >> encode
@@ -77,8 +66,8 @@ class GroupByShard(beam.PTransform):
         return encoded | "GroupByKey" >> beam.GroupByKey()
 
 
-def _without_refs(shard: ShardId) -> _Encoded:
-    return shard, EncodedRefs()
+def _without_refs(shard: elements.ShardId) -> _Encoded:
+    return shard, elements.EncodedRefs()
 
 
 class _EncodeRefs(beam.DoFn):
@@ -88,16 +77,16 @@ class _EncodeRefs(beam.DoFn):
         self._scratch = scratch
 
     def start_bundle(self) -> None:
-        self._gathered = GatheredRefs()
+        self._gathered = elements.GatheredRefs()
 
-    def process(self, assigned: AssignedRows) -> Iterator[_Encoded]:
+    def process(self, assigned: elements.AssignedRows) -> Iterator[_Encoded]:
         self._gathered.add(*assigned)
         if self._gathered.are_many:
             yield from self._gathered.take(self._scratch)
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
         # The rest stays in memory: it is small, and all of a small table.
-        return map(windowed, self._gathered.take())
+        return map(elements.windowed, self._gathered.take())
 
 
 class WriteShards(beam.io.WriteToTFRecord):
@@ -136,9 +125,11 @@ class WriteShards(beam.io.WriteToTFRecord):
 
     def display_data(self) -> dict[str, str]:
         """Returns the settings that engines show."""
-        return displayed(self._config, "name", "version", "compression", "decode", "verify")
+        return elements.displayed(
+            self._config, "name", "version", "compression", "decode", "verify"
+        )
 
-    def expand(self, rows: PCollection[AssignedRows]) -> CheckedRows:
+    def expand(self, rows: PCollection[elements.AssignedRows]) -> elements.CheckedRows:
         """Adds a shuffle of references, and the writing of all shards, including empty ones."""
         # For `--verify decode`, shards need the verifier process, which only this process has.
         writers = "" if self._config.verify == "decode" else self._scratch
@@ -154,13 +145,13 @@ class WriteShards(beam.io.WriteToTFRecord):
             | "GroupByShard" >> GroupByShard(self._scratch, planned)
             | "WriteShard"
             >> beam.ParDo(write, AsSingleton(settings), AsSingleton(self._plan)).with_outputs(
-                REJECTS, main="shards"
+                elements.REJECTS, main="shards"
             )
         )
-        return CheckedRows(written.shards, written[REJECTS])
+        return elements.CheckedRows(written.shards, written[elements.REJECTS])
 
 
-def _planned_shards(plan: Plan) -> Iterator[ShardId]:
+def _planned_shards(plan: Plan) -> Iterator[elements.ShardId]:
     """Yields every shard of the plan."""
     for split, count in plan.shards.items():
         for index in range(count):
@@ -214,7 +205,10 @@ class _WriteShard(beam.DoFn):
         self._awaited = Pending[Answer]()
 
     def process(
-        self, element: tuple[ShardId, Iterable[EncodedRefs]], settings: str, plan: Plan
+        self,
+        element: tuple[elements.ShardId, Iterable[elements.EncodedRefs]],
+        settings: str,
+        plan: Plan,
     ) -> Iterator[tuple[WrittenShard, Plan] | TaggedOutput]:
         shard, rows = element
         if self._task is None or self._task.plan is not plan:
@@ -223,7 +217,7 @@ class _WriteShard(beam.DoFn):
         if self._decides and (first := next((found for found in rows if found.parts), None)):
             self._decides = False
             if plan.resolved.schema.has_image:
-                start_writers(self._scratch, plan, joined([first]).refs)
+                start_writers(self._scratch, plan, elements.joined([first]).refs)
         processes = writers_of(self._scratch)
         if processes and are_enough(plan, processes.number):
             self._awaited.append(processes.submit(self._task, shard, list(rows)))
@@ -239,11 +233,11 @@ class _WriteShard(beam.DoFn):
             yield from map(self._output, answer.reported())
 
     def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
-        return map(windowed, self._answers(0))
+        return map(elements.windowed, self._answers(0))
 
 
 def _output(plan: Plan, found: WrittenShard | Reject) -> tuple[WrittenShard, Plan] | TaggedOutput:
-    return rejected(found) if isinstance(found, Reject) else (found, plan)
+    return elements.rejected(found) if isinstance(found, Reject) else (found, plan)
 
 
 # The counts of a planned shard, the number of its remote images, and its first references.
@@ -258,7 +252,7 @@ class ForecastShards(beam.PTransform):
     sample: int  # the number of references to keep, over all shards, for building examples
     scratch: str  # the folder of files in which references wait
 
-    def expand(self, rows: PCollection[AssignedRows]) -> CheckedRows:
+    def expand(self, rows: PCollection[elements.AssignedRows]) -> elements.CheckedRows:
         """Adds the same grouping by shard as `WriteShards`, which brings duplicate keys together.
 
         Returns one forecast per shard that has rows, and the rejects of duplicate keys.
@@ -268,21 +262,21 @@ class ForecastShards(beam.PTransform):
             | "GroupByShard" >> GroupByShard(self.scratch)
             | "Forecast"
             >> beam.FlatMap(_forecast, AsSingleton(self.plan), self.sample).with_outputs(
-                REJECTS, main="shards"
+                elements.REJECTS, main="shards"
             )
         )
-        return CheckedRows(found.shards, found[REJECTS])
+        return elements.CheckedRows(found.shards, found[elements.REJECTS])
 
 
 def _forecast(
-    element: tuple[ShardId, Iterable[EncodedRefs]], plan: Plan, sample: int
+    element: tuple[elements.ShardId, Iterable[elements.EncodedRefs]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
     """Yields the forecast of a shard and the rejects of its duplicate keys.
 
     `sample` is the number of references to keep, over all shards.
     """
     (split, index), rows = element
-    refs, duplicates = arrange_shard(joined(rows), plan.resolved)
+    refs, duplicates = arrange_shard(elements.joined(rows), plan.resolved)
     schema = plan.resolved.schema
     classes = {name: Counter[int]() for name in plan.resolved.schema.class_features}
     seen = set[str]()
@@ -301,4 +295,4 @@ def _forecast(
     )
     yield counts, remote, refs[:share]
     for reject in duplicates:
-        yield rejected(replace(reject, split=split))
+        yield elements.rejected(replace(reject, split=split))

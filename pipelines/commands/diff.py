@@ -238,7 +238,6 @@ def _versions(folder: str) -> list[str]:
 
 
 def _show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
-    """Prints the counts of each dataset compared with the one before it, without examples."""
     first = differences[0].left
     rows = [(first.directory, f"{first.manifest.input.records:,}", *[""] * 5)]
     for difference in differences:
@@ -254,7 +253,6 @@ def _show_chain(terminal: Terminal, differences: Sequence[Difference]) -> None:
 
 
 def _show_diff(terminal: Terminal, difference: Difference) -> None:
-    """Prints the counts of equal and different records, with examples."""
     found = difference.comparison
     for name, side in (("left", difference.left), ("right", difference.right)):
         records = counted(side.manifest.input.records, "record")
@@ -275,7 +273,6 @@ def _show_diff(terminal: Terminal, difference: Difference) -> None:
 
 
 def _as_json(difference: Difference) -> dict[str, Any]:
-    """Returns a difference as a JSON document."""
     found, left, right = difference.comparison, difference.left, difference.right
     splits, others, names = list(left.splits), list(right.splits), difference.features
     return {

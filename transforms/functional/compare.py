@@ -109,9 +109,6 @@ def other_ids(left: Sequence[str], right: Sequence[str]) -> dict[int, int]:
     """Returns the ids of the right classes that have another one on the left, and that one.
 
     A class that only the right has keeps its id, or gets a negative one if both have another there.
-
-    >>> other_ids(["ant", "bee", "cow"], ["ant", "cow"]), other_ids(["ant", "bee"], ["Ant", "bee"])
-    ({1: 2}, {})
     """
     ids = {name: id_ for id_, name in enumerate(left)}
     kept = {ids[name] for name in right if name in ids}

@@ -22,15 +22,7 @@ from recordmill.schemas.masking import escaped
 from recordmill.schemas.origins import BOX_SIDES, Origin
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
-from recordmill.transforms.functional.images import pixels
-from recordmill.transforms.functional.images.codecs import (
-    MAX_WORK,
-    SourceImage,
-    examine,
-    examine_in_process,
-    opened,
-    sniffed_format,
-)
+from recordmill.transforms.functional.images import codecs, pixels
 from recordmill.transforms.functional.images.pixels import reduced
 from recordmill.transforms.functional.rendering.infer_features import (
     INSTANCE_KEY,
@@ -262,8 +254,8 @@ def _ids_of(data: bytes, size: tuple[int, int]) -> np.ndarray:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError("the run lengths of a mask are damaged") from error
         return np.asarray(mask.resize(size, Image.Resampling.NEAREST)).astype(np.int64)
-    source = examine(data)
-    with opened(data, source.format) as mask:
+    source = codecs.examine(data)
+    with codecs.opened(data, source.format) as mask:
         mask.load()
         bands = mask if mask.mode in ("L", "P", "I;16", "1") else mask.convert("L")
         return np.asarray(bands.resize(size, Image.Resampling.NEAREST)).astype(np.int64)
@@ -319,7 +311,7 @@ def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) 
         number = math.ceil(math.sqrt(1 + len(others)))
         first = {name: values for name, values in features.items() if name != OTHERS_KEY}
         side = (side - _GUTTER * (number - 1)) // number
-        images = [_decode(data, examine(data), side, is_stretched=True) for data in others]
+        images = [_decode(data, codecs.examine(data), side, is_stretched=True) for data in others]
         return _side_by_side([draw_record(first, side, class_names), *images], number)
     image, size = _record_image(features, side)
     for ids in _layers(features, image.size):
@@ -349,7 +341,7 @@ def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int
     if not is_image(data) and (raw := raw_shape(features, key)):
         size = (raw.width, raw.height)
         return _thumbnail(Image.frombytes(RAW_MODES[raw.channels], size, data), side), size
-    source = examine(data)
+    source = codecs.examine(data)
     return _decode(data, source, side), (source.width, source.height)
 
 
@@ -360,15 +352,17 @@ def is_cheap_to_draw(features: Features) -> bool:
     """
     single = (features.get(key or "", [])[:1] for key in (image_key(features), MASK_KEY))
     values = chain(*single, features.get(INSTANCE_KEY, []), features.get(OTHERS_KEY, []))
-    found = [examine_in_process(value) for value in values if is_image(value)]
-    return all(source is not None and source.work <= MAX_WORK for source in found)
+    found = [codecs.examine_in_process(value) for value in values if is_image(value)]
+    return all(source is not None and source.work <= codecs.MAX_WORK for source in found)
 
 
-def _decode(data: bytes, source: SourceImage, side: int, is_stretched: bool = False) -> Image.Image:
+def _decode(
+    data: bytes, source: codecs.SourceImage, side: int, is_stretched: bool = False
+) -> Image.Image:
     """Returns an image in RGB; gray of 16 bits with the range of its values, if it is stretched."""
     if source.width * source.height > MAX_PIXELS:
         raise ValueError(f"{source.width} x {source.height} pixels are too many to draw")
-    with opened(data, source.family) as image:
+    with codecs.opened(data, source.family) as image:
         source.load_reduced(image, side)
         if source.family == "jpeg":
             # Pixels of all modes of JPEG can be averaged before the conversion by a color profile,
@@ -415,10 +409,10 @@ def _decode_damaged(data: bytes, side: int) -> Image.Image:
 
     Only for a separate process: it sets the global `LOAD_TRUNCATED_IMAGES` of Pillow while it runs.
     """
-    format_ = sniffed_format(data)
+    format_ = codecs.sniffed_format(data)
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     try:
-        with opened(data, format_) as image:
+        with codecs.opened(data, format_) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise RecordError(
                     Reason.TOO_MANY_PIXELS,

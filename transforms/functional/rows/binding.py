@@ -21,21 +21,13 @@ from itertools import repeat
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from recordmill.schemas import records
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
 from recordmill.schemas.layout import is_url, is_web
 from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option import SPLIT_NAME, SPLIT_NAME_RULE
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.schemas.records import (
-    MAX_CHARACTERS,
-    ImageRef,
-    Location,
-    Place,
-    Row,
-    source_of,
-    table_of,
-)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.tables import TableFile
@@ -149,10 +141,10 @@ def _table_names(files: Sequence[str]) -> dict[str, str]:
 
 
 # The image of rows without images.
-_NO_IMAGE = Location("")
+_NO_IMAGE = records.Location("")
 
 
-def identities_of(rows: Sequence[Row], binding: Binding) -> RefBatch:
+def identities_of(rows: Sequence[records.Row], binding: Binding) -> RefBatch:
     """Returns references without values: the keys of rows, their images, and what decides splits.
 
     Raises RecordError if a row has no path, key or group, an unknown split, or a removed key.
@@ -174,7 +166,7 @@ def identities_of(rows: Sequence[Row], binding: Binding) -> RefBatch:
     return RefBatch((*located, ((),), stated, groups, *no_annotations, frames, staged, clusters))
 
 
-def record_key(row: Row, binding: Binding) -> str:
+def record_key(row: records.Row, binding: Binding) -> str:
     """Returns the key of the record that contains a row.
 
     Raises RecordError if the row has no key.
@@ -185,7 +177,7 @@ def record_key(row: Row, binding: Binding) -> str:
     return key
 
 
-def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
+def bind_rows(rows: Sequence[records.Row], binding: Binding) -> RefBatch:
     """Returns the image references of rows.
 
     Raises RecordError if a value is missing, of the wrong type, or an unknown label or split.
@@ -206,7 +198,7 @@ def bind_rows(rows: Sequence[Row], binding: Binding) -> RefBatch:
             row,
             binding.resolved,
             binding.columns,
-            partial(binding.checked_address, table=table_of(row.file, row.line)),
+            partial(binding.checked_address, table=records.table_of(row.file, row.line)),
         )
         for ref, row in zip(refs, rows, strict=True)
     )
@@ -244,16 +236,16 @@ _OF_FOLDERS = (
 )
 
 
-def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
+def reject_row(row: records.Row, binding: Binding, error: RecordError) -> Reject:
     """Returns the reject of a row that cannot be bound, with its key and image if valid."""
-    rows, key, image = RowBatch.of([row]), "", Location("")
+    rows, key, image = RowBatch.of([row]), "", records.Location("")
     # `error` already reports a path, a key or an image outside of the root that is not valid.
     with suppress(RecordError):
         paths = _image_paths(rows, binding)
         with suppress(RecordError):
-            (image,) = map(Location._make, zip(*_images(rows, binding, paths), strict=True))
+            (image,) = map(records.Location._make, zip(*_images(rows, binding, paths), strict=True))
             # The file of a staged image is deleted at the end of the run: report the table instead.
-            image = Location(row.file) if image.staged else image
+            image = records.Location(row.file) if image.staged else image
         (key,) = _keys(rows, binding, paths)
     detail = error.detail
     if error.reason is Reason.MISSING_VALUE and row.line == 0 and row.own_uri == row.file:
@@ -262,7 +254,7 @@ def reject_row(row: Row, binding: Binding, error: RecordError) -> Reject:
     return Reject(key, image.uri, row.source, *why, start=image.start, stop=image.stop)
 
 
-def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | None:
+def broken_frame(row: records.Row, binding: Binding, error: RecordError) -> records.ImageRef | None:
     """Returns a reference that marks the sequence of a row as broken.
 
     The reference replaces the frame in its shard, where all rows of the sequence are rejected.
@@ -274,7 +266,7 @@ def broken_frame(row: Row, binding: Binding, error: RecordError) -> ImageRef | N
         return None  # without a sequence key, no sequence can be rejected along with the frame
     (split,), (group,) = (_or_empty(read, rows, binding) for read in (_stated_splits, _groups))
     reject = reject_row(row, binding, error)
-    return ImageRef(
+    return records.ImageRef(
         key=reject.key,
         file=row.file,
         line=row.line,
@@ -298,10 +290,10 @@ def _or_empty(
         return ("",)
 
 
-def files_of(row: Row, binding: Binding) -> Iterator[str]:
+def files_of(row: records.Row, binding: Binding) -> Iterator[str]:
     """Yields the addresses of the images and the mask that a row names, if it names any."""
     schema = binding.resolved.schema
-    if isinstance(row.image, Location):
+    if isinstance(row.image, records.Location):
         yield row.image.uri
     suffixes = dict.fromkeys(schema.other_columns.values(), "")
     if row.image is None and schema.has_image:
@@ -309,21 +301,21 @@ def files_of(row: Row, binding: Binding) -> Iterator[str]:
     for name, suffix in suffixes.items():
         column = binding.table_column(name)
         value = row.values.get(column)
-        if isinstance(value, Location):
+        if isinstance(value, records.Location):
             yield value.uri
             continue
         try:
             path = _text_of(value, column, numbers=bool(suffix))
         except RecordError:
             continue
-        table = table_of(row.file, row.line)
+        table = records.table_of(row.file, row.line)
         yield resolve_path(_with_suffix(path, suffix), table, binding.image_root)
 
 
 def _texts(rows: RowBatch, column: str, numbers: bool = True) -> Sequence[str]:
     """Returns the keys, paths or other short texts in a column; with `numbers`, also integers."""
     values = rows.column(column)
-    if typed.are_plain_keys(values) and max(map(len, values)) <= MAX_CHARACTERS:
+    if typed.are_plain_keys(values) and max(map(len, values)) <= records.MAX_CHARACTERS:
         return values
     return [_text_of(value, column, numbers) for value in values]
 
@@ -339,8 +331,8 @@ def _text_of(value: Any, column: str, numbers: bool) -> str:
         hint = "; encode an array of pixels, as with PIL.Image.fromarray" * are_pixels
         detail = f"column {column!r}: expected text, got {typed.short_repr(value)}{hint}"
         raise RecordError(Reason.WRONG_TYPE, detail)
-    if len(value) > MAX_CHARACTERS:
-        what = f"expected at most {MAX_CHARACTERS:,} characters, got {len(value):,}"
+    if len(value) > records.MAX_CHARACTERS:
+        what = f"expected at most {records.MAX_CHARACTERS:,} characters, got {len(value):,}"
         raise RecordError(Reason.MALFORMED_ROW, f"column {column!r}: {what}")
     typed.to_bytes(value, is_text=True)
     return value
@@ -375,9 +367,9 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequ
     if not binding.resolved.schema.has_image:
         return [[field] for field in _NO_IMAGE]
     suffix, root = binding.image_suffix, binding.image_root
-    tables = map(table_of, rows.files, rows.lines)
+    tables = map(records.table_of, rows.files, rows.lines)
     images = [
-        image or Location(resolve_path(_with_suffix(path, suffix), table, root))
+        image or records.Location(resolve_path(_with_suffix(path, suffix), table, root))
         for path, table, image in zip(paths, tables, rows.images, strict=True)
     ]
     for image in images if binding.guard is not None else ():
@@ -387,19 +379,19 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequ
     return [once(column) for column in zip(*images, strict=True)]
 
 
-def _other_files(rows: RowBatch, binding: Binding) -> Sequence[tuple[Place, ...] | None]:
+def _other_files(rows: RowBatch, binding: Binding) -> Sequence[tuple[records.Place, ...] | None]:
     """Returns the locations of other files than the first image, for each row."""
     columns = map(binding.table_column, binding.resolved.schema.other_columns.values())
     found = [_locations(rows, column, binding) for column in columns]
     return list(zip(*found, strict=True)) or (None,)
 
 
-def _locations(rows: RowBatch, column: str, binding: Binding) -> Iterator[Place]:
-    tables = map(table_of, rows.files, rows.lines)
+def _locations(rows: RowBatch, column: str, binding: Binding) -> Iterator[records.Place]:
+    tables = map(records.table_of, rows.files, rows.lines)
     for value, table in zip(rows.column(column), tables, strict=True):
-        if not isinstance(value, Location):
+        if not isinstance(value, records.Location):
             path = _text_of(value, column, numbers=False)
-            value = Location(resolve_path(path, table, binding.image_root))
+            value = records.Location(resolve_path(path, table, binding.image_root))
         if not value.staged:
             binding.check_image(value.uri)
         yield (value.uri, value.start, value.stop, value.staged)
@@ -423,7 +415,7 @@ def _line_key(file: str, line: int, binding: Binding) -> str:
     """Returns the table and the line, the key of a row without a key column and a path."""
     table, root = binding.table_names.get(file) or bare_url(file), binding.key_root
     name = posixpath.basename(table) if root is None else table.removeprefix(root)
-    return source_of(name, line)
+    return records.source_of(name, line)
 
 
 def _check_removed(keys: Sequence[str], removed: frozenset[str]) -> None:

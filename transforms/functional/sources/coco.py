@@ -442,7 +442,6 @@ def _fault_of_file(spools: Spools) -> str:
 def _rows(
     image: _Image, file: TableFile, categories: _Categories, projection: Projection, fault: str
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the rows of a group of entries, or their rejects."""
     if not image.images:
         known = [(a.values.get("id", a.number), a.id) for a in image.annotations]
         names = [f"annotation {short_repr(one)} of image_id {short_repr(of)}" for one, of in known]
@@ -487,7 +486,6 @@ def _location(name: str, file: TableFile, projection: Projection) -> Location | 
 
 
 def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:
-    """Returns the reject of an image, with its name if that is known."""
     name = _path_of(entry.values)
     key = name if isinstance(name, str) and not has_surrogates(name) else ""
     location = _location(key, file, projection) if key else None
