@@ -184,3 +184,27 @@ def test_temporary_errors_are_retried_and_then_reported(
     assert REPORTED[fault] in caught.value.detail
     store.proxy.set()
     assert files.read_bytes(f"{store.root}/names/plain.jpg") == b"some content"
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("AWS_PROFILE", "The config profile (one) could not be found"),
+        (
+            "AWS_ACCESS_KEY_ID",
+            "Partial credentials found in env, missing: AWS_SECRET_ACCESS_KEY",
+        ),
+    ],
+)
+def test_wrong_credentials_are_reported_without_a_request(
+    variable: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "one")
+    use_pipeline_options(PipelineOptions([]))
+    with pytest.raises(UsageError) as raised:
+        files.exists("s3://birds-of-another/x")
+    assert (
+        str(raised.value) == f"s3://birds-of-another: check the credentials of the store: {message}"
+    )

@@ -337,12 +337,12 @@ def library_settings(root: str) -> dict[str, str]:
         raise ValueError("expected a local path, s3:// or gs://")
     if path.scheme == "gs":
         return {}
-    with _extra_of(path):
+    with _opening(path):
         return clients.s3_settings(path.bucket, current_options())
 
 
 def _make(path: ObjectPath, options: StoreOptions, retries: Any) -> Any:
-    with _extra_of(path):
+    with _opening(path):
         if path.scheme == "s3":
             return clients.s3_store(path.bucket, options, retries)
         if path.scheme == "gs":
@@ -351,14 +351,19 @@ def _make(path: ObjectPath, options: StoreOptions, retries: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _extra_of(path: ObjectPath) -> Iterator[None]:
-    """Names the extra to install if a library of a store is missing."""
+def _opening(path: ObjectPath) -> Iterator[None]:
+    """Names the extra to install for a store, or what is wrong with its credentials."""
     try:
         yield
     except ImportError as error:
         extra = _EXTRAS[path.scheme]
         needs = f"{path.scheme}:// needs the extra [{extra}]: pip install 'recordmill[{extra}]'"
         raise OSError(f"{needs} ({error})") from error
+    except OSError:
+        raise
+    except Exception as error:  # each library has its own, for profiles and keys
+        where = f"{path.scheme}://{path.bucket}"
+        raise UsageError(f"{where}: check the credentials of the store: {error}") from error
 
 
 _CLIENTS = _Clients()

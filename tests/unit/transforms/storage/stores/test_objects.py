@@ -17,6 +17,7 @@ from apache_beam.io.aws.clients.s3.boto3_client import get_http_error_code
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
+from recordmill.schemas.errors import UsageError
 from recordmill.transforms.storage.stores import beam, objects
 from recordmill.transforms.storage.stores import store as store_module
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
@@ -384,3 +385,16 @@ def test_a_conflict_with_another_request_is_transient(code: str) -> None:
     error = obstore.exceptions.AlreadyExistsError(text)
     path = ObjectPath("s3", "", "b", "k")
     assert type(objects._translate_error(error, path)) is CONFLICTS[code]
+
+
+def test_errors_of_a_library_while_it_finds_credentials_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def s3_store(*_: object) -> None:
+        raise ValueError("no profile nope")
+
+    monkeypatch.setattr(objects.clients, "s3_store", s3_store)
+    with pytest.raises(UsageError) as raised:
+        objects._make(ObjectPath("s3", "", "birds", "x"), StoreOptions(), None)
+    expected = "s3://birds: check the credentials of the store: no profile nope"
+    assert str(raised.value) == expected
