@@ -95,6 +95,7 @@ _OWN_SPLIT = (
     "a row's own split, and that of its key in --base, override --near_duplicates keep_together; "
     "images that were not compared can be in any split"
 )
+_TOGETHER = "--near_duplicates keep_together keeps them in one split, and drop keeps one of them"
 
 
 @dataclass(frozen=True)
@@ -287,17 +288,16 @@ def _similar_images(outcome: Outcome) -> Iterator[Finding]:
     near = outcome.manifest.near_duplicates
     if near is None:
         return
-    is_kept_together = outcome.manifest.config.get("near_duplicates") == "keep_together"
-    hint = _OWN_SPLIT if is_kept_together else ""
+    hints = {"report": _TOGETHER, "keep_together": _OWN_SPLIT}
+    hint = hints.get(str(outcome.manifest.config.get("near_duplicates")), "")
     yield from _leakage("similar_leakage", near.leaks, _SIMILAR, hint)
     yield from _conflicts("similar_label_conflicts", near.conflicts, _SIMILAR)
     alike = "in similar form the image of another record"
-    yield from _duplicates("similar", near.duplicates, alike)
+    yield from _duplicates("similar", near.duplicates, alike, hint)
     if near.full_buckets:
-        what = f"{near.full_buckets:,} sets of images with equal low frequencies are too large"
-        text, figures = f"{what} to compare all pairs", {"sets": near.full_buckets}
-        text += "; some similar images may be missing"
-        yield finding("note", "similar_not_compared", text, hint, figures=figures)
+        text = f"{near.full_buckets:,} sets of images with equal low frequencies are too large to "
+        text += "compare all pairs; some similar images may be missing"
+        yield finding("note", "similar_not_compared", text, figures={"sets": near.full_buckets})
     if near.overflow:
         text = "too many images are similar to be grouped; none of them is listed"
         yield finding("note", "similar_not_grouped", text)

@@ -49,6 +49,26 @@ def test_similar_images_are_noted():
     ]
 
 
+def test_findings_on_similar_images_name_what_can_be_done():
+    near = NearDuplicates(
+        groups=1,
+        duplicates={"train": 1},
+        leaks=(Leakage(splits=("test", "train"), images=1, records=2),),
+    )
+
+    def hints(mode):
+        manifest = Manifest.model_construct(config={"near_duplicates": mode}, near_duplicates=near)
+        return [found.hint for found in _similar_images(Outcome(manifest))]
+
+    together = "--near_duplicates keep_together keeps them in one split, and drop keeps one of them"
+    assert hints("report") == [together] * 2
+    assert hints("drop") == [""] * 2
+    own = (
+        "a row's own split, and that of its key in --base, override --near_duplicates keep_together"
+    )
+    assert [hint.partition(";")[0] for hint in hints("keep_together")] == [own] * 2
+
+
 def test_an_overflow_is_noted():
     (line,) = lines(_similar_images(of(near_duplicates=NearDuplicates(overflow=True))))
     assert line == "note: too many images are similar to be grouped; none of them is listed"
