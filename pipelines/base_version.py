@@ -54,7 +54,7 @@ def forgotten_keys(config: ConvertConfig, base: Base | None) -> Iterator[Finding
         if back := removed - (base.manifest.removed_keys if base else frozenset()):
             what = f"{newest} was made without {counted(len(back), 'key')} that recordmill forget"
             text = f"{what} had removed; this version has them again if the input does"
-            hint = f"To leave them out, convert to a later version with --base {newest}."
+            hint = f"To leave them out, set --base {newest}, or forget them in this version, too."
             yield finding("warning", "forgotten_keys", text, hint)
 
 

@@ -144,7 +144,7 @@ class Reason(str, Enum):
     WRONG_TYPE = (
         "wrong_type",
         "A value does not have the type that the schema declares.",
-        "Fix the value, or change the kind of the feature in the schema.",
+        "Fix the value, or change the kind or shape of the feature in the schema.",
     )
     UNKNOWN_LABEL = (
         "unknown_label",
