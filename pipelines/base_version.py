@@ -21,7 +21,7 @@ from recordmill.transforms.functional.rows.feature_values import with_background
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local
-from recordmill.transforms.storage.published import newest_version
+from recordmill.transforms.storage.published import newest_version, version_numbers
 
 
 def open_base(config: ConvertConfig) -> Base | None:
@@ -44,11 +44,17 @@ def open_base(config: ConvertConfig) -> Base | None:
     return base_of(dataset, keeps_records=config.append, on_conflict=config.on_conflict)
 
 
-def forgotten_keys(config: ConvertConfig, base: Base | None) -> Iterator[Finding]:
-    """Yields a finding if the newest version lacks keys that `recordmill forget` has removed."""
+def newest_findings(config: ConvertConfig, base: Base | None) -> Iterator[Finding]:
+    """Yields findings if the newest version stays that, or lacks keys that `forget` has removed."""
     with suppress(VerificationFailed):  # a version that cannot be read says nothing of this one
         folder = layout.join(config.output, config.name)
-        if (newest := newest_version(folder)) in (folder, base.directory if base else folder):
+        if (newest := newest_version(folder)) == folder:
+            return
+        if version_numbers(os.path.basename(newest)) > version_numbers(config.version):
+            text = f"{newest} sorts after {config.version}, so it stays the newest version"
+            hint = f"Choose a later --version, or name {config.directory} wherever it is read"
+            yield finding("warning", "later_version", text, hint)
+        if base and newest == base.directory:
             return
         removed = DatasetFolder.open(newest).manifest.removed_keys
         if back := removed - (base.manifest.removed_keys if base else frozenset()):

@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from pydantic import ValidationError
 
-from recordmill.pipelines.base_version import check_base, forgotten_keys, open_base
+from recordmill.pipelines.base_version import check_base, newest_findings, open_base
 from recordmill.pipelines.engines import runners
 from recordmill.pipelines.graph import Conversion, build, projection_of
 from recordmill.pipelines.options import schema_differences
@@ -116,9 +116,9 @@ def prepare(
     analyzer = analyzer.with_source(classes, tables.recognized, both.snapshots)
     stated = tables.splits if config.split_column == SPLIT else ()
     sizes = uncompared_sizes(schema, both.columns, config)
-    forgotten = forgotten_keys(config, base)
+    newest = newest_findings(config, base)
     others = unused_columns([one for one in (tables, labels) if one], schema, config)
-    findings = (*both.findings, *sizes, *forgotten, *others)
+    findings = (*both.findings, *sizes, *newest, *others)
     analyzer = replace(analyzer, findings=findings, stated_splits=stated)
     context = RunContext.begin(runners.runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recordmill.pipelines.base_version import check_base, open_base
+from recordmill.pipelines.base_version import check_base, newest_findings, open_base
 from recordmill.pipelines.run.run_record import RunContext, finished_record
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
@@ -74,6 +74,16 @@ def published(folder: Path, **options: object) -> Path:
     (dataset / layout.MANIFEST).write_bytes(manifest)
     (dataset / layout.SUCCESS).write_bytes(commit_marker(manifest))
     return dataset
+
+
+@pytest.mark.parametrize("version", ["2026.11.24", "2026.11.231", "2026.12.1"])
+def test_a_version_that_sorts_before_the_newest_is_a_warning(version: str, tmp_path: Path) -> None:
+    newest = published(tmp_path, version="2026.11.231")
+    asked = config(tmp_path, version=version)
+    text = f"{newest} sorts after {version}, so it stays the newest version"
+    hint = f"Choose a later --version, or name {asked.directory} wherever it is read"
+    expected = [("warning", text, hint)] * (version == "2026.11.24")
+    assert [(f.severity, f.text, f.hint) for f in newest_findings(asked, None)] == expected
 
 
 def test_each_key_is_found_in_the_shard_of_its_index(tmp_path: Path) -> None:
