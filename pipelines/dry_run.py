@@ -20,14 +20,9 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from recordmill.pipelines.console.terminal import Terminal
 from recordmill.pipelines.engines.runners import in_process, make_pipeline, without_step
-from recordmill.pipelines.findings import (
-    class_names,
-    empty_shards,
-    no_rows,
-    skipped,
-    source_findings,
-)
+from recordmill.pipelines.findings import empty_shards, no_rows, skipped, source_findings
 from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
+from recordmill.pipelines.label_findings import class_names, doubtful_labels
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.findings import Finding, counted, finding, lines
@@ -296,7 +291,10 @@ def _findings(forecast: Forecast, config: ConvertConfig) -> Iterator[Finding]:
     numbers = {kind: one.number for kind, one in found.items()}
     names = {kind: one.names for kind, one in found.items()}
     yield from skipped(numbers, names, forecast.rows, vars(config), schema)
-    yield from class_names(plan.resolved.classes, plan.source, vars(config))
+    classes, records = plan.resolved.classes, sum(shard.records for shard in forecast.shards)
+    yield from class_names(classes, plan.source, vars(config))
+    labels = {name: Counter(_class_counts(forecast, name)) for name in schema.class_features}
+    yield from doubtful_labels(schema, classes, labels, records)
     if forecast.base is None:  # the records of a base version are not in these counts
         shards = {split: _split(forecast, split)["shard_records"] for split in plan.shards}
         yield from empty_shards(shards)

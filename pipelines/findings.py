@@ -11,8 +11,6 @@ else changes. What it needs reaches the manifest in one of these ways:
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +19,9 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from recordmill.pipelines.label_findings import class_names, doubtful_labels, folded
 from recordmill.schemas import layout
-from recordmill.schemas.features import AS_NUMBERS, Schema
+from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import (
     Finding,
     Severity,
@@ -73,18 +72,6 @@ _FEWER_SHARDS = "Lower --num_shards, or give --shard_size a unit, as in 128MiB."
 _FEW_SHARDS = 10  # empty shards that a small dataset may have by chance
 _FEW = 10  # the fewest images per label that Vertex AI accepts for training
 _UNEVEN_RATIO = 10  # of the largest to the smallest class
-
-# What programs write as text for a missing value.
-_NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
-_ALIKE = "class names that differ only in case, blanks, hyphens, quotes or Unicode form"
-_MISSING = "class names that look like a missing value"
-_NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
-_JOINED = 'class names that look like lists: write ["cat", "dog"], and add --schema multi_label'
-# Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
-_LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
-_IDS = "ids, write all of them as plain integers (7, not 07 or text), or set --classes."
-_FRACTION = re.compile(r"[+-]?\d+\.0*[1-9]", re.ASCII)
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 _DEDUPLICATE = "--deduplicate content keeps one row of each image"
 _SAME_SPLIT = (
@@ -405,7 +392,7 @@ def _group_leakage(outcome: Outcome) -> Iterator[Finding]:
 def _alike_splits(outcome: Outcome) -> Iterator[Finding]:
     alike = defaultdict[str, list[str]](list)
     for name in outcome.manifest.ordered_splits:
-        alike[_SPLITS.get(folded := _folded(name), folded)].append(name)
+        alike[_SPLITS.get(written := folded(name), written)].append(name)
     if found := [", ".join(names) for names in alike.values() if len(names) > 1]:
         text = f"splits whose names mean the same: {'; '.join(found[:_SHOWN_LEAKS])}"
         hint = "if they are one split, give it one name in the input"
@@ -537,88 +524,11 @@ def _class_names(outcome: Outcome) -> Iterator[Finding]:
     return class_names(manifest.classes, manifest.source or SourceEntry(), manifest.config)
 
 
-def class_names(
-    classes: Mapping[str, Sequence[str]], source: SourceEntry, options: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Yields ids that are not those of the source, and names that are numbers, by feature."""
-    is_set = options.get("classes") or options.get("num_classes")
-    for feature, names in classes.items():
-        yield from _class_ids(feature, names, source)
-        # One input has ids with names, and another may have ids without names.
-        known = source.class_ids.get(feature, frozenset(names if is_set else ()))
-        numbers = {n: i for i, n in enumerate(names) if _NUMBER.fullmatch(n) and n not in known}
-        if numbers:
-            other = [(name, id_) for name, id_ in numbers.items() if name != str(id_)]
-            ids = f", and the id of {other[0][0]!r} is {other[0][1]}" if other else ""
-            share = f"{len(numbers):,} of the {len(names):,}"
-            is_quantity = len(numbers) == len(names) and any(map(_FRACTION.match, numbers))
-            severity: Severity = "warning" if is_quantity else "note"
-            text = f"{share} class names of {feature!r} are numbers{ids}. If the labels are "
-            text += f"quantities, {AS_NUMBERS}." if is_quantity else _IDS
-            found = partial(finding, severity, "numeric_class_names", text, feature=feature)
-            figures = {"numbers": len(numbers), "classes": len(names)}
-            yield found(examples=[*numbers], figures=figures)
-
-
-def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Iterator[Finding]:
-    declared = source.class_ids.get(feature, {})
-    if conflict := source.conflicts.get(feature):
-        text = f"{conflict}. The classes of {feature!r} are in the order of the files."
-        yield finding("note", "class_id_conflict", text, feature=feature)
-    changed = [(name, id_) for id_, name in enumerate(names) if declared.get(name, id_) != id_]
-    if changed:
-        shown = some([f"{name} {declared[name]} → {id_}" for name, id_ in changed])
-        verb = "differs" if len(changed) == 1 else "differ"
-        # COCO counts its categories from 1.
-        is_offset = all(declared[name] == id_ + 1 for name, id_ in changed)
-        is_all = len(changed) == len(names)
-        yield finding(
-            "note",
-            "class_ids",
-            f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
-            f"({shown}), because ids count from 0 without gaps, in the order of the classes",
-            "--label_offset 1 keeps the ids of the source" if is_offset and is_all else "",
-            feature=feature,
-            examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],
-            figures={"changed": len(changed), "classes": len(names)},
-        )
-
-
-def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool]) -> list[str]:
-    """Returns the class names that look like lists, or of whose words all or any are names."""
-    parts = {name: re.split("[, ]+", name) for name in names}
-    joins = {n for n, found in parts.items() if len(found) > 1 and join(p in parts for p in found)}
-    return [name for name in names if name in joins or _LIST.fullmatch(name)]
-
-
 def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
     manifest = outcome.manifest
-    for feature in outcome.class_features:
-        names = manifest.classes.get(feature, ())
-        folded = Counter(map(_folded, names))
-        of_schema, labels = manifest.dataset_schema.features[feature], outcome.labels(feature)
-        ids = () if of_schema.default is not None else sorted(labels)
-        alike = sorted((name for name in names if folded[_folded(name)] > 1), key=_folded)
-        missing = [name for name in names if name.casefold() in _NO_VALUES]
-        negative = [str(label) for label in ids if label < 0]
-        # Of lists that never have several labels, some may be one text.
-        is_list = of_schema.shape == () and not of_schema.per_box
-        join = any if is_list and labels.total() <= manifest.input.records else all
-        kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (
-            ("note", "alike_classes", _ALIKE, "--rename OLD=NEW merges them", alike),
-            ("note", "missing_value_classes", _MISSING, "--where leaves their rows out", missing),
-            ("warning", "list_classes", _JOINED, "", _lists(names, join)),
-            ("warning", "negative_classes", _NEGATIVE, "", negative),
-        )
-        for severity, kind, what, hint, examples in kinds:
-            if examples:
-                text = f"{feature!r} has {what} ({some(examples)})"
-                yield finding(severity, kind, text, hint, feature=feature, examples=examples)
-
-
-def _folded(name: str) -> str:
-    """Returns the form that names share which differ only in how they are written."""
-    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).casefold()).strip("'\" ")
+    labels = {feature: outcome.labels(feature) for feature in outcome.class_features}
+    schema, records = manifest.dataset_schema, manifest.input.records
+    return doubtful_labels(schema, manifest.classes, labels, records)
 
 
 # In the order in which the terminal prints their findings, after those of the source.

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from recordmill.schemas import statistics
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.document import Document
 from recordmill.schemas.manifest import (
@@ -25,15 +26,6 @@ from recordmill.schemas.plan import Plan, SourceEntry
 from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
-from recordmill.schemas.statistics import (
-    EXAMPLES,
-    CopiedCounts,
-    DuplicateStats,
-    GroupLeakage,
-    ImageFindings,
-    ImageTally,
-    SplitTally,
-)
 
 # The part of its share, and the number of standard deviations, by which a class has to differ from
 # the base version to be reported.
@@ -41,7 +33,7 @@ _CHANGED_SHARE, _DEVIATIONS = 0.5, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenShard(SplitTally):
+class WrittenShard(statistics.SplitTally):
     """A shard, as reported by its writer."""
 
     split: str
@@ -126,14 +118,14 @@ class DatasetInfo:
     problems: tuple[Problem, ...]
     # Number of occurrences by split, feature and class id.
     classes: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
-    content: DuplicateStats = field(default_factory=DuplicateStats)
-    group_leaks: GroupLeakage = field(default_factory=GroupLeakage)
-    findings: ImageFindings = field(default_factory=ImageFindings)
-    shapes: ImageTally = field(default_factory=ImageTally)
+    content: statistics.DuplicateStats = field(default_factory=statistics.DuplicateStats)
+    group_leaks: statistics.GroupLeakage = field(default_factory=statistics.GroupLeakage)
+    findings: statistics.ImageFindings = field(default_factory=statistics.ImageFindings)
+    shapes: statistics.ImageTally = field(default_factory=statistics.ImageTally)
     reused: int = 0  # number of shards that an earlier run has finished
     linked: int = 0  # number of shards taken from the base version without reading them
     # The records of a base version that keeps its records, by split; empty without one.
-    copied: Mapping[str, CopiedCounts] = field(default_factory=dict)
+    copied: Mapping[str, statistics.CopiedCounts] = field(default_factory=dict)
     # Fingerprint of each shard's input, by file; a shard may lack one.
     fingerprints: Mapping[str, str] = field(default_factory=dict, compare=False)
     rejects: tuple[Reject, ...] = ()  # the first reject of each reason, in the order of the tables
@@ -280,7 +272,7 @@ def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
         difference = abs(new[name] - expected)
         if difference > max(_CHANGED_SHARE * expected, _DEVIATIONS * deviation):
             changed[name] = difference
-    largest = sorted(changed, key=lambda name: (-changed[name], name))[:EXAMPLES]
+    largest = sorted(changed, key=lambda name: (-changed[name], name))[: statistics.EXAMPLES]
     return ClassDrift(
         added=len(added),
         gone=len(gone),
@@ -295,4 +287,4 @@ def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
 
 
 def _most_frequent(counts: Counter[str]) -> tuple[str, ...]:
-    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:EXAMPLES])
+    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[: statistics.EXAMPLES])

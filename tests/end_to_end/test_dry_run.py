@@ -214,15 +214,26 @@ def test_known_rejects_and_rows_add_up() -> None:
     )
 
 
-def test_class_names_that_are_numbers_are_found_before_a_run() -> None:
-    resolved = ResolvedSchema(preset("image_classification"), {"label": ("0.5", "1.5")})
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("0.5", "1.5"), {"numeric_class_names": "warning"}),
+        (("Cat", "cat"), {"alike_classes": "note"}),
+        (("cat", "nan"), {"missing_value_classes": "note"}),
+        (("cat", "[cat, owl]"), {"list_classes": "warning"}),
+    ],
+)
+def test_doubtful_class_names_are_found_before_a_run(
+    names: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    resolved = ResolvedSchema(preset("image_classification"), {"label": names})
     estimate = SampleEstimate(1, 9, 1.0, (), Counter())
     forecast = Forecast(Plan(resolved, {"train": 1}, rows=5), (), {}, estimate)
     options = SimpleNamespace(classes=None, num_classes=None, near_duplicates="off")
     found = {
         each.kind: each.severity for each in _findings(forecast, cast("ConvertConfig", options))
     }
-    assert found == {"numeric_class_names": "warning"}
+    assert found == expected
 
 
 @pytest.mark.parametrize("flags", [(), ("--dry_run",)])

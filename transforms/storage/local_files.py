@@ -25,14 +25,7 @@ from typing import Any, BinaryIO, cast
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import ImageRef
 from recordmill.transforms.functional.addresses import check_address, is_below, outside_root_error
-from recordmill.transforms.storage.stores.store import (
-    SHORTER,
-    BoundedFile,
-    Span,
-    Store,
-    TaggedBytes,
-    TooLargeError,
-)
+from recordmill.transforms.storage.stores import store
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -153,7 +146,7 @@ def open_regular(path: str) -> BinaryIO:
     return open(path, "rb", opener=_open)
 
 
-class _Range(BoundedFile):
+class _Range(store.BoundedFile):
     """A byte range of a file; `EOFError` where the file has become shorter."""
 
     def __init__(self, path: str, start: int, stop: int) -> None:
@@ -167,7 +160,7 @@ class _Range(BoundedFile):
         while rest:  # filled without a copy; a file system may return a part of what is asked for
             number = self._file.readinto(rest)
             if not number:
-                raise EOFError(SHORTER)
+                raise EOFError(store.SHORTER)
             rest = rest[number:]
         return len(buffer)
 
@@ -177,7 +170,7 @@ class _Range(BoundedFile):
 
 
 def _read_regular(
-    path: str, span: Span | None, limit: int, is_regular: bool = False
+    path: str, span: store.Span | None, limit: int, is_regular: bool = False
 ) -> tuple[bytes, str]:
     """Returns the bytes of a regular file, or a range of them, and the file's version tag.
 
@@ -192,7 +185,7 @@ def _read_regular(
         size = max(0, state.st_size - first)
         most = min(limit + 1, stop - first)
         if min(size, most) > limit:
-            raise TooLargeError(limit)
+            raise store.TooLargeError(limit)
         data = os.pread(descriptor, number := min(size + 1, most), first)
         # A file system may return a part of what is asked for. Where the file ends as stated,
         # asking again would only take a round trip.
@@ -204,7 +197,7 @@ def _read_regular(
     finally:
         os.close(descriptor)
     if len(data) > limit:
-        raise TooLargeError(limit)
+        raise store.TooLargeError(limit)
     return data, _tag_of(state)
 
 
@@ -262,17 +255,19 @@ def _check_kind(state: os.stat_result, path: str) -> None:
         raise NotRegularError(f"is {_KINDS.get(kind, 'special')}")
 
 
-class _LocalStore(Store):
+class _LocalStore(store.Store):
     def open(self, path: str) -> BinaryIO:
         return open_regular(path)
 
     def open_range(self, path: str, start: int, stop: int) -> BinaryIO:
         return cast("BinaryIO", io.BufferedReader(_Range(path, start, stop), _RANGE_BUFFER_BYTES))
 
-    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+    def read(
+        self, path: str, span: store.Span | None = None, limit: int = sys.maxsize
+    ) -> store.TaggedBytes:
         return _read_regular(existing_form(path), span, limit)
 
-    def read_regular(self, path: str, span: Span | None, limit: int) -> TaggedBytes:
+    def read_regular(self, path: str, span: store.Span | None, limit: int) -> store.TaggedBytes:
         """Returns the same as `read`, of a path that was a regular file a moment ago."""
         return _read_regular(existing_form(path), span, limit, is_regular=True)
 

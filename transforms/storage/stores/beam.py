@@ -18,23 +18,13 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from recordmill.transforms.storage.stores import store
 from recordmill.transforms.storage.stores.options import (
     WebFlags,
     add_store_flags,
     current_options,
     pipeline_options,
     use_options,
-)
-from recordmill.transforms.storage.stores.store import (
-    Span,
-    Store,
-    TaggedBytes,
-    TooLargeError,
-    TooSlowError,
-    TransientError,
-    is_transient_status,
-    persist,
-    seconds_of,
 )
 
 T = TypeVar("T")
@@ -71,13 +61,15 @@ def use_pipeline_options(options: PipelineOptions) -> None:
     FileSystems.set_options(options)
 
 
-class _BeamStore(Store):
+class _BeamStore(store.Store):
     """A store that Beam's file systems access."""
 
     def open(self, path: str) -> BinaryIO:
         return _request(lambda: _open(path))
 
-    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+    def read(
+        self, path: str, span: store.Span | None = None, limit: int = sys.maxsize
+    ) -> store.TaggedBytes:
         def attempt() -> bytes:
             with _open(path) as stream:
                 stream.seek(span[0] if span else 0)
@@ -138,10 +130,10 @@ def _content(stream: Any, limit: int, size: int | None = None) -> bytes:
         parts.append(part)
         left -= len(part)
         if time.monotonic() > deadline:
-            raise TooSlowError(_MAX_SECONDS)
+            raise store.TooSlowError(_MAX_SECONDS)
     data = b"".join(parts)
     if len(data) > limit:
-        raise TooLargeError(limit)
+        raise store.TooLargeError(limit)
     return data
 
 
@@ -161,9 +153,11 @@ class _HdfsStore(_BeamStore):
         return _request(attempt)
 
     def open(self, path: str) -> BinaryIO:
-        return Store.open(self, path)
+        return store.Store.open(self, path)
 
-    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+    def read(
+        self, path: str, span: store.Span | None = None, limit: int = sys.maxsize
+    ) -> store.TaggedBytes:
         if span and span[0] >= span[1]:
             return b"", None
         part = {"offset": span[0], "length": span[1] - span[0]} if span else {}
@@ -196,7 +190,7 @@ class _HdfsStore(_BeamStore):
         self._request(lambda client, path: client.makedirs(path), path)
 
     def names_below(self, root: str, prefix: str = "") -> Iterator[str]:
-        return Store.names_below(self, root, prefix)
+        return store.Store.names_below(self, root, prefix)
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         if self._status(folder).get("type") != "DIRECTORY":
@@ -233,12 +227,12 @@ def _request(call: Callable[[], T]) -> T:
     def attempt() -> T:
         try:
             return call()
-        except (TooLargeError, TooSlowError):
+        except (store.TooLargeError, store.TooSlowError):
             raise
         except Exception as error:  # each store's client has its own exceptions
             raise _translate_error(error) from error
 
-    return persist(attempt)
+    return store.persist(attempt)
 
 
 def _translate_error(error: Exception) -> OSError:
@@ -253,9 +247,9 @@ def _translate_error(error: Exception) -> OSError:
         return FileNotFoundError(f"no such file: {what}")
     if status in (401, 403) or kind == "AccessControlException":
         return PermissionError(f"access denied: {what}. Check credentials and permissions.")
-    if isinstance(root, _PERMANENT) or (status and not is_transient_status(status)):
+    if isinstance(root, _PERMANENT) or (status and not store.is_transient_status(status)):
         return OSError(what)
-    return TransientError(what, max(map(_retry_after, causes)))
+    return store.TransientError(what, max(map(_retry_after, causes)))
 
 
 def _retry_after(error: BaseException) -> float:
@@ -265,7 +259,7 @@ def _retry_after(error: BaseException) -> float:
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     else:
         headers = getattr(response, "headers", None) or {}
-    return seconds_of(headers.get("retry-after") or headers.get("Retry-After"))
+    return store.seconds_of(headers.get("retry-after") or headers.get("Retry-After"))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

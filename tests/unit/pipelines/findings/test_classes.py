@@ -14,8 +14,8 @@ from recordmill.pipelines.findings import (
     _class_names,
     _class_sizes,
     _doubtful_labels,
-    class_names,
 )
+from recordmill.pipelines.label_findings import class_names
 from recordmill.schemas import dataset_info
 from recordmill.schemas.findings import lines
 from recordmill.schemas.manifest import BaseEntry, ClassDrift, Manifest, SplitEntry
@@ -234,9 +234,8 @@ def test_labels_that_may_not_be_meant_are_noted(
     schema = made.dataset_schema.model_copy(
         update={"features": {**made.dataset_schema.features, "label": feature}}
     )
-    outcome = Outcome(
-        made.model_copy(update={"dataset_schema": schema, "classes": {"label": names}})
-    )
+    changed = {"dataset_schema": schema, "classes": {"label": names}}
+    outcome = Outcome(made.model_copy(update={**changed, "input": SimpleNamespace(records=0)}))
     assert [finding.kind for finding in _doubtful_labels(outcome)] == kinds
 
 
