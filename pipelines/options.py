@@ -28,14 +28,7 @@ from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.feature_values import is_class_name
 from recordmill.transforms.functional.values.class_files import names_in
-from recordmill.transforms.inputs.box_tables import (
-    check_labels,
-    check_order,
-    columns_of_detection,
-    is_open_images,
-    is_order_stated,
-    with_boxes_of_images,
-)
+from recordmill.transforms.inputs import box_tables
 from recordmill.transforms.inputs.first_rows import (
     has_other_form,
     missing_suffix,
@@ -119,7 +112,7 @@ def with_implied_options(
         implied |= _implied_splits(options, tables, notes)
     config = _with_boxes(options, implied, tables, notes)
     config = _with_names(config, tables.columns, notes)
-    tables = with_boxes_of_images(config, tables)
+    tables = box_tables.with_boxes_of_images(config, tables)
     config = _with_file_name(config, tables)
     tables = with_encoded_images(config, tables)
     if suffix := missing_suffix(config, tables):
@@ -167,16 +160,16 @@ def _with_boxes(
     boxes = None
     is_image_label = options.get("schema") is None and "label" in stated.columns
     if not (tables.preset or tables.schemas or is_image_label):
-        boxes = columns_of_detection(tables, stated.columns)
+        boxes = box_tables.columns_of_detection(tables, stated.columns)
     if boxes and options.get("schema") is None:
-        check_labels(tables, boxes)
+        box_tables.check_labels(tables, boxes)
         implied["schema"] = _DETECTION
         notes.append(f"schema: {_DETECTION}, because of a row per box; --schema sets another")
     config = config_of({**options, **implied})
     if not (boxes and config.dataset_schema.has_boxes):
         return config
-    check_order(config.dataset_schema, tables, boxes)
-    if is_open_images(boxes.names) and options.get("boxes") is None:
+    box_tables.check_order(config.dataset_schema, tables, boxes)
+    if box_tables.is_open_images(boxes.names) and options.get("boxes") is None:
         implied["boxes"] = {"units": "normalized"}
         notes.append("boxes: fractions, as in Open Images; --boxes units=pixel sets others")
     config = config_of({**options, **implied})
@@ -184,7 +177,7 @@ def _with_boxes(
     if listed := ", ".join(map("=".join, mapped.items())):
         notes.append(f"columns: {listed}; --columns sets others")
     schema, order = config.dataset_schema, boxes.orders[0]
-    if not is_order_stated(schema) and order != schema.boxes.order:
+    if not box_tables.is_order_stated(schema) and order != schema.boxes.order:
         schema = _with_settings(schema, "boxes", {"order": order})
         notes.append(f"boxes: {order}, as their columns are named; --boxes order=… sets others")
     update = {"columns": {**mapped, **config.columns}, "dataset_schema": schema}

@@ -18,12 +18,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import Removal
 from recordmill.schemas.statistics import DuplicateStats
 from recordmill.transforms.duplicates import shard_tally
-from recordmill.transforms.functional.duplicates import (
-    Tally,
-    duplicate_stats,
-    merge,
-    split_by_bucket,
-)
+from recordmill.transforms.functional import duplicates
 from recordmill.transforms.functional.read_ahead import map_ahead
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import DatasetFolder, read_lines
@@ -182,11 +177,11 @@ def _check_duplicates(dataset: DatasetFolder) -> Iterator[Problem]:
     passes = 1 + sum(shard.records for shard in shards.values()) // _PASS_RECORDS
     contents = []
     for number in range(passes):
-        total: Tally = {}
+        total: duplicates.Tally = {}
         for (split, index), shard in shards.items():
             tally = shard_tally(dataset.path(shard.index_file), split, index)
-            merge(total, split_by_bucket(tally, passes).get(number, {}))
-        contents.append(duplicate_stats(total))
+            duplicates.merge(total, duplicates.split_by_bucket(tally, passes).get(number, {}))
+        contents.append(duplicates.duplicate_stats(total))
     found = DuplicateStats.sum_of(contents)
     expected = dataset.manifest.content.model_copy(
         update={"dropped_conflicts": found.dropped_conflicts, "groups": found.groups}
