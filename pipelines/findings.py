@@ -11,6 +11,7 @@ else changes. What it needs reaches the manifest in one of these ways:
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -414,7 +415,10 @@ def _missed_shares(outcome: Outcome) -> Iterator[Finding]:
     for name, share in shares.items():
         difference = abs(share.actual - share.asked)
         is_rounded = difference * records < 1  # as all shares are of few records
-        if name not in empty and difference > _TOLERANCE * share.asked and not is_rounded:
+        # Two standard deviations of the records that a hash assigns to the split.
+        chance = 2 * math.sqrt(share.asked * (1 - share.asked) / max(records, 1)) * by_hash
+        is_missed = difference > max(_TOLERANCE * share.asked, chance)
+        if name not in empty and is_missed and not is_rounded:
             what = f"{name} has {share.actual:.1%} of the records; expected {share.asked:.1%}"
             figures = {"actual": share.actual, "asked": share.asked}
             yield finding("warning", "missed_share", what + remedy, splits=(name,), figures=figures)

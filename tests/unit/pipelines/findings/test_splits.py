@@ -48,6 +48,21 @@ def test_a_split_that_misses_its_share_by_a_fifth_of_it_is_a_warning(
 
 
 @pytest.mark.parametrize(
+    ("method", "actual", "is_missed"),
+    [("hash", 0.15, False), ("hash", 0.17, True), ("exact", 0.15, True)],
+)
+def test_a_hash_may_miss_a_share_of_few_records_by_chance(
+    method: str, actual: float, is_missed: bool
+) -> None:
+    manifest = Manifest.model_construct(  # the standard deviation is 3 of 100 records
+        config={"splits": {"test": "0.1"}, "split_method": method},
+        shares={"test": Share(asked=0.1, actual=actual)},
+        splits={"test": entry(100)},
+    )
+    assert [f.kind for f in _missed_shares(Outcome(manifest))] == ["missed_share"] * is_missed
+
+
+@pytest.mark.parametrize(
     ("folds", "warned"),
     [((1, 2, 1, 2, 1), []), ((1, 1, 1, 1, 3), ["fold4"]), ((0, 2), ["fold0", "fold1"])],
 )
