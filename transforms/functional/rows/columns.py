@@ -28,6 +28,7 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.values import typed
 
+_NO_IMAGES = " For rows without images, set --schema tabular."
 _Settings = TypeVar("_Settings", bound=AnnotationSettings)
 
 
@@ -186,6 +187,7 @@ def _check_several(
         remedy = ",".join(f"{name}=COLUMN" for name in lacking)
         raise UsageError(
             f"{where} has no columns {names}; {listed}. Name them with --columns {remedy}."
+            f"{_NO_IMAGES * ('image' in lacking)}"
         )
 
 
@@ -336,7 +338,8 @@ def _lacking(
     what: str, name: str, present: Collection[str], config: ConvertConfig, where: str
 ) -> UsageError:
     missing = missing_column(config.column(name), present, where)
-    return UsageError(f"{what}: {missing}. Name it with --columns {name}=COLUMN.")
+    remedy = f"Name it with --columns {name}=COLUMN.{_NO_IMAGES * (name == 'image')}"
+    return UsageError(f"{what}: {missing}. {remedy}")
 
 
 def missing_column(column: str, present: Collection[str], where: str) -> str:

@@ -92,7 +92,7 @@ def test_an_optional_feature_keeps_its_first_source(without):
             ["path", "label"],
             {},
             "the image path: the table has no column 'image'; it has: path, label. "
-            "Name it with --columns image=COLUMN.",
+            "Name it with --columns image=COLUMN. For rows without images, set --schema tabular.",
             id="image",
         ),
         pytest.param(
@@ -226,17 +226,20 @@ def test_other_columns_can_have_any_type():
         (
             ("file", "class"),
             "t.csv has no columns 'image', 'label'; it has: file, class. "
-            "Name them with --columns image=COLUMN,label=COLUMN.",
+            "Name them with --columns image=COLUMN,label=COLUMN. "
+            "For rows without images, set --schema tabular.",
         ),
         (
             ("file;class",),
             "t.csv has no columns 'image', 'label'; it has: file;class (if ';' separates its "
-            "fields, add --delimiter ';'). Name them with --columns image=COLUMN,label=COLUMN.",
+            "fields, add --delimiter ';'). Name them with --columns image=COLUMN,label=COLUMN. "
+            "For rows without images, set --schema tabular.",
         ),
         (
             ("a.jpg", "cat"),
             "t.csv has no columns 'image', 'label'; it has: a.jpg, cat (if its first row is not a "
-            "header, set --header none). Name them with --columns image=COLUMN,label=COLUMN.",
+            "header, set --header none). Name them with --columns image=COLUMN,label=COLUMN. "
+            "For rows without images, set --schema tabular.",
         ),
     ],
 )
