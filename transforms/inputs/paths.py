@@ -41,7 +41,7 @@ _TABLE = re.compile(r"\.(csv|tsv|tab|jsonl|ndjson|parquet|pq|arrow|feather)(\.gz
 # Descriptions of a table: of Hugging Face Datasets, and of repositories.
 _NOTES = re.compile(
     r"(^|/)(state\.json|dataset_info\.json|dataset_dict\.json|README(\.[a-z]+)?|LICENSE(\.[a-z]+)?"
-    r"|[^/]+\.md|[^/]+\.crc)$",
+    rf"|[^/]+\.md|[^/]+\.crc|{re.escape(LOST)})$",
     re.IGNORECASE,
 )
 

@@ -53,6 +53,8 @@ PARTS = ("split=test/part-1.parquet", "split=train/part-0.parquet")
         (("labels.csv", "photos/1.jpg"), ()),
         (("cats/1.jpg",), ()),
         (("annotations.json",), ()),
+        (("lost.jsonl",), ()),
+        (("lost.jsonl", "lost.csv"), ("lost.csv",)),
         (("notes.txt",), ()),
         ((), ()),
     ],
