@@ -26,6 +26,7 @@ from recordmill.schemas.option import Properties, options_of, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
 from recordmill.schemas.tables import FILE_NAME, SPLIT
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
+from recordmill.transforms.functional.rows.columns import columns_of
 from recordmill.transforms.functional.rows.feature_values import is_class_name
 from recordmill.transforms.functional.values.class_files import names_in
 from recordmill.transforms.inputs import box_tables
@@ -173,7 +174,8 @@ def _with_boxes(
         implied["boxes"] = {"units": "normalized"}
         notes.append("boxes: fractions, as in Open Images; --boxes units=pixel sets others")
     config = config_of({**options, **implied})
-    mapped = {k: v for k, v in boxes.names.items() if k != v and k not in config.columns}
+    known = columns_of(config.dataset_schema) - config.columns.keys()
+    mapped = {k: v for k, v in boxes.names.items() if k != v and k in known}
     if listed := ", ".join(map("=".join, mapped.items())):
         notes.append(f"columns: {listed}; --columns sets others")
     schema, order = config.dataset_schema, boxes.orders[0]

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 35_968,
-    "lines of docstrings": 7_448,
+    "lines of code": 35_967,
+    "lines of docstrings": 7_446,
     "lines of the longest function": 50,
     "lines of the longest file": 638,
     "public functions used in no other file": 0,

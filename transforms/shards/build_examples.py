@@ -205,13 +205,8 @@ def _build_frames(schema: Schema, refs: Sequence[ImageRef]) -> list[BuiltFrame]:
 
 def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
     """Returns whether all images have been read, or are in local files."""
-    return all(map(_is_near, refs))
-
-
-def _is_near(ref: ImageRef | Fetched) -> bool:
-    """Returns whether an image has been read, or is in a local file."""
-    known = ref if isinstance(ref, Fetched) else Fetched(ref)
-    return known.image is not None or is_local(known.ref.uri)
+    known = (ref if isinstance(ref, Fetched) else Fetched(ref) for ref in refs)
+    return all(one.image is not None or is_local(one.ref.uri) for one in known)
 
 
 def _fetch(

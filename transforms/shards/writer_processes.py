@@ -186,14 +186,10 @@ def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> No
     cores, many = num_cores(), MANY_IMAGES if refs else MANY_ROWS
     if os.getpid() in _forked:
         many //= _AHEAD
-    if scratch not in _of_runs or plan.rows < many or cores == 1:
-        return
-    if not (refs or are_enough(plan, cores)):
-        return
-    pays_off = are_near(refs)
-    with _starting:  # threads of the in-process runner may come here together
-        if pays_off and _of_runs[scratch] is None:
-            _of_runs[scratch] = WriterProcesses(cores)
+    may_start = scratch in _of_runs and plan.rows >= many and cores > 1
+    if may_start and (refs or are_enough(plan, cores)) and are_near(refs):
+        with _starting:  # threads of the in-process runner may come here together
+            _of_runs[scratch] = _of_runs[scratch] or WriterProcesses(cores)
 
 
 def are_enough(plan: Plan, processes: int) -> bool:

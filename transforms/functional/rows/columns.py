@@ -368,11 +368,21 @@ def hint_at_header(present: Collection[str]) -> str:
     return ""
 
 
-def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
-    """Checks that the schema uses each entry of --columns, so that typos are reported."""
+def columns_of(schema: Schema) -> set[str]:
+    """Returns the columns that a schema names, which --columns may map."""
     sources: list[Source] = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin not in NO_COLUMN}
-    known |= {*_image_columns(schema), *_annotation_columns(schema), *_sequence_columns(schema)}
+    return {
+        *known,
+        *_image_columns(schema),
+        *_annotation_columns(schema),
+        *_sequence_columns(schema),
+    }
+
+
+def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
+    """Checks that the schema uses each entry of --columns, so that typos are reported."""
+    known = columns_of(schema)
     for name in config.columns:
         if name not in known:
             expected = ", ".join(sorted(known)) or "no columns"

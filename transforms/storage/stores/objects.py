@@ -359,8 +359,6 @@ def _opening(path: ObjectPath) -> Iterator[None]:
         extra = _EXTRAS[path.scheme]
         needs = f"{path.scheme}:// needs the extra [{extra}]: pip install 'recordmill[{extra}]'"
         raise OSError(f"{needs} ({error})") from error
-    except OSError:
-        raise
     except Exception as error:  # each library has its own, for profiles and keys
         where = f"{path.scheme}://{path.bucket}"
         raise UsageError(f"{where}: check the credentials of the store: {error}") from error

@@ -88,6 +88,20 @@ def test_the_rows_of_an_image_are_one_record(suffix, options, tmp_path):
     )
 
 
+def test_only_columns_of_the_schema_are_mapped(tmp_path):
+    schema = tmp_path / "own.yaml"
+    features = {
+        "image": {"kind": "bytes", "from": "image:bytes"},
+        "label": {"kind": "int64", "from": "column:class", "classes": True, "shape": []},
+        "box": {"kind": "float", "from": "box:yxyx", "shape": [None, 4]},
+    }
+    schema.write_text(json.dumps({"name": "own", "features": features}))
+    path = write(tmp_path, RACCOON, "csv")
+    config, _ = opened(path, schema=str(schema), columns="image=filename")
+    assert config.columns == {"image": "filename"}
+    resolve_sources(config.dataset_schema, RACCOON.split("\n")[0].split(","), config, "t.csv")
+
+
 def test_a_table_of_labels_has_no_image_twice(tmp_path):
     text = RACCOON.replace("filename", "image").replace("class", "label")
     config, _ = opened(write(tmp_path, text, "csv"))
