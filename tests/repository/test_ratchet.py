@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 35_967,
-    "lines of docstrings": 7_446,
+    "lines of code": 35_964,
+    "lines of docstrings": 7_448,
     "lines of the longest function": 50,
-    "lines of the longest file": 638,
+    "lines of the longest file": 625,
     "public functions used in no other file": 0,
     "modules with one importer": 26,
     "names with two meanings": 0,
