@@ -46,8 +46,8 @@ from recordmill.schemas.records import (
     WARNED,
 )
 from recordmill.schemas.statistics import ISSUES, Conflicts, Leakage, Pair
+from recordmill.transforms.functional.images import sniffing
 from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, HINTS, TINY
-from recordmill.transforms.functional.images.sniffing import FIRST_FRAME, FOREIGN, OUTSIDE_WINDOW
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded
@@ -58,7 +58,7 @@ SEVERITIES: dict[str, Severity] = {
 }
 
 # Skipped images in formats that are not read, with what to do
-_UNREAD = {kind.files: kind.remedy.rstrip(".") for kind in FOREIGN.values() if kind.is_image}
+_UNREAD = {k.files: k.remedy.rstrip(".") for k in sniffing.FOREIGN.values() if k.is_image}
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 
@@ -203,8 +203,9 @@ def _changed_values(outcome: Outcome) -> Iterator[Finding]:
         "window": ("mapped by the window {:g}:{:g}", "info"),
         "rescaled per image": ("rescaled per image, so that equal values differ", "note"),
         "8 bits": ("reduced to 8 bits per sample", "info"),
-        OUTSIDE_WINDOW: ("clipped to the window {:g}:{:g} in some pixels", "note"),
-        FIRST_FRAME: ("the first of several frames or pages", "note"),
+        sniffing.OUTSIDE_WINDOW: ("clipped to the window {:g}:{:g} in some pixels", "note"),
+        sniffing.FIRST_FRAME: ("the first of several frames or pages", "note"),
+        sniffing.SIXTEEN_BITS: ("of 16 bits; readers return 8 without bit_depth: 16", "note"),
     }
     for change, (text, severity) in texts.items():
         if number := sum(n for how, n in images.items() if change in how.split(", ")):

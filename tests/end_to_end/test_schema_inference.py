@@ -81,7 +81,7 @@ def test_the_schema_names_the_rows_it_was_inferred_from(images: list[Photo], fol
     table = write_table(folder / "lost.csv", rows)
     ended = recordmill("schema", "--infer", table)
     assert f"# Guessed from the first 3 rows of {table}: check it before you use it." in ended.out
-    assert "none of the first 3 can be opened: check --image_root" in ended.out
+    assert "none of the first 3 can be opened: check --image_root, and suffixes" in ended.out
 
 
 def test_a_table_without_columns_is_a_message(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.rejects import Reason, RecordError
@@ -73,8 +73,7 @@ def run_in_subprocess(function: Callable[..., T], *arguments: Any, timeout: floa
         raise RecordError(Reason.TOO_MANY_PIXELS, detail) from error
     if error is not None:
         raise error
-    found: T = result
-    return found
+    return cast(T, result)
 
 
 def _answer(request: tuple[Any, ...], timeout: float, *, by_new_child: bool = False) -> _Outcome:

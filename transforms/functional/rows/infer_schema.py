@@ -43,7 +43,7 @@ class SampledImages:
 
     def __str__(self) -> str:
         if not self.formats:
-            return f"none of the first {self.tried} can be opened: check --image_root"
+            return f"none of the first {self.tried} can be opened: check --image_root, and suffixes"
         formats = ", ".join(f"{count} {name}" for name, count in self.formats.most_common())
         (small, large) = min(self.sizes), max(self.sizes)
         sizes = f"{small[0]}x{small[1]}" + (f" to {large[0]}x{large[1]}" if small != large else "")

@@ -156,7 +156,10 @@ def test_of_several_columns_of_paths_the_one_named_image_is_the_image():
 
 
 def test_images_that_cannot_be_opened_are_reported():
-    assert str(SampledImages(3)) == "none of the first 3 can be opened: check --image_root"
+    assert (
+        str(SampledImages(3))
+        == "none of the first 3 can be opened: check --image_root, and suffixes"
+    )
     found = SampledImages(4, Counter(png=1, jpeg=2), [(4, 3), (9, 9), (1, 2)])
     assert str(found) == "2 jpeg, 1 png, 1x2 to 9x9; 1 cannot be opened"
 
