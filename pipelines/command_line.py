@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from glob import escape, glob
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 
 from recordmill.pipelines.console.logs import only_events, use_log_flags
 from recordmill.pipelines.console.terminal import (
@@ -21,9 +23,9 @@ from recordmill.pipelines.console.terminal import (
     use_events,
     warn,
 )
-from recordmill.pipelines.parser import COMMANDS, command_parser, program
+from recordmill.pipelines.parser import COMMANDS, Parser, command_parser, program
 from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
-from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.errors import RecordmillError, did_you_mean
 from recordmill.schemas.layout import SUCCESS, check_utf8, is_url
 from recordmill.transforms.storage.stores.options import StoreOptions, use_options
 from recordmill.transforms.verification.verifier_process import (
@@ -57,8 +59,10 @@ def _main(arguments: Sequence[str], owned: bool) -> int:
             parser.print_help()
             return 0
         flags, rest = parser.parse_known_args(arguments)
-        if rest and not COMMANDS[flags.command].runs_pipeline:
-            raise command_parser(parser, flags.command).unknown(rest[0])
+        own = command_parser(parser, flags.command)
+        unknown = _misspelled(rest, own) if COMMANDS[flags.command].runs_pipeline else rest
+        if unknown:
+            raise own.unknown(unknown[0])
         flags.typed, flags.rest = arguments, rest  # convert and forget pass the rest to Beam
         use_log_flags(flags.verbose, flags.log_format == "json")
         with _verifier(flags):
@@ -77,6 +81,17 @@ def _main(arguments: Sequence[str], owned: bool) -> int:
         if "--json" in arguments:
             say_json(outcome(known))
         return known.exit_code
+
+
+def _misspelled(rest: Sequence[str], parser: Parser) -> list[str]:
+    # Beam's import takes seconds, its source not. All other unknown flags are found after it.
+    beam = find_spec("apache_beam") if rest else None
+    folder = next(iter(beam.submodule_search_locations or ()), "") if beam else ""
+    file = Path(folder, "options/pipeline_options.py")
+    source = file.read_text("utf-8") if file.exists() else ""
+    names = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    unknown = (name for name in names if source and f"'{name}'" not in source)
+    return [name for name in unknown if did_you_mean(name, parser.flags())]
 
 
 def _run(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) -> int:

@@ -12,19 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from recordmill.schemas.statistics import (
-    EXAMPLE_GROUPS,
-    EXAMPLES,
-    PAIRED_SPLITS,
-    Conflicts,
-    Duplicate,
-    DuplicateStats,
-    GroupLeakage,
-    ImageGroup,
-    Leakage,
-    Pair,
-    RecordExample,
-)
+from recordmill.schemas import statistics
 
 # Leading bytes of a sha256 that identify an image: 128 bits make collisions negligible.
 DIGEST_BYTES = 16
@@ -114,11 +102,11 @@ def _merged(one: tuple[Seen, ...], other: tuple[Seen, ...]) -> tuple[Seen, ...]:
     )
 
 
-def duplicate_stats(tally: Tally) -> DuplicateStats:
+def duplicate_stats(tally: Tally) -> statistics.DuplicateStats:
     """Returns the duplicate statistics of a tally that is complete for its images."""
     duplicates: Counter[str] = Counter()
-    leaks: dict[tuple[str, str], list[tuple[int, Pair]]] = {}
-    conflicts: list[tuple[int, Pair]] = []
+    leaks: dict[tuple[str, str], list[tuple[int, statistics.Pair]]] = {}
+    conflicts: list[tuple[int, statistics.Pair]] = []
     groups: list[tuple[_Rank, tuple[Seen, ...]]] = []
     for seen in tally.values():
         if len(seen) == 1 and seen[0][2] == 1:  # most images occur in a single record
@@ -133,27 +121,29 @@ def duplicate_stats(tally: Tally) -> DuplicateStats:
         conflicts += conflict
         first = seen[0]
         groups.append(((len(splits) == 1, not conflict, first[0], first[3][0][0]), seen))
-    return DuplicateStats(
+    return statistics.DuplicateStats(
         images=len(tally),
         duplicates=duplicates,
         leaks=tuple(_leak(splits, found) for splits, found in sorted(leaks.items())),
         conflicts=_conflicts(conflicts),
-        groups=tuple(_group(*found) for found in heapq.nsmallest(EXAMPLE_GROUPS, groups)),
+        groups=tuple(
+            _group(*found) for found in heapq.nsmallest(statistics.EXAMPLE_GROUPS, groups)
+        ),
     )
 
 
-def _group(rank: _Rank, seen: Sequence[Seen]) -> ImageGroup:
+def _group(rank: _Rank, seen: Sequence[Seen]) -> statistics.ImageGroup:
     """Returns an image with the first record of each split and label, then the second ones."""
     in_one_split, is_consistent, _, _ = rank
     ranked = [
         (i, split, label, *one) for split, label, _, firsts in seen for i, one in enumerate(firsts)
     ]
-    return ImageGroup(
+    return statistics.ImageGroup(
         records=sum(count for _, _, count, _ in seen),
         spans_splits=not in_one_split,
         conflicting=not is_consistent,
         examples=tuple(
-            RecordExample(key=key, split=split, shard=shard, index=number)
+            statistics.RecordExample(key=key, split=split, shard=shard, index=number)
             for _, split, _, key, shard, number in sorted(ranked)[:EXAMPLE_RECORDS]
         ),
     )
@@ -162,7 +152,7 @@ def _group(rank: _Rank, seen: Sequence[Seen]) -> ImageGroup:
 def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
     """Returns the pairs of splits that leakage of one image is counted for."""
     # The pairs of k-fold splits grow quadratically: beyond a limit, pair the first with the rest.
-    if len(splits) > PAIRED_SPLITS:
+    if len(splits) > statistics.PAIRED_SPLITS:
         return ((splits[0], other) for other in splits[1:])
     return combinations(splits, 2)
 
@@ -177,7 +167,7 @@ def _by_split(seen: Iterable[Seen]) -> dict[str, tuple[int, str]]:
     return splits
 
 
-def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, Pair]]:
+def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, statistics.Pair]]:
     """Yields (records of an image, smallest keys of two labels), if its labels conflict."""
     smallest: dict[str, str] = {}
     records = 0
@@ -191,31 +181,33 @@ def _conflict(seen: Iterable[Seen]) -> Iterator[tuple[int, Pair]]:
         yield records, (one, two)
 
 
-def _leak(splits: tuple[str, str], found: list[tuple[int, Pair]]) -> Leakage:
+def _leak(splits: tuple[str, str], found: list[tuple[int, statistics.Pair]]) -> statistics.Leakage:
     counts, pairs = zip(*found, strict=True)
-    return Leakage(
+    return statistics.Leakage(
         splits=splits, images=len(found), records=sum(counts), examples=_smallest([pairs])
     )
 
 
-def _conflicts(found: list[tuple[int, Pair]]) -> Conflicts:
-    return Conflicts(
+def _conflicts(found: list[tuple[int, statistics.Pair]]) -> statistics.Conflicts:
+    return statistics.Conflicts(
         images=len(found),
         records=sum(count for count, _ in found),
         examples=_smallest([[pair for _, pair in found]]),
     )
 
 
-def with_dropped_row(conflicts: Conflicts, repeat: Duplicate) -> Conflicts:
+def with_dropped_row(
+    conflicts: statistics.Conflicts, repeat: statistics.Duplicate
+) -> statistics.Conflicts:
     """Returns the label conflicts of one image's dropped rows, with one more row."""
     if not repeat.label:
         return conflicts
     pairs = (*conflicts.examples, (repeat.kept, repeat.key))
-    return Conflicts(images=1, records=conflicts.records + 1, examples=(min(pairs),))
+    return statistics.Conflicts(images=1, records=conflicts.records + 1, examples=(min(pairs),))
 
 
-def _smallest(examples: Iterable[Iterable[Pair]]) -> tuple[Pair, ...]:
-    return tuple(sorted(pair for pairs in examples for pair in pairs)[:EXAMPLES])
+def _smallest(examples: Iterable[Iterable[statistics.Pair]]) -> tuple[statistics.Pair, ...]:
+    return tuple(sorted(pair for pairs in examples for pair in pairs)[: statistics.EXAMPLES])
 
 
 def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
@@ -227,7 +219,7 @@ def distinct_splits(splits: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(sorted({split for some in splits for split in some}))
 
 
-def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[GroupLeakage]:
+def group_leakage(group: str, splits: tuple[str, ...]) -> Iterator[statistics.GroupLeakage]:
     """Yields the leakage of a group, if it is in several splits."""
     if len(splits) > 1:
-        yield GroupLeakage(groups=1, examples=((group, splits),))
+        yield statistics.GroupLeakage(groups=1, examples=((group, splits),))

@@ -37,16 +37,8 @@ from recordmill.transforms.functional.splits import (
     record_ranges,
     share_of,
 )
-from recordmill.transforms.storage import files
+from recordmill.transforms.storage import files, published
 from recordmill.transforms.storage.local_files import open_regular
-from recordmill.transforms.storage.published import (
-    Read,
-    content,
-    newest_version,
-    read_file,
-    read_manifest,
-    unreadable,
-)
 from recordmill.transforms.storage.shard_files import uncompressed
 
 if TYPE_CHECKING:
@@ -124,7 +116,9 @@ class DatasetFolder:
     is_committed: bool = False  # whether the commit marker has this checksum
 
     @classmethod
-    def open(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
+    def open(
+        cls, directory: str | os.PathLike[str], read: published.Read = published.read_file
+    ) -> Self:
         """Opens a published dataset, and checks its manifest against the commit marker.
 
         Raises VerificationFailed if no dataset is published there, or its manifest was changed.
@@ -138,13 +132,15 @@ class DatasetFolder:
         return dataset
 
     @classmethod
-    def open_unchecked(cls, directory: str | os.PathLike[str], read: Read = read_file) -> Self:
+    def open_unchecked(
+        cls, directory: str | os.PathLike[str], read: published.Read = published.read_file
+    ) -> Self:
         """Opens a dataset that has a commit marker, even one that does not match the manifest.
 
         Raises VerificationFailed if the commit marker is missing, or the manifest cannot be read.
         """
         folder = os.fspath(directory).rstrip("/") or "/"
-        return cls(folder, *read_manifest(folder, read))
+        return cls(folder, *published.read_manifest(folder, read))
 
     @classmethod
     def named(cls, path: str) -> Self:
@@ -153,7 +149,7 @@ class DatasetFolder:
         Raises UsageError if no dataset is published there, or its manifest was changed.
         """
         try:
-            return cls.open(newest_version(path))
+            return cls.open(published.newest_version(path))
         except VerificationFailed as error:
             raise UsageError(str(error)) from error
 
@@ -358,7 +354,7 @@ class DatasetFolder:
         except DAMAGED_STREAM as error:  # one of them is an OSError
             raise self.damaged(shard, number, offset, str(error)) from error
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise published.unreadable(path, error) from error
 
 
 def _frame_range(offset: int, length: int) -> tuple[int, int]:
@@ -392,7 +388,7 @@ def index_batches(
 
     Raises VerificationFailed if it is missing, cannot be read, is not valid, or another one.
     """
-    data = content(path)
+    data = published.content(path)
     if data is None:
         raise VerificationFailed(f"{path}: is missing. Restore it from a backup.")
     # Parsed from the same bytes that are hashed: the file may be replaced between two reads.
@@ -485,7 +481,7 @@ def _read(requested: _ByteRange) -> bytes:
         file = _open_file(path, sha256)  # held, or it may be closed meanwhile
         return os.pread(file.fileno(), stop - start, start)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise published.unreadable(path, error) from error
 
 
 @lru_cache(_OPEN_FILES)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines import command_line
+from recordmill.pipelines.command_line import _misspelled
+from recordmill.pipelines.parser import command_parser, program
 
 CONVERT = ["convert", "--input", "a.csv", "--name", "birds", "--output"]
 
@@ -98,3 +102,17 @@ def test_an_error_of_a_file_system_is_a_message(
     monkeypatch.setattr(command_line, "_run", fails)
     assert command_line.main(["inspect", "x"]) == 1
     assert capsys.readouterr().err == "recordmill: http://h/k?sig=***: access denied\n"
+
+
+def test_flags_like_our_own_are_unknown_before_beam_is_imported() -> None:
+    parser = command_parser(program(["convert"]), "convert")
+    rest = ["--splitz=a=1", "--runner=Flink", "--imput", "x", "--unlike_any"]
+    assert _misspelled(rest, parser) == ["--splitz", "--imput"]
+    of_beam = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+    for known in PipelineOptions.__subclasses__():
+        if known.__module__ != PipelineOptions.__module__:
+            continue  # of another runner, and unknown until that is imported
+        known._add_argparse_args(of_beam)
+    flags = {flag for action in of_beam._actions for flag in action.option_strings}
+    assert "--s3_region_name" in flags
+    assert _misspelled(sorted(flags - {*parser.flags()}), parser) == []
