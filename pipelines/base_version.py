@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from recordmill.pipelines.run.run_record import read_record
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig, OnConflict
+from recordmill.schemas.document import first_fault
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, counted, finding
@@ -115,9 +116,7 @@ def _check_manifest(directory: str, manifest: Manifest) -> None:
     try:
         _Options.model_validate(manifest.config)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = " > ".join(str(part) for part in first["loc"])
-        raise UsageError(f"--base {path}: at config > {field}: {first['msg']}. {remedy}") from error
+        raise UsageError(f"--base {path}: {first_fault(error, 'config')}. {remedy}") from error
     for feature in manifest.classes.keys() - manifest.dataset_schema.features.keys():
         raise UsageError(f"--base {path}: at classes: unknown feature {feature!r}. {remedy}")
 

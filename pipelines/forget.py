@@ -11,7 +11,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -41,6 +40,7 @@ from recordmill.pipelines.versions import (
 )
 from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.document import first_fault
 from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.findings import first_lines
 from recordmill.schemas.manifest import Base, ShardEntry
@@ -49,6 +49,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.removal import Removal, RemovedRecords, digest_of_key
 from recordmill.transforms.elements import AssignedRows
 from recordmill.transforms.functional.near_duplicates import MAX_DISTANCE, distances_to
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.analysis import Analyzer
 from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.rows.binding import Binding
@@ -57,9 +58,6 @@ from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import exists, is_local
 from recordmill.transforms.storage.published import newest_version, read_file, unreadable
 from recordmill.transforms.verification.verify_shard import image_digests
-
-# Concurrent reads of indexes: they wait for the file system or store, not for a core.
-_THREADS = 16
 
 _SHOWN_KEYS = 5
 
@@ -127,9 +125,8 @@ def _select(directory: str, keys: Collection[str]) -> Selection:
     def rows_with_keys(shard: ShardEntry) -> list[dict[str, Any]]:
         return [row for row in _index_of(dataset, shard) if row["key"] in sought]
 
-    with ThreadPoolExecutor(_THREADS) as executor:
-        found = zip(shards, executor.map(rows_with_keys, shards.values()), strict=True)
-        chosen = {shard: rows for shard, rows in found if rows}
+    found = zip(shards, map_in_threads(rows_with_keys, shards.values()), strict=True)
+    chosen = {shard: rows for shard, rows in found if rows}
     keys_of = {shard: tuple(row["key"] for row in rows) for shard, rows in chosen.items()}
     located = [(shards[shard], row) for shard, rows in chosen.items() for row in rows]
     return Selection(
@@ -171,9 +168,8 @@ def _similar_records(selection: Selection) -> list[SimilarRecord]:
     dataset = selection.dataset
     if not selection.keys or not dataset.manifest.dataset_schema.has_image:
         return []
-    with ThreadPoolExecutor(_THREADS) as executor:
-        by_shard = executor.map(partial(_similar_in_shard, selection), dataset.shards())
-        found = list(chain.from_iterable(by_shard))
+    by_shard = map_in_threads(partial(_similar_in_shard, selection), dataset.shards())
+    found = list(chain.from_iterable(by_shard))
     return sorted(found, key=lambda record: (not record.is_same, record.distance, record.key))
 
 
@@ -313,14 +309,13 @@ def _holder(
     total = 0
     links = list[tuple[str, int, int]]()
     shards = dataset.shards().values()
-    with ThreadPoolExecutor(_THREADS) as executor:
-        counts = executor.map(partial(sought.number_in, dataset), shards)
-        for shard, found in zip(shards, counts, strict=True):
-            total += found
-            for stat in _stats(dataset, [shard] if found else []):
-                outside = stat.st_nlink - known[identity(stat)]
-                if outside > 0:
-                    links.append((dataset.path(shard.file), stat.st_ino, outside))
+    counts = map_in_threads(partial(sought.number_in, dataset), shards)
+    for shard, found in zip(shards, counts, strict=True):
+        total += found
+        for stat in _stats(dataset, [shard] if found else []):
+            outside = stat.st_nlink - known[identity(stat)]
+            if outside > 0:
+                links.append((dataset.path(shard.file), stat.st_ino, outside))
     return Holder(version, total, tuple(links))
 
 
@@ -359,11 +354,8 @@ def _config_without(dataset: DatasetFolder, version: str) -> ConvertConfig:
     try:
         return ConvertConfig.model_validate({**dataset.manifest.config, **changes})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = " > ".join(map(str, first["loc"]))
-        raise UsageError(
-            f"{dataset.path(layout.MANIFEST)}: at config > {where}: {first['msg']}. Convert again."
-        ) from error
+        fault = first_fault(error, "config")
+        raise UsageError(f"{dataset.path(layout.MANIFEST)}: {fault}. Convert again.") from error
 
 
 def _output_of(dataset: DatasetFolder) -> str:

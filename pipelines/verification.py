@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +17,7 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import counted, first_lines
 from recordmill.schemas.plan import ResolvedSchema
-from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.storage.published import (
     content,
@@ -38,9 +37,6 @@ from recordmill.transforms.verification.verify_file import (
     verify_file,
 )
 from recordmill.transforms.workers.process import num_cores
-
-# Files per core that are read ahead of the one whose result is next.
-_FILES_AHEAD = 4
 
 # Problems in the message of an error; all that are described are in `Verification.problems`.
 _SHOWN = 100
@@ -220,12 +216,10 @@ def _add_dataset(found: Verification, folder: str, level: Verify) -> None:
 
 def _add_sets(found: Verification, sets: Sequence[RecordSet], decode: bool) -> None:
     """Verifies the files of sets, several at a time."""
-    cores = num_cores()
     files = (file for one in sets for file in one.files)
-    with ThreadPoolExecutor(cores) as executor:
-        verified = map_ahead(partial(_verify, decode=decode), files, executor, _FILES_AHEAD * cores)
-        for one in sets:
-            _add_set(found, one, [next(verified) for _ in one.files])
+    verified = map_in_threads(partial(_verify, decode=decode), files, num_cores())
+    for one in sets:
+        _add_set(found, one, [next(verified) for _ in one.files])
 
 
 def _verify(path: str, decode: bool) -> VerifiedFile:

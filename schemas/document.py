@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import not_
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class Document(BaseModel):
@@ -16,6 +16,13 @@ class Document(BaseModel):
     def to_json(self) -> bytes:
         """Returns the content of its file."""
         return self.model_dump_json(indent=2).encode() + b"\n"
+
+
+def first_fault(error: ValidationError, *within: str) -> str:
+    """Returns where a document is invalid first, below the fields `within`, and why."""
+    first = error.errors()[0]
+    where = " > ".join([*within, *map(str, first["loc"])]) or "the file"
+    return f"at {where}: {first['msg']}"
 
 
 def unwritten_if_empty(default: Any) -> Any:

@@ -6,7 +6,6 @@ import argparse
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,7 +21,7 @@ from recordmill.schemas.findings import counted, some
 from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional import compare
-from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import published_versions
@@ -33,9 +32,6 @@ from recordmill.transforms.workers.process import num_cores
 _PARTITION_BITS = 6
 
 _BATCH_ROWS = 1024
-
-# Queued shards per core, so that no thread idles while results are collected.
-_SHARDS_AHEAD = 4
 
 _Ids: TypeAlias = Mapping[str, Mapping[int, int]]  # as for `value_digests`
 
@@ -143,10 +139,8 @@ def _read(
             problem = f"{error}; run recordmill verify for details"
             raise VerificationFailed(f"{dataset.path(shard.file)}: {problem}") from error
 
-    cores = num_cores()
-    with ThreadPoolExecutor(cores) as executor:
-        for _ in map_ahead(read, dataset.shards().items(), executor, _SHARDS_AHEAD * cores):
-            pass  # raises the error of a shard, if any
+    for _ in map_in_threads(read, dataset.shards().items(), num_cores()):
+        pass  # raises the error of a shard, if any
 
 
 def _rows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
@@ -15,7 +14,7 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.statistics import ChannelStatistics
 from recordmill.transforms.functional.images.codecs import MAX_WORK, examine_in_process
 from recordmill.transforms.functional.images.pixels import reduced
-from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.example_reader import decode_reduced, reshape_raw
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.records.framing import Frame, read_frames
@@ -40,20 +39,18 @@ _LEVELS = np.arange(256) / 255  # the values of 8-bit samples
 
 
 def channel_statistics(dataset: DatasetFolder) -> ChannelStatistics | None:
-    """Returns the statistics of the first images of train, or else of the first split.
+    """Returns the statistics of the first images of train, or else of the first split, if any.
 
     Records are ordered by a salted hash of their keys, so the first ones are a fair sample. Of a
     sequence, the first frame counts. Images that cannot be decoded are left out. Pixels are those
-    of `Dataset.load`: color profiles are ignored, and alpha is dropped. Returns the statistics, or
-    None if the schema has no image, or no image can be decoded.
+    of `Dataset.load`: color profiles are ignored, and alpha is dropped.
     """
     key = dataset.manifest.dataset_schema.image_feature
     if key is None:
         return None
-    cores = num_cores()
-    with ThreadPoolExecutor(cores) as executor:  # decoding releases the GIL
-        found = map_ahead(partial(_histograms, key), _first_records(dataset), executor, 2 * cores)
-        histograms = [channels for channels in found if channels is not None]
+    # Decoding releases the GIL.
+    found = map_in_threads(partial(_histograms, key), _first_records(dataset), num_cores())
+    histograms = [channels for channels in found if channels is not None]
     if not histograms:
         return None
     shares = np.mean(histograms, axis=0)

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -26,6 +25,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.origins import INSTANCES, Kind
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.example_reader import (
     PixelType,
     check_choice,
@@ -121,8 +121,7 @@ class _Shards:
         dataset = path if isinstance(path, DatasetFolder) else _open(path)
         shards = cls(dataset, dataset.select(split, share))
         if dataset.shard_format.seekable and not layout.is_url(dataset.directory):
-            with ThreadPoolExecutor(_PARALLEL_SHARDS) as threads:
-                deque(threads.map(shards.check_lengths, shards.parts), maxlen=0)
+            deque(map_in_threads(shards.check_lengths, shards.parts), maxlen=0)
         return shards
 
     def check_lengths(self, part: RecordRange) -> None:

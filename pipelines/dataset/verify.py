@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pydantic import ValidationError
@@ -13,13 +12,14 @@ from pydantic import ValidationError
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem, ShardVerification
+from recordmill.schemas.document import first_fault
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import Removal
 from recordmill.schemas.statistics import DuplicateStats
 from recordmill.transforms.duplicates import shard_tally
 from recordmill.transforms.functional import duplicates
-from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import DatasetFolder, read_lines
 from recordmill.transforms.storage.files import all_files_below, open_binary, read
@@ -32,9 +32,6 @@ from recordmill.transforms.verification.verify_shard import (
     first_mismatched_record,
 )
 from recordmill.transforms.workers.process import num_cores
-
-# Queued shards per core, so that no thread idles while results are collected.
-_SHARDS_AHEAD = 4
 
 # Maximum number of digests in memory while images are compared.
 _PASS_RECORDS = 2**20
@@ -51,7 +48,7 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[DatasetFolder, list[
     """
     dataset = DatasetFolder.open_unchecked(newest_version(current_folder(directory)))
     directory, manifest = dataset.directory, dataset.manifest
-    cores, resolved = num_cores(), manifest.resolved
+    resolved = manifest.resolved
 
     classes: dict[str, dict[str, Counter[int]]] = {split: {} for split in manifest.splits}
 
@@ -60,13 +57,11 @@ def verify_dataset(directory: str, verify: Verify) -> tuple[DatasetFolder, list[
         files = ShardFiles(directory, split, index, shard.file, shard.index_file)
         return split, _check_shard(files, shard, resolved, verify)
 
-    with ThreadPoolExecutor(cores) as executor:
-        checked = map_ahead(check, dataset.shards().items(), executor, _SHARDS_AHEAD * cores)
-        shard_problems = list[Problem]()
-        for split, (problems, found) in checked:
-            shard_problems += problems
-            for feature, counts in found.items():
-                classes[split].setdefault(feature, Counter()).update(counts)
+    shard_problems = list[Problem]()
+    for split, (problems, found) in map_in_threads(check, dataset.shards().items(), num_cores()):
+        shard_problems += problems
+        for feature, counts in found.items():
+            classes[split].setdefault(feature, Counter()).update(counts)
     return dataset, [
         *shard_problems,  # first, because they locate single records
         *_check_sidecars(dataset),
@@ -254,14 +249,10 @@ def _check_certificate(dataset: DatasetFolder) -> Iterator[Problem]:
     try:
         removal = Removal.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = " > ".join(map(str, first["loc"])) or "the file"
-        yield Problem(layout.REMOVAL, f"is not a certificate: at {where}: {first['msg']}")
+        yield Problem(layout.REMOVAL, f"is not a certificate: {first_fault(error)}")
         return
     yield from removal.false_statements(dataset.manifest)
     removed = Removed.of(removal, dataset.manifest.resolved)
     check = partial(find_removed, dataset.directory, removed=removed)
-    with ThreadPoolExecutor(num_cores()) as executor:
-        shards = dataset.shards().values()
-        for problems in map_ahead(check, shards, executor, _SHARDS_AHEAD * num_cores()):
-            yield from problems
+    for problems in map_in_threads(check, dataset.shards().values(), num_cores()):
+        yield from problems

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, islice
@@ -27,7 +26,7 @@ from recordmill.schemas.manifest import Manifest, ShardEntry
 from recordmill.schemas.masking import is_masked
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.statistics import RecordExample
-from recordmill.transforms.functional.read_ahead import map_ahead
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering import drawing
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
@@ -117,11 +116,10 @@ def _thumbnails(
     firsts: dict[str | RecordLocation, RecordLocation] = {}
     for at, image in images.items():
         firsts.setdefault(image, at)
-    with ThreadPoolExecutor(_THREADS) as executor:
-        reads = _reads(dataset, list(firsts.values()))
-        # Reads overlap with drawing.
-        results = map_ahead(lambda read: _draw(read(), schema, names), reads, executor, _THREADS)
-        drawn = dict(zip(firsts, results, strict=True))
+    reads = _reads(dataset, list(firsts.values()))
+    # Reads overlap with drawing.
+    results = map_in_threads(lambda read: _draw(read(), schema, names), reads, _THREADS)
+    drawn = dict(zip(firsts, results, strict=True))
     return {at: budget.admit(drawn[image]) for at, image in images.items()}
 
 

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 35_964,
-    "lines of docstrings": 7_448,
+    "lines of code": 35_936,
+    "lines of docstrings": 7_433,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 0,

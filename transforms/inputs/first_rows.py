@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -26,6 +25,7 @@ from recordmill.schemas.rejects import RecordError, Reject, reason_counts, rejec
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.encoded_text import is_encoded, text_of
 from recordmill.transforms.functional.images.sniffing import TRIED_SUFFIXES, has_image_suffix
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.binding import (
     Binding,
     identities_of,
@@ -39,8 +39,8 @@ from recordmill.transforms.shards.build_examples import read_image
 from recordmill.transforms.storage.files import exists, is_local, read_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard, existing_form
 
-# Concurrent reads: they wait for a store, not for a core.
-_THREADS = 16
+# Rows whose images are read concurrently.
+_BATCH = 16
 
 
 def first_rejects(
@@ -57,13 +57,12 @@ def first_rejects(
 
     rows = islice(_rows(files, projection), config.fail_fast)
     rejects = list[Reject]()
-    with ThreadPoolExecutor(_THREADS) as executor:
-        # The first row alone: it is a request in vain if the others are good as well.
-        for batch in chain([list(islice(rows, 1))], iter(lambda: list(islice(rows, _THREADS)), [])):
-            for reject in executor.map(try_row, batch):
-                if reject is None:
-                    return []
-                rejects.append(reject)
+    # The first row alone: it is a request in vain if the others are good as well.
+    for batch in chain([list(islice(rows, 1))], iter(lambda: list(islice(rows, _BATCH)), [])):
+        for reject in map_in_threads(try_row, batch):
+            if reject is None:
+                return []
+            rejects.append(reject)
     return rejects if len(rejects) == config.fail_fast else []
 
 

@@ -6,10 +6,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -27,6 +25,7 @@ from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import SPLIT, DeclaredClasses, Exclusion, Probe, Sources, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
 from recordmill.transforms.functional.sources.data_files import DataFile
@@ -47,7 +46,6 @@ from recordmill.transforms.storage.local_files import NotRegularError
 UNREADABLE_SOURCE = (OSError, *DAMAGED_STREAM, ValueError, MemoryError, pa.ArrowException)
 
 _WITH_IMAGES = ("tar",)
-_THREADS = 16
 _SHOWN = 3
 
 
@@ -168,16 +166,15 @@ def _probe_all(
                 check_utf8(path)
                 return sources_of(path, input_format, is_input, has_labels, since, exclude, level)
 
-        with ThreadPoolExecutor(_THREADS) as executor:
-            found = list(executor.map(sources, paths))
-            # A folder with annotation files is listed as one path, and read as several files.
-            places = [at for one, at in zip(found, listed, strict=True) for _ in one.files]
-            with _reading(paths[0]):
-                files = with_metadata(list(chain(*(one.files for one in found))))
-            if not is_input or config.image_root is not None:
-                files = [replace(file, image_folder="") for file in files]
-            opened = partial(_probe, config=config)
-            probed = list(executor.map(opened, files, places))
+        found = list(map_in_threads(sources, paths))
+        # A folder with annotation files is listed as one path, and read as several files.
+        places = [at for one, at in zip(found, listed, strict=True) for _ in one.files]
+        with _reading(paths[0]):
+            files = with_metadata(list(chain(*(one.files for one in found))))
+        if not is_input or config.image_root is not None:
+            files = [replace(file, image_folder="") for file in files]
+        placed = list(zip(files, places, strict=True))
+        probed = list(map_in_threads(lambda at: _probe(*at, config), placed))
         _check_folders(places, [probe for _, probe in probed])
         merged = _merged(probed, list(chain(*(one.findings for one in found))))
     recognized = (

@@ -14,7 +14,6 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -34,6 +33,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.statistics import CopiedCounts
 from recordmill.transforms.functional.compare import both_values, change_text, changed_features
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.functional.records.index import arrow_schema
 from recordmill.transforms.functional.rows.placement import (
@@ -52,8 +52,6 @@ from recordmill.transforms.storage.stores.store import Version
 # Bytes of SHA-256 that stand for a key: among 10^9 keys, a collision has a chance of 10^-21.
 _DIGEST_BYTES = 16
 
-# Concurrent reads of indexes: they wait for the file system or store, not for a core.
-_THREADS = 16
 
 _lock = threading.Lock()
 
@@ -99,8 +97,7 @@ def base_shard_lookup(base: Base | None) -> BaseShardLookup:
 def _read(base: Base) -> _Keys:
     dataset = DatasetFolder(base.directory, base.manifest)
     shards = dataset.shards()
-    with ThreadPoolExecutor(_THREADS) as executor:
-        digests = list(executor.map(partial(_digests_of, dataset), shards.values()))
+    digests = list(map_in_threads(partial(_digests_of, dataset), shards.values()))
     # Two big-endian words per digest, so that numbers sort as the digests do: (keys, 2).
     words = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     order = np.lexsort((words[:, 1], words[:, 0]))  # by the first word, then the second

@@ -11,7 +11,6 @@ import io
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -29,6 +28,7 @@ from recordmill.schemas.shard_format import (
     ShardFormat,
     format_of_file,
 )
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.sources.parquet import table_batches
 from recordmill.transforms.functional.splits import (
@@ -51,8 +51,6 @@ _TYPES = {"key": pa.string(), "offset": pa.int64(), "length": pa.int64()}
 
 # A gap between two ranges that takes less time to read than another request.
 _MAX_GAP = 2**20
-
-_CONCURRENT_REQUESTS = 16
 
 # Shards that stay open: far below the usual limit of 1,024 file descriptors.
 _OPEN_FILES = 256
@@ -108,7 +106,11 @@ class _Shards(Mapping[tuple[str, int], ShardEntry]):
 
 @dataclass(frozen=True, repr=False)
 class DatasetFolder:
-    """The folder of a dataset, published or about to be published."""
+    """The folder of a dataset, published or about to be published.
+
+    What reads an index or record raises VerificationFailed if it is missing, cannot be read, is
+    damaged, or is not the published one.
+    """
 
     directory: str  # the dataset's folder, DIR/NAME/VERSION, on this machine or in an object store
     manifest: Manifest  # the splits, shards, classes and options of the dataset
@@ -213,18 +215,12 @@ class DatasetFolder:
         return _Shards(self.splits)
 
     def index(self, shard: ShardEntry, columns: Sequence[str]) -> pa.Table:
-        """Reads columns of a shard's index, and checks its checksum against the manifest.
-
-        Raises VerificationFailed if the index is missing, cannot be read, or was changed.
-        """
+        """Reads columns of a shard's index, and checks its checksum against the manifest."""
         path = self.path(shard.index_file)
         return read_index(path, columns, shard.index_sha256, shard.records)
 
     def columns(self, parts: Sequence[RecordRange], names: Sequence[str]) -> pa.Table:
-        """Reads index columns of ranges of records, in order.
-
-        Raises VerificationFailed if an index is missing, cannot be read, or was changed.
-        """
+        """Reads index columns of ranges of records, in order."""
         tables = [
             self.index(self.shard(part.split, part.shard), names).slice(part.skip, part.take)
             for part in parts
@@ -232,10 +228,7 @@ class DatasetFolder:
         return pa.concat_tables(tables) if tables else _NO_RECORDS.select(names)
 
     def batches(self, shard: ShardEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields columns of a shard's index in batches, without checking its checksum.
-
-        Raises VerificationFailed if the index is missing, cannot be read, or is another one.
-        """
+        """Yields columns of a shard's index in batches, without checking its checksum."""
         return index_batches(self.path(shard.index_file), columns, records=shard.records)
 
     def locations(
@@ -256,18 +249,11 @@ class DatasetFolder:
                     yield location
 
     def location(self, shard: ShardEntry, number: int) -> RecordLocation:
-        """Returns the location of a record.
-
-        Raises VerificationFailed if the index is not the published one. Raises IndexError if it has
-        fewer records.
-        """
+        """Returns the location of a record; raises IndexError if the shard has fewer records."""
         return RecordLocation.of(self._row(shard, number, LOCATION_COLUMNS))
 
     def find(self, key: str) -> RecordLocation | None:
-        """Returns the location of the record with a key, or None; reads the indexes one by one.
-
-        Raises VerificationFailed if an index is not the published one.
-        """
+        """Returns the location of the record with a key, or None; reads the indexes one by one."""
         # Keys are ordered by their hash, not sorted, so every index may have the key.
         for shard in self.shards().values():
             index = self.index(shard, LOCATION_COLUMNS)
@@ -279,8 +265,7 @@ class DatasetFolder:
     def record(self, shard: ShardEntry, number: int, span: tuple[int, int] | None = None) -> bytes:
         """Reads one record by its byte range, and checks its two CRCs.
 
-        `span`: (offset, length) of its data from the index, if known. Raises VerificationFailed if
-        the record is damaged, or is not the one in the index.
+        `span`: (offset, length) of its data from the index, if known.
         """
         if span is None:
             row = self._row(shard, number, ("offset", "length"))
@@ -295,8 +280,7 @@ class DatasetFolder:
         """Reads records of shards that are seekable, and checks the two CRCs of each.
 
         In an object store, records that are close to each other take one request. `locations`:
-        (shard, number within the shard, (offset, length)) of each record. Raises VerificationFailed
-        if a record is damaged, or is not the one in the index.
+        (shard, number within the shard, (offset, length)) of each record.
         """
         ranges = [
             _ByteRange(self.path(shard.file), shard.sha256, *_frame_range(*span))
@@ -429,16 +413,12 @@ class _ByteRange(NamedTuple):
 
 
 def _read_ranges(ranges: Sequence[_ByteRange]) -> list[bytes]:
-    """Returns the bytes of each range; fewer where a file ends.
-
-    `ranges`: ranges of one or more shards, in any order.
-    """
+    """Returns the bytes of each range, in any order; fewer where a file ends."""
     if not ranges or not layout.is_url(ranges[0].path):
         return list(map(_read, ranges))  # local reads cost too little to join them
     requests = list(_coalesced(ranges))
-    # A pool of its own, because threads do not survive a fork of the process.
-    with ThreadPoolExecutor(min(_CONCURRENT_REQUESTS, len(requests))) as pool:
-        contents = list(pool.map(_read, (request for request, _ in requests)))
+    # Threads of its own, because threads do not survive a fork of the process.
+    contents = list(map_in_threads(_read, (request for request, _ in requests)))
     found = [b""] * len(ranges)
     for (request, numbers), data in zip(requests, contents, strict=True):
         for number in numbers:

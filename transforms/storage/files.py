@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, TypeAlias
 
 from recordmill.schemas.errors import UsageError
@@ -23,6 +22,7 @@ from recordmill.schemas.layout import is_url, is_web, join
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.compression import decompressed
 from recordmill.transforms.storage.local_files import LOCAL, NotRegularError
 from recordmill.transforms.storage.stores.options import current_options
@@ -41,9 +41,6 @@ OTHER_BYTES = "the store returns other bytes than were written"
 
 # Errors of `read` for a path without a regular file.
 NOT_A_FILE = (*_MISSING, IsADirectoryError, NotRegularError)
-
-# Concurrent requests that concern many files.
-_REQUESTS = 16
 
 
 def is_local(path: str) -> bool:
@@ -209,8 +206,7 @@ def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
             return None
 
     ordered = list(names)
-    with ThreadPoolExecutor(_REQUESTS) as executor:
-        return dict(zip(ordered, executor.map(size, ordered), strict=True))
+    return dict(zip(ordered, map_in_threads(size, ordered), strict=True))
 
 
 def delete(path: str) -> None:
@@ -279,12 +275,12 @@ def copy(files: Mapping[str, str], by_reading: bool = False) -> None:
     The store makes the copies if it can, unless `by_reading`.
     """
 
-    def copy_one(source: str, target: str) -> None:
+    def copy_one(paths: tuple[str, str]) -> None:
+        source, target = paths
         if by_reading or not link(source, target):
             store_of(source).copy(source, target)
 
-    with ThreadPoolExecutor(_REQUESTS) as executor:
-        list(executor.map(copy_one, files, files.values()))
+    list(map_in_threads(copy_one, files.items()))
 
 
 def link(source: str, target: str) -> bool:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from recordmill.schemas import layout
+from recordmill.schemas.document import first_fault
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage import files
@@ -164,9 +165,7 @@ def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, b
     try:
         manifest = _parse_manifest(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        location = " > ".join(str(part) for part in first["loc"]) or "the file"
-        what = f"is not a manifest that this version reads: at {location}: {first['msg']}"
+        what = f"is not a manifest that this version reads: {first_fault(error)}"
         if _OF_0_1_0.match(data):
             what = "was written by recordmill 0.1.0, whose datasets this version does not read"
         raise VerificationFailed(f"{path}: {what}. Convert again.") from error
