@@ -18,15 +18,8 @@ from recordmill.pipelines.base_version import check_base, newest_findings, open_
 from recordmill.pipelines.engines import runners
 from recordmill.pipelines.graph import Conversion, build, projection_of
 from recordmill.pipelines.options import schema_differences
+from recordmill.pipelines.run import run_record
 from recordmill.pipelines.run.lock import abandoning, lock_target
-from recordmill.pipelines.run.run_record import (
-    PUBLISHED,
-    RunContext,
-    RunRecord,
-    finished_record,
-    read_record,
-    submitted_record,
-)
 from recordmill.pipelines.run.startup import Interrupt
 from recordmill.schemas import layout
 from recordmill.schemas.condition import Condition, condition_of
@@ -50,16 +43,9 @@ from recordmill.transforms.functional.rows.columns import (
     typed_columns,
     uncompared_sizes,
 )
+from recordmill.transforms.inputs import input_tables
 from recordmill.transforms.inputs.beside_images import is_metadata
 from recordmill.transforms.inputs.first_rows import first_rejects, first_rows_error
-from recordmill.transforms.inputs.input_tables import (
-    InputTables,
-    check_join_columns,
-    probe_labels,
-    probe_tables,
-    unused_columns,
-    with_labels,
-)
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local, write_bytes
@@ -72,7 +58,7 @@ _LOG = logging.getLogger("recordmill")
 class Inputs(NamedTuple):
     """What a conversion reads."""
 
-    tables: InputTables
+    tables: input_tables.InputTables
     base: Base | None
 
 
@@ -83,7 +69,9 @@ def open_inputs(config: ConvertConfig) -> Inputs:
     """
     base = open_base(config)
     snapshots = base.kept_snapshots if base else ()
-    return Inputs(probe_tables(config, {entry.table: entry.id for entry in snapshots}), base)
+    return Inputs(
+        input_tables.probe_tables(config, {entry.table: entry.id for entry in snapshots}), base
+    )
 
 
 def prepare(
@@ -100,10 +88,10 @@ def prepare(
     column. Raises DatasetExists if the dataset is already published, or another run is writing it.
     """
     tables, base = inputs or open_inputs(config)
-    labels = probe_labels(config)
+    labels = input_tables.probe_labels(config)
     if not tables.has_rows and not config.append:
         raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")
-    both = with_labels(tables, labels)
+    both = input_tables.with_labels(tables, labels)
     if base and not tables.columns and not tables.has_rows:
         schema = base.manifest.dataset_schema  # as of an empty JSONL file
     else:
@@ -117,10 +105,10 @@ def prepare(
     stated = tables.splits if config.split_column == SPLIT else ()
     sizes = uncompared_sizes(schema, both.columns, config)
     newest = newest_findings(config, base)
-    others = unused_columns([one for one in (tables, labels) if one], schema, config)
+    others = input_tables.unused_columns([one for one in (tables, labels) if one], schema, config)
     findings = (*both.findings, *sizes, *newest, *others)
     analyzer = replace(analyzer, findings=findings, stated_splits=stated)
-    context = RunContext.begin(runners.runner_name(options), command)
+    context = run_record.RunContext.begin(runners.runner_name(options), command)
     # The last step, so that usage errors leave the output folder unchanged.
     locked = lock_target(config, context, dry_run)
     if locked is None:
@@ -147,7 +135,7 @@ def _warning_of_kept(config: ConvertConfig) -> str:
                 f"{what} by recordmill forget: its rows are not those of this command. Choose a "
                 f"later --version, and --base {config.directory}, without the removed records."
             )
-        record = read_record(config.directory)
+        record = run_record.read_record(config.directory)
         written = dataset.manifest.config
         others = list(_other_options(config, written, record.folder if record else ""))
     except (VerificationFailed, ValidationError):
@@ -182,7 +170,7 @@ def _real_paths(paths: str | tuple[str, ...] | None, folder: str) -> list[str]:
 
 
 def _check_compared(
-    where: Condition, tables: InputTables, schema: Schema, config: ConvertConfig
+    where: Condition, tables: input_tables.InputTables, schema: Schema, config: ConvertConfig
 ) -> None:
     """Checks that the input has the columns of `--where`; raises UsageError if not."""
     for name, value in sorted(where.columns.items()) if tables.columns else ():
@@ -221,11 +209,13 @@ def _renamed_classes(
     return {**declared, **new}
 
 
-def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertConfig) -> Schema:
+def _schema_of(
+    tables: input_tables.InputTables, labels: input_tables.InputTables | None, config: ConvertConfig
+) -> Schema:
     """Returns the schema with the columns of the input and its labels."""
     if labels is not None and config.join_columns is not None:
-        check_join_columns(tables, labels, config.join_columns)
-    both = with_labels(tables, labels)
+        input_tables.check_join_columns(tables, labels, config.join_columns)
+    both = input_tables.with_labels(tables, labels)
     schema = _resolve(both, config, tables.narrowest)
     if labels is not None:
         _check_sequence_join(schema, tables.columns, config)
@@ -240,7 +230,7 @@ def _schema_of(tables: InputTables, labels: InputTables | None, config: ConvertC
     return schema
 
 
-def _resolve(tables: InputTables, config: ConvertConfig, where: str) -> Schema:
+def _resolve(tables: input_tables.InputTables, config: ConvertConfig, where: str) -> Schema:
     """Returns the schema with the columns of the input."""
     try:
         return resolve_sources(config.dataset_schema, tables.columns, config, where)
@@ -286,7 +276,7 @@ def run(
     interrupt: Interrupt,
     submission: Callable[[str], None] = lambda text: None,
     stages: Callable[[beam.Pipeline, Conversion], object] | None = None,
-) -> RunRecord:
+) -> run_record.RunRecord:
     """Runs a conversion to its end, or submits it to a service.
 
     Failures are recorded in run.json and in the returned record instead of being raised, so that
@@ -332,7 +322,7 @@ def _run(
     options: PipelineOptions,
     submission: Callable[[str], None],
     stages: Callable[[beam.Pipeline, Conversion], object],
-) -> RunRecord:
+) -> run_record.RunRecord:
     _check_first_rows(job)
     pipeline = runners.make_pipeline(options)
     stages(pipeline, job)
@@ -341,7 +331,7 @@ def _run(
         submission(f"submitted: {where}")
     # The last step of the graph publishes on a worker, so this process may exit.
     if not runners.waits_for_result(options):
-        return submitted_record(job.context, layout.join(job.target.final, layout.RUN))
+        return run_record.submitted_record(job.context, layout.join(job.target.final, layout.RUN))
     try:
         result.wait_until_finish()
     except KeyboardInterrupt:
@@ -349,7 +339,7 @@ def _run(
         raise
     # The last step has written run.json to the final folder, or to the work folder if it failed.
     if record := job.context.record_in(job.target.final, job.target.work):
-        return _cleaned_up(job, record) if record.state == PUBLISHED else record
+        return _cleaned_up(job, record) if record.state == run_record.PUBLISHED else record
     job.target.check_active(job.context)
     raise RecordmillError(f"{job.target.work}: the engine ended without a result. See its log.")
 
@@ -381,10 +371,10 @@ def _interrupted(job: Conversion, interrupt: Interrupt) -> Interrupted | None:
     return interrupt.error(f"; {shards}Run the command again{' to resume' if kept else ''}.")
 
 
-def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
+def _failed(job: Conversion, error: RecordmillError) -> run_record.RunRecord:
     """Records the failure of a run, unless it has already published its dataset."""
     with abandoning(job.context.run_id):
-        record = finished_record(job.context, None, error)
+        record = run_record.finished_record(job.context, None, error)
         try:
             # An engine can fail after the last step: the dataset is published then.
             if job.target.is_published and (published := job.context.record_in(job.target.final)):
@@ -399,7 +389,7 @@ def _failed(job: Conversion, error: RecordmillError) -> RunRecord:
         return record
 
 
-def _cleaned_up(job: Conversion, published: RunRecord) -> RunRecord:
+def _cleaned_up(job: Conversion, published: run_record.RunRecord) -> run_record.RunRecord:
     """Deletes what a published run has left; a failure to do so is a warning."""
     warning = job.target.clean_up_published(job.context)
     if not warning:

@@ -9,19 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, FailFast, Field, model_validator
 
-from recordmill.schemas import layout
+from recordmill.schemas import layout, statistics
 from recordmill.schemas.config import FORMAT_VERSION, OnConflict
 from recordmill.schemas.document import Document, unwritten_if_empty
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import ResolvedSchema, SourceEntry, TableSnapshot
 from recordmill.schemas.row_counts import Count, Counted, RowCounts, SplitCounts, mismatches
-from recordmill.schemas.statistics import (
-    ChannelStatistics,
-    DuplicateStats,
-    GroupLeakage,
-    ImageQuality,
-    NearDuplicates,
-)
 
 
 def _checked_name(name: str) -> str:
@@ -128,16 +121,16 @@ class Manifest(Document):
     # Number of values that are NaN or infinite, by feature, as re-read; not written if there are
     # none.
     not_finite: dict[str, Count] = unwritten_if_empty({})
-    content: DuplicateStats
+    content: statistics.DuplicateStats
     # Mean and standard deviation of the color channels, in a sample of the first split that has
     # records; not written if there are no images.
-    channels: ChannelStatistics | None = unwritten_if_empty(None)
+    channels: statistics.ChannelStatistics | None = unwritten_if_empty(None)
     # Groups that are in more than one split; not written if there are none.
-    group_leaks: GroupLeakage | None = unwritten_if_empty(None)
+    group_leaks: statistics.GroupLeakage | None = unwritten_if_empty(None)
     # Statistics of similar images; not written if none were compared.
-    near_duplicates: NearDuplicates | None = unwritten_if_empty(None)
+    near_duplicates: statistics.NearDuplicates | None = unwritten_if_empty(None)
     # Statistics of the quality of images; not written if none were measured.
-    quality: ImageQuality | None = unwritten_if_empty(None)
+    quality: statistics.ImageQuality | None = unwritten_if_empty(None)
     # The asked and actual share of each split that `--splits` gives a weight above 0; not written
     # without weights, or if rows can state their splits.
     shares: dict[str, Share] | None = unwritten_if_empty(None)

@@ -18,16 +18,8 @@ from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms import elements
+from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
-from recordmill.transforms.functional.rows.placement import (
-    first_of_key,
-    order_of,
-    orders_of,
-    shards_at,
-    shards_of,
-    splits_of,
-    stays_in_base,
-)
 from recordmill.transforms.functional.rows.sequences import in_one_split
 from recordmill.transforms.functional.rows.strata import class_positions, label_set_of_values
 from recordmill.transforms.shards.base_shards import base_shard_lookup
@@ -93,7 +85,9 @@ class _FirstOfKey(beam.DoFn):
 
     def process(self, group: tuple[str, Iterable[ImageRef]]) -> Iterator[RefBatch | TaggedOutput]:
         _, refs = group  # (key, [ImageRef]); the runner re-iterates them, possibly from disk
-        found = in_one_split(refs, *self._columns) if self._sequences else first_of_key(refs)
+        found = (
+            in_one_split(refs, *self._columns) if self._sequences else placement.first_of_key(refs)
+        )
         for outcome in found:
             if isinstance(outcome, Reject):
                 advance("assigned")  # the counter includes rows rejected before their assignment
@@ -141,14 +135,14 @@ def _assign(
     """
     advance("assigned", len(refs))
     keys, stated, find = refs.records, refs.column("split"), base_shard_lookup(base)
-    orders = orders_of(keys, seed)
+    orders = placement.orders_of(keys, seed)
     # The positions of rows, by shard of the base version or new shard, and by split.
     found, new = defaultdict[elements.ShardId, list[int]](list), defaultdict[str, list[int]](list)
     for row, split in enumerate(_splits_of_refs(refs, plan, plan.ranges or ranges, seed)):
         known = find(keys[row]) if base else None
         # The shard of a known key decides what happens to a row that states another split.
-        if base and known and (base.keeps_records or stays_in_base(known, stated[row])):
-            orders[row] = order_of(keys[row], base.seed)
+        if base and known and (base.keeps_records or placement.stays_in_base(known, stated[row])):
+            orders[row] = placement.order_of(keys[row], base.seed)
             found[known].append(row)
         else:
             new[split].append(row)
@@ -175,7 +169,7 @@ def _splits_of_refs(refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int) 
         if classes is None
         else [label_set_of_values(values, classes) for values in refs.column("values")]
     )
-    return splits_of(refs.column("split"), refs.entities, ranges, seed, strata)
+    return placement.splits_of(refs.column("split"), refs.entities, ranges, seed, strata)
 
 
 def _shard_numbers(
@@ -192,5 +186,9 @@ def _shard_numbers(
     if count <= 0:
         return None
     starts = plan.starts.get(split)
-    numbers = shards_of(orders, count) if starts is None else shards_at(orders, starts)
+    numbers = (
+        placement.shards_of(orders, count)
+        if starts is None
+        else placement.shards_at(orders, starts)
+    )
     return [first + number for number in numbers] if first else numbers

@@ -22,17 +22,7 @@ from recordmill.schemas.records import FrameValues
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.compare import json_value
 from recordmill.transforms.functional.records.examples import read_first_frame
-from recordmill.transforms.functional.rendering.drawing import (
-    BOX_LABEL_KEY,
-    TILE_SIDE,
-    Tile,
-    box_label_of,
-    contact_sheet,
-    draw_record,
-    error_detail,
-    of_first_step,
-    with_drawn_keys,
-)
+from recordmill.transforms.functional.rendering import drawing
 from recordmill.transforms.functional.rendering.infer_features import (
     bytes_kind,
     decode_text,
@@ -302,31 +292,37 @@ def _write_contact_sheet(
     if not any(image_key(_shown(record, schema)) for record in records):
         raise UsageError(f"--sheet {path}: none of the {len(records)} records has an image")
     png = io.BytesIO()
-    contact_sheet([_make_tile(record, names, schema) for record in records]).save(png, "PNG")
+    drawing.contact_sheet([_make_tile(record, names, schema) for record in records]).save(
+        png, "PNG"
+    )
     try:
         write_bytes(path, png.getvalue())
     except OSError as error:
         raise UsageError(f"--sheet {path}: cannot be written: {error.strerror or error}") from error
 
 
-def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) -> Tile:
+def _make_tile(record: FoundRecord, names: ClassNames, schema: Schema | None) -> drawing.Tile:
     """Draws the tile of a record: its image and captions, or the error if it cannot be decoded."""
     features = _shown(record, schema)
     title = _label_text(features, names)
     key = record.key or _key_of(features, record.number)
     try:
-        classes = tuple(names.get((schema and box_label_of(schema)) or BOX_LABEL_KEY, ()))
-        drawn = with_drawn_keys(schema, features) if schema else features
-        image = run_in_subprocess(draw_record, drawn, TILE_SIDE, classes, timeout=_SECONDS)
+        classes = tuple(
+            names.get((schema and drawing.box_label_of(schema)) or drawing.BOX_LABEL_KEY, ())
+        )
+        drawn = drawing.with_drawn_keys(schema, features) if schema else features
+        image = run_in_subprocess(
+            drawing.draw_record, drawn, drawing.TILE_SIDE, classes, timeout=_SECONDS
+        )
     except (RecordError, ValueError) as error:
-        return Tile(None, title, key, error_detail(error))
-    return Tile(image, title, key)
+        return drawing.Tile(None, title, key, drawing.error_detail(error))
+    return drawing.Tile(image, title, key)
 
 
 def _shown(record: FoundRecord, schema: Schema | None) -> dict[str, list[Any]]:
     """Returns the features to draw; for a sequence, those of its first frame."""
     found = {} if record.features is None else read_first_frame(record.data)
-    return of_first_step(schema, found) if schema else found
+    return drawing.of_first_step(schema, found) if schema else found
 
 
 def _label_text(features: Mapping[str, list[Any]], names: ClassNames) -> str:

@@ -17,15 +17,8 @@ from typing import Any
 from PIL import features
 from pydantic import BaseModel, Field, ValidationError
 
-from recordmill.schemas import layout
+from recordmill.schemas import errors, layout
 from recordmill.schemas.dataset_info import DatasetInfo
-from recordmill.schemas.errors import (
-    DatasetExists,
-    RecordmillError,
-    RejectBudgetExceeded,
-    UsageError,
-    VerificationFailed,
-)
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked, masked_command
 from recordmill.schemas.records import OUTSIDE_WHERE
@@ -119,11 +112,16 @@ class RunRecord(BaseModel):
         counts = reason_counts(self.reject_reasons)
         return [f"rejected: {counts}", *reject_lines(self.first_rejects)] if counts else []
 
-    def error(self, directory: str) -> RecordmillError:
+    def error(self, directory: str) -> errors.RecordmillError:
         """Returns the error of a failed run, whose folder is `directory`, by its exit code."""
-        kinds = (UsageError, VerificationFailed, RejectBudgetExceeded, DatasetExists)
-        known: dict[int, type[RecordmillError]] = {kind.exit_code: kind for kind in kinds}
-        kind = known.get(self.exit_code, RecordmillError)
+        kinds = (
+            errors.UsageError,
+            errors.VerificationFailed,
+            errors.RejectBudgetExceeded,
+            errors.DatasetExists,
+        )
+        known: dict[int, type[errors.RecordmillError]] = {kind.exit_code: kind for kind in kinds}
+        kind = known.get(self.exit_code, errors.RecordmillError)
         return kind(self.message, self.reject_reasons, self.first_rejects, directory)
 
 
@@ -140,7 +138,7 @@ def read_record(directory: str) -> RunRecord | None:
 
 
 def finished_record(
-    context: RunContext, info: DatasetInfo | None, error: RecordmillError | None
+    context: RunContext, info: DatasetInfo | None, error: errors.RecordmillError | None
 ) -> RunRecord:
     """Returns the record of a run that ends now.
 

@@ -25,6 +25,7 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import ImageSettings
+from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.images.masks import (
     check_segments,
     examine_mask_in_process,
@@ -34,13 +35,6 @@ from recordmill.transforms.functional.images.masks import (
 )
 from recordmill.transforms.functional.images.sniffing import is_16_bit
 from recordmill.transforms.functional.images.transcode import pass_through, transcode
-from recordmill.transforms.functional.read_ahead import (
-    Budget,
-    batched,
-    fetch_ahead,
-    first_results,
-    map_ahead,
-)
 from recordmill.transforms.functional.records.examples import (
     NO_MASKS,
     Masks,
@@ -127,19 +121,23 @@ def build_all(
     """
     schema = plan.resolved.schema
     if not schema.has_image:  # cheaper than a task of a thread pool
-        rows = batched((ref.ref if isinstance(ref, Fetched) else ref for ref in refs), _BATCH_ROWS)
+        rows = read_ahead.batched(
+            (ref.ref if isinstance(ref, Fetched) else ref for ref in refs), _BATCH_ROWS
+        )
         build_rows = build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = ImageBuilder(plan, decode, seen, guard, check)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
-    first, waits = first_results(images.read, refs) if are_near(refs) else ([], True)
+    first, waits = read_ahead.first_results(images.read, refs) if are_near(refs) else ([], True)
     files: Iterable[ToRead] = chain(first, refs[len(first) :])
     if waits:  # waiting needs many threads and no core, so they have a pool of their own
-        budget = Budget(_FETCH_BYTES)
-        ahead = fetch_ahead(images.read, files, pools.waiting, _FETCH_REFS, budget, _bytes_of)
+        budget = read_ahead.Budget(_FETCH_BYTES)
+        ahead = read_ahead.fetch_ahead(
+            images.read, files, pools.waiting, _FETCH_REFS, budget, _bytes_of
+        )
         files = ahead
-    tasks, window = batched(files, pools.task_refs), num_cores() + _TASKS_AHEAD
-    built = map_ahead(partial(pools.build, images), tasks, pools.working, window)
+    tasks, window = read_ahead.batched(files, pools.task_refs), num_cores() + _TASKS_AHEAD
+    built = read_ahead.map_ahead(partial(pools.build, images), tasks, pools.working, window)
     return images.measured.reported(chain.from_iterable(built))
 
 

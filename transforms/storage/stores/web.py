@@ -28,17 +28,8 @@ from urllib3.util import Timeout, make_headers
 
 from recordmill.schemas.layout import is_web
 from recordmill.transforms.functional.addresses import WebAddress, is_public, parse_web_address
+from recordmill.transforms.storage.stores import store
 from recordmill.transforms.storage.stores.options import StoreOptions, current_options
-from recordmill.transforms.storage.stores.store import (
-    Span,
-    Store,
-    TaggedBytes,
-    TooLargeError,
-    TransientError,
-    is_transient_status,
-    persist,
-    seconds_of,
-)
 
 _MAX_REDIRECTS = 5
 
@@ -108,16 +99,18 @@ class _Read(threading.local):
 _READ = _Read()
 
 
-class _WebStore(Store):
+class _WebStore(store.Store):
     def open(self, path: str) -> BinaryIO:
         size = 0
         with contextlib.suppress(OSError):  # reported by the download
             size = self.ranged_size(path) or 0
         return self.open_range(path, 0, size) if size > _SPOOLED_BYTES else _downloaded(path)
 
-    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+    def read(
+        self, path: str, span: store.Span | None = None, limit: int = sys.maxsize
+    ) -> store.TaggedBytes:
         deadline = time.monotonic() + _MAX_SECONDS
-        data = persist(lambda: b"".join(_chunks(path, span, limit, deadline)), _MAX_SECONDS)
+        data = store.persist(lambda: b"".join(_chunks(path, span, limit, deadline)), _MAX_SECONDS)
         return data, None
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
@@ -149,12 +142,12 @@ def _downloaded(url: str) -> BinaryIO:
         spooled.truncate()
         spooled.writelines(_chunks(url, None, sys.maxsize, deadline))
 
-    persist(attempt, _MAX_TABLE_SECONDS)
+    store.persist(attempt, _MAX_TABLE_SECONDS)
     spooled.seek(0)
     return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", spooled)))
 
 
-def _chunks(url: str, span: Span | None, limit: int, deadline: float) -> Iterator[bytes]:
+def _chunks(url: str, span: store.Span | None, limit: int, deadline: float) -> Iterator[bytes]:
     """Yields the bytes of one attempt, at most `limit`; follows redirects.
 
     `deadline`: end of the read, by the monotonic clock. Raises TransientError if another attempt
@@ -169,7 +162,7 @@ def _chunks(url: str, span: Span | None, limit: int, deadline: float) -> Iterato
             response.release_conn()
 
 
-def _without_body(url: str, span: Span | None = None) -> urllib3.BaseHTTPResponse:
+def _without_body(url: str, span: store.Span | None = None) -> urllib3.BaseHTTPResponse:
     """Returns the response to a GET without its body: many hosts answer HEAD with an error."""
     deadline = time.monotonic() + _MAX_SIZE_SECONDS
 
@@ -180,10 +173,12 @@ def _without_body(url: str, span: Span | None = None) -> urllib3.BaseHTTPRespons
             response.release_conn()
             return response
 
-    return persist(attempt, _MAX_SIZE_SECONDS)
+    return store.persist(attempt, _MAX_SIZE_SECONDS)
 
 
-def _open(url: str, span: Span | None, limit: int, deadline: float) -> urllib3.BaseHTTPResponse:
+def _open(
+    url: str, span: store.Span | None, limit: int, deadline: float
+) -> urllib3.BaseHTTPResponse:
     """Returns the response to a URL after redirects, its body not yet read."""
     options = current_options()
     _READ.deadline = deadline
@@ -238,7 +233,7 @@ def _parsed(url: str, base: str = "") -> WebAddress:
         raise OSError(f"is not a valid web address: {error}") from error
 
 
-def _headers(address: WebAddress, span: Span | None) -> dict[str, str]:
+def _headers(address: WebAddress, span: store.Span | None) -> dict[str, str]:
     headers = {"User-Agent": "recordmill", "Accept-Encoding": "identity"}
     if span:
         headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
@@ -270,9 +265,9 @@ def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
     if status in (401, 403, 407):
         advice = "Check the permissions, and that the signature has not expired."
         return PermissionError(f"access denied ({answer}). {advice}")
-    if is_transient_status(status):
-        wait = seconds_of(response.headers.get("Retry-After"))
-        return TransientError(f"the host responds with {answer}", wait)
+    if store.is_transient_status(status):
+        wait = store.seconds_of(response.headers.get("Retry-After"))
+        return store.TransientError(f"the host responds with {answer}", wait)
     return OSError(f"the host responds with {answer}")
 
 
@@ -282,7 +277,7 @@ def _stated_length(response: urllib3.BaseHTTPResponse) -> int | None:
     return int(length) if _LENGTH.fullmatch(length) else None
 
 
-def _check_range(response: urllib3.BaseHTTPResponse, span: Span | None) -> None:
+def _check_range(response: urllib3.BaseHTTPResponse, span: store.Span | None) -> None:
     """Rejects a partial response that is not the requested range."""
     if response.status != 206:
         return
@@ -297,7 +292,9 @@ def _check_range(response: urllib3.BaseHTTPResponse, span: Span | None) -> None:
     raise OSError(f"requested {asked}; the host sent {stated[:_SHOWN_CHARACTERS] or 'a part'!r}")
 
 
-def _body(response: urllib3.BaseHTTPResponse, span: Span | None, limit: int) -> Iterator[bytes]:
+def _body(
+    response: urllib3.BaseHTTPResponse, span: store.Span | None, limit: int
+) -> Iterator[bytes]:
     """Yields the requested bytes of a response, also from hosts that ignore ranges."""
     start, stop = span or (0, sys.maxsize)
     skip = start if response.status == 200 else 0  # 200: the whole file instead of the range
@@ -306,7 +303,7 @@ def _body(response: urllib3.BaseHTTPResponse, span: Span | None, limit: int) -> 
         seen += len(chunk)
         if seen > limit:
             response.close()
-            raise TooLargeError(limit)
+            raise store.TooLargeError(limit)
         part = chunk[skip : skip + left]
         skip = max(0, skip - len(chunk))
         left -= len(part)
@@ -317,7 +314,7 @@ def _body(response: urllib3.BaseHTTPResponse, span: Span | None, limit: int) -> 
     if found := _RANGE.fullmatch(response.headers.get("Content-Range", "")):
         stated = int(found[2]) + 1 - int(found[1])
         if seen < stated:  # also where Content-Length agrees with the short body
-            raise TransientError(f"the host sent {seen:,} of {stated:,} bytes")
+            raise store.TransientError(f"the host sent {seen:,} of {stated:,} bytes")
 
 
 @contextlib.contextmanager
@@ -330,7 +327,7 @@ def _translated_errors() -> Iterator[None]:
     except exceptions.HTTPError as error:
         raise _translate_error(error) from error
     except TimeoutError as error:
-        raise TransientError("timed out") from error
+        raise store.TransientError("timed out") from error
     except ValueError as error:  # a length that is not a number, or negative
         raise OSError("the host's answer is not valid HTTP") from error
 
@@ -341,14 +338,14 @@ def _translate_error(error: exceptions.HTTPError) -> OSError:
     if isinstance(error, exceptions.SSLError):
         return OSError(f"the host's certificate is not accepted: {error}")
     if isinstance(error, exceptions.NameResolutionError):
-        return TransientError("the host's name cannot be resolved")
+        return store.TransientError("the host's name cannot be resolved")
     if isinstance(error, exceptions.NewConnectionError):  # a ConnectTimeoutError itself
-        return TransientError(f"no connection: {str(error).rpartition('] ')[2]}")
+        return store.TransientError(f"no connection: {str(error).rpartition('] ')[2]}")
     if isinstance(error, exceptions.ConnectTimeoutError):
-        return TransientError(f"no connection within {_CONNECT_SECONDS:.0f} s")
+        return store.TransientError(f"no connection within {_CONNECT_SECONDS:.0f} s")
     if isinstance(error, exceptions.ReadTimeoutError):
-        return TransientError("timed out")
-    return TransientError(f"the connection broke: {_first_word(error)}")
+        return store.TransientError("timed out")
+    return store.TransientError(f"the connection broke: {_first_word(error)}")
 
 
 def _first_word(error: exceptions.HTTPError) -> str:
