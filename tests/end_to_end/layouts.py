@@ -673,6 +673,57 @@ LAYOUTS = {
         {"vott-json-export/p-export.json": '{"name": "p", "assets": {}}', **images("1.jpg")},
         stops=r"annotations of VoTT \(vott-json-export/p-export.json\)",
     ),
+    **{
+        f"{tool}: {name}": Layout(
+            source,
+            {name: content, **images("images/1.jpg", "images/2.jpg")},
+            stops=rf"annotations of {tool} \({name}\)\. Export them as COCO, Pascal VOC or YOLO",
+        )
+        for tool, source, name, content in (
+            (
+                "Label Studio",
+                _LABEL_STUDIO,
+                "project-1.json",
+                '[{"annotations": [{"result": [{"original_width": 8, "value": {"x": 1}}]}]}]',
+            ),
+            (
+                "Label Studio",
+                _LABEL_STUDIO,
+                "project-1.csv",
+                'image,label\n1.jpg,"[{""x"":1,""original_width"":8}]"\n',
+            ),
+            (
+                "Labelbox",
+                "https://docs.labelbox.com/reference/label-export",
+                "export.ndjson",
+                '{"data_row": {"external_id": "1.jpg"}, "projects": {}}\n',
+            ),
+            (
+                "SuperAnnotate",
+                "https://doc.superannotate.com/docs/exports",
+                "annotations/1.jpg.json",
+                '{"metadata": {"name": "1.jpg"}, "instances": [{"className": "cat"}]}',
+            ),
+            (
+                "V7 Darwin",
+                "https://docs.v7labs.com/reference/darwin-json",
+                "releases/latest/annotations/1.json",
+                '{"version": "2.0", "item": {"name": "1.jpg", "slots": [{"slot_name": "0"}]}}',
+            ),
+            (
+                "Encord",
+                "https://docs.encord.com/platform-documentation/Annotate/annotate-export",
+                "labels.json",
+                '[{"label_hash": "x", "data_units": {}}]',
+            ),
+            (
+                "Scale AI",
+                "https://scale.com/docs/task-basics",
+                "tasks.json",
+                '[{"task_id": "x", "response": {"annotations": []}}]',
+            ),
+        )
+    },
     "create ml: one file": Layout(
         "https://docs.voxel51.com/user_guide/export_datasets.html",
         {"labels.json": CREATE_ML, **images("data/1.jpg")},

@@ -21,7 +21,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import FILE_NAME, SPLIT_NAMES, Projection, Sources, TableFile
 from recordmill.transforms.functional.images.masks import are_runs
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import EXPORT, has_image_suffix, tool_of
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
@@ -36,15 +36,6 @@ _MAX_OPENED = 20
 # Files of annotations, with the tool that writes them, and what to do.
 _COCO = ("COCO annotations", "Name their folder: --input {folder}")
 _CVAT = ("annotations of CVAT", "Name their folder: --input {folder}")
-# What files of other tools have, in JSON or CSV.
-_TOOLS = {
-    "the VGG Image Annotator": re.compile(rb'shape_attributes\b|"_via_'),
-    "VoTT": re.compile(rb'"assets?"\s*:\s*\{'),
-    "Create ML": re.compile(rb'"coordinates"\s*:\s*\{'),
-    "Supervisely": re.compile(rb'"(classTitle|classId|geometryType)"'),
-    "BDD100K": re.compile(rb'"box2d"\s*:'),
-    "Datumaro": re.compile(rb'"items"\s*:\s*\['),
-}
 _YOLO = ("a dataset of YOLO", "Name its file: --input {path}")
 _DARKNET = ("a dataset of YOLO", "Name its folder: --input {folder} --input_format yolo")
 _NAMED = {
@@ -138,11 +129,10 @@ def _annotated_source(tree: Tree) -> Sources | None:
         where = {"path": tree.path(path), "folder": tree.path(posixpath.dirname(path))}
         quoted = {key: shlex.quote(value) for key, value in where.items()}
         raise _error(tree, f"{what} ({path})", remedy.format(**quoted))
-    json_files, tables = (_ending(files, suffix) for suffix in (".json", ".csv"))
+    json_files, tables = _ending(files, ".json"), _ending(files, ".csv", ".jsonl", ".ndjson")
     for name in (*json_files[:_MAX_OPENED], *tables[:_MAX_OPENED]):
-        head, remedy = head_of(tree, name), "Export them as COCO, Pascal VOC or YOLO"
-        if tool := next((tool for tool, has in _TOOLS.items() if has.search(head)), ""):
-            raise _error(tree, f"annotations of {tool} ({name})", remedy)
+        if tool := tool_of(head_of(tree, name)):
+            raise _error(tree, f"annotations of {tool} ({name})", EXPORT)
     if beside:
         raise _unread(tree, beside[0], _BESIDE)
     _check_no_other_labels(tree, files)
@@ -245,8 +235,8 @@ def _error(tree: Tree, found: str, remedy: str) -> UsageError:
     return UsageError(f"{tree.root}: {expected}, got {found}. {remedy}. {_CLASS_FOLDERS}")
 
 
-def _ending(names: Iterable[str], suffix: str) -> list[str]:
-    return [name for name in names if name.lower().endswith(suffix)]
+def _ending(names: Iterable[str], *suffixes: str) -> list[str]:
+    return [name for name in names if name.lower().endswith(suffixes)]
 
 
 def _first(names: Iterable[str], suffix: str, accepts: Callable[[str], bool]) -> str:

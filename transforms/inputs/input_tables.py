@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import SPLIT, DeclaredClasses, Exclusion, Probe, Sources, TableFile
 from recordmill.transforms.functional.addresses import parse_web_address
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, not_a_table
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
@@ -39,7 +40,7 @@ from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.paths import ListedPath, is_folder, list_paths, similar_path
 from recordmill.transforms.inputs.recognize import sources_of
 from recordmill.transforms.inputs.record_folders import dataset_lines, metadata_in, with_metadata
-from recordmill.transforms.storage.files import exists, open_table
+from recordmill.transforms.storage.files import exists, open_binary, open_table
 from recordmill.transforms.storage.local_files import NotRegularError
 
 # What a source may raise that cannot be read.
@@ -321,8 +322,11 @@ def _reading(path: str) -> Iterator[None]:
         why = "because tables are read more than once"
         raise UsageError(f"{path}: {error}, {why}. Write it to a file first.") from error
     except UNREADABLE_SOURCE as error:
+        what = ""
+        with suppress(*UNREADABLE_SOURCE), open_binary(path) as stream:
+            what = not_a_table(stream.read(HEAD_BYTES))
         # A damaged length field can request any amount of memory; MemoryError has no text.
-        why = str(error) or "it requests more memory than is available"
+        why = what or str(error) or "it requests more memory than is available"
         raise UsageError(f"{path}: cannot be read as a table: {why}") from error
 
 

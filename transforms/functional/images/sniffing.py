@@ -135,6 +135,23 @@ _ELEMENTS = {
 }
 _BEFORE_ELEMENT = {b"<?": b"?>", b"<!--": b"-->"}
 
+# What annotations of tools have in JSON or CSV that are not read, and what to do with them.
+_TOOLS = {
+    "the VGG Image Annotator": re.compile(rb'shape_attributes\b|"_via_'),
+    "VoTT": re.compile(rb'"assets?"\s*:\s*\{'),
+    "Create ML": re.compile(rb'"coordinates"\s*:\s*\{'),
+    "Supervisely": re.compile(rb'"(classTitle|classId|geometryType)"'),
+    "BDD100K": re.compile(rb'"box2d"\s*:'),
+    "Datumaro": re.compile(rb'"items"\s*:\s*\['),
+    "Label Studio": re.compile(rb'"(original_width|from_name)"'),
+    "Labelbox": re.compile(rb'"data_row"\s*:'),
+    "SuperAnnotate": re.compile(rb'"className"\s*:'),
+    "V7 Darwin": re.compile(rb'"slots"\s*:\s*\['),
+    "Encord": re.compile(rb'"label_hash"\s*:'),
+    "Scale AI": re.compile(rb'"task_id"\s*:'),
+}
+EXPORT = "Export them as COCO, Pascal VOC or YOLO"
+
 # Number of bytes for `sniff` and `foreign`: they contain the signature of a NIfTI, the compatible
 # brands of an AVIF, and the comments before an SVG.
 HEAD_BYTES = 1024
@@ -240,6 +257,19 @@ _NOT_SNIFFED = frozenset(name for name, kind in FOREIGN.items() if not kind.is_i
 _REJECTED = ("heic", "jpegxl")
 _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
 _BMP_BITS = (1, 4, 8, 16, 24, 32)
+
+
+def tool_of(head: bytes) -> str:
+    """Returns the tool that wrote annotations that are not read, by their first bytes, or ""."""
+    return next((tool for tool, has in _TOOLS.items() if has.search(head)), "")
+
+
+def not_a_table(head: bytes) -> str:
+    """Returns the kind of a file that is no table, by its first bytes, and a remedy, or ""."""
+    if tool := tool_of(head):
+        return f"annotations of {tool}. {EXPORT}."
+    kind = foreign(head)
+    return f"{kind.name}. {kind.remedy}" if kind not in (None, FOREIGN["gzip"]) else ""
 
 
 def has_image_suffix(name: str) -> bool:
