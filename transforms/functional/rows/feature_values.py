@@ -6,6 +6,7 @@ A class name becomes the id of its class, and an integer stays as it is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -151,6 +152,9 @@ def _reject_missing() -> FeatureValue:
 # Limit for the characters of all their names together.
 MAX_CLASS_TEXT = 2**26
 
+# The beginning of objects in JSON, as tools write regions of images in a column.
+_OBJECT = re.compile(r'\[?\s*\{\s*["}]')
+
 # The name of class 0 in schemas whose labels have an offset of 1.
 BACKGROUND = "background"
 
@@ -163,6 +167,8 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
     for an unknown class, wrong_type for a value of another type.
     """
     number = typed.without_fraction(value)
+    if isinstance(value, str) and _OBJECT.match(value):
+        raise _not_a_class(value)
     if ids is None:
         if isinstance(number, float):
             raise _not_a_class(number)
@@ -181,10 +187,9 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
         raise _not_a_class(value)
     detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     if isinstance(value, str) and not is_class_name(value):
-        detail = (
-            "expected a class name without outer whitespace or line breaks, "
-            f"got {typed.short_repr(value)}. Fix the label; --classes cannot have it either."
-        )
+        detail = "expected a class name without outer whitespace or line breaks, "
+        detail += f"got {typed.short_repr(value)}. Fix the label; --classes cannot have it either."
+
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
@@ -310,9 +315,9 @@ def merged_class_names(
 
 
 def is_class_name(text: str) -> bool:
-    """Returns whether a text is a valid line of labels.txt, whose lines TFDS strips."""
+    """Returns whether a text is a line of labels.txt, which TFDS strips, and no JSON object."""
     one_line = bool(text) and text == text.strip() and len(text.splitlines()) == 1
-    return one_line and not typed.has_surrogates(text)
+    return one_line and not _OBJECT.match(text) and not typed.has_surrogates(text)
 
 
 def _with_offset(number: int, offset: int) -> int:

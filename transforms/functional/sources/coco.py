@@ -32,18 +32,17 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
+from recordmill.transforms.functional.images.sniffing import not_a_table
 from recordmill.transforms.functional.sources.annotated import unread_fields
-from recordmill.transforms.functional.sources.tree import Tree, folder_with, head_of, other_splits
-from recordmill.transforms.functional.spools import Spools
-from recordmill.transforms.functional.values import boxes
-from recordmill.transforms.functional.values.bounded_json import (
-    DAMAGED_JSON,
-    entries_of,
-    fault_of,
-    message_of,
-    outline_of,
-    values_at,
+from recordmill.transforms.functional.sources.tree import (
+    HEAD_BYTES,
+    Tree,
+    folder_with,
+    head_of,
+    other_splits,
 )
+from recordmill.transforms.functional.spools import Spools
+from recordmill.transforms.functional.values import bounded_json, boxes
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 _SAME_FILE = "Use images and annotations of the same file."
@@ -97,26 +96,15 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
-        outline = outline_of(stream)
+        outline = bounded_json.outline_of(stream)
         images, first = _first_entries(stream, outline)
-        categories = entries_of(stream, outline, {"categories"}, is_checked=False)
+        categories = bounded_json.entries_of(stream, outline, {"categories"}, is_checked=False)
         classes, repeated = _declared(file.path, categories)
-    except DAMAGED_JSON as error:
-        raise UsageError(f"{file.path}: is not a JSON document: {message_of(error)}") from error
-    for name in ("images", "annotations", "categories"):
-        if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
-            found = type(outline[name]).__name__
-            raise UsageError(f"{file.path}: {name!r}: expected a list of objects, got {found}")
-    if isinstance(outline, list):
+    except bounded_json.DAMAGED_JSON as error:
         raise UsageError(
-            f"{file.path}: expected a COCO file or one JSON object per line, got an array. Write "
-            "each object on a line of its own, as jq -c '.[]' does, to a file that ends in .jsonl."
-        )
-    if not images:
-        raise UsageError(
-            f"{file.path}: expected a COCO file with 'images', got none. For one JSON object per "
-            "line, use --input_format jsonl"
-        )
+            f"{file.path}: is not a JSON document: {bounded_json.message_of(error)}"
+        ) from error
+    _check_lists(stream, file.path, outline, images)
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
     # A list without annotations says that the images have no objects; a file without the list does
     # not, as of COCO's test set.
@@ -127,6 +115,9 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         what = f"expected the PNG files of its panoptic annotations in {folder}, got none"
         raise UsageError(f"{file.path}: {what}. Add the folder.")
     has_objects = preset not in ("", "captioning")
+    if "area" in keys and (found := boxes.two_corners(a for a in first if isinstance(a, dict))):
+        what = f"expected bbox as [x, y, width, height]; by its area, {found} is two corners"
+        raise UsageError(f"{file.path}: {what}. Correct it, or remove 'area' if that is wrong.")
     columns = _OF_IMAGES + _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
     return Probe(
         columns + ("caption",) * ("caption" in keys),
@@ -135,6 +126,27 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         preset=preset,
         findings=tuple(_findings(file, first, is_empty, repeated)),
     )
+
+
+def _check_lists(stream: BinaryIO, path: str, outline: Any, images: int) -> None:
+    """Checks that a file has the lists of COCO; raises UsageError if it has not."""
+    stream.seek(0)
+    if not images and (what := not_a_table(stream.read(HEAD_BYTES))):
+        raise UsageError(f"{path}: expected COCO, got {what}")
+    for name in ("images", "annotations", "categories"):
+        if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):
+            found = type(outline[name]).__name__
+            raise UsageError(f"{path}: {name!r}: expected a list of objects, got {found}")
+    if isinstance(outline, list):
+        raise UsageError(
+            f"{path}: expected a COCO file or one JSON object per line, got an array. Write "
+            "each object on a line of its own, as jq -c '.[]' does, to a file that ends in .jsonl."
+        )
+    if not images:
+        raise UsageError(
+            f"{path}: expected a COCO file with 'images', got none. For one JSON object per "
+            "line, use --input_format jsonl"
+        )
 
 
 def _preset_of(keys: set[str], annotations: list[Any]) -> str:
@@ -194,7 +206,10 @@ def _paths_in(stream: BinaryIO) -> Iterator[str]:
     """Yields the paths of the images."""
     for field_ in ("file_name", "coco_url"):
         stream.seek(0)
-        paths = (_path_of({field_: name}) for name in values_at(stream, f"images.item.{field_}"))
+        paths = (
+            _path_of({field_: name})
+            for name in bounded_json.values_at(stream, f"images.item.{field_}")
+        )
         yield from (path for path in paths if isinstance(path, str) and path)
 
 
@@ -211,10 +226,7 @@ def _path_of(entry: dict[str, Any]) -> Any:
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
-    """Returns the files of a folder with COCO annotations as sources, or None.
-
-    Of several kinds of annotations for the same images, one is chosen.
-    """
+    """Returns the files of a folder with COCO annotations of one kind as sources, or None."""
     by_kind: dict[str, list[str]] = {}
     for name in _json_files(tree):
         match = _KIND.match(posixpath.basename(name))
@@ -280,7 +292,7 @@ def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
     yield from (posixpath.join(base, path.removeprefix(replaced)) for path in _paths_in(stream))
     if options.masks:
         stream.seek(0)
-        masks = values_at(stream, "annotations.item.file_name")
+        masks = bounded_json.values_at(stream, "annotations.item.file_name")
         yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
 
 
@@ -321,8 +333,8 @@ def read(
             fault = _fault_of_file(spools)
             for group in spools.groups():
                 yield from _rows(_Image.of(group), part.file, categories, projection, fault)
-    except DAMAGED_JSON as error:
-        detail = f"the rest of the JSON document cannot be read: {message_of(error)}"
+    except bounded_json.DAMAGED_JSON as error:
+        detail = f"the rest of the JSON document cannot be read: {bounded_json.message_of(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
@@ -354,7 +366,7 @@ class _Image:
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
     """Returns the number of images read, which is 0 only for none, and the first annotations."""
     images, annotations = 0, list[Any]()
-    for name, entry in entries_of(stream, outline, _IDS):
+    for name, entry in bounded_json.entries_of(stream, outline, _IDS):
         images += name == "images"
         annotations += [entry] if name == "annotations" else []
         if images and len(annotations) >= _HEAD_ANNOTATIONS:
@@ -365,12 +377,11 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 def _spool(
     stream: BinaryIO, path: str, spools: Spools, projection: Projection, categories: _Categories
 ) -> Iterator[Reject]:
-    """Spools each entry by its image id, and collects the categories.
-
-    Yields rejects of entries without an id. `projection`: says whether to keep outlines.
-    """
+    """Spools entries by image id, collects categories, and yields rejects of entries without id."""
     numbers = Counter[str]()
-    for kind, entry in entries_of(stream, outline_of(stream), {*_IDS, "categories"}):
+    for kind, entry in bounded_json.entries_of(
+        stream, bounded_json.outline_of(stream), {*_IDS, "categories"}
+    ):
         if kind == "categories":
             _add_category(categories, entry)
             continue
@@ -382,7 +393,7 @@ def _spool(
             detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
-        fault = fault_of(entry)
+        fault = bounded_json.fault_of(entry)
         if not fault and _lacks_box(entry) and projection.has(boxes.BOX_COLUMNS[0]):
             _add_box(entry)
         if not fault:
@@ -420,7 +431,7 @@ def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         id_ = json.dumps(entry.get("id"))
         # With a duplicate field, the name or the id is ambiguous.
-        categories.names.setdefault(id_, set()).add(None if fault_of(entry) else name)
+        categories.names.setdefault(id_, set()).add(None if bounded_json.fault_of(entry) else name)
         points = entry.get("keypoints")
         if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
             categories.keypoints[id_] = points

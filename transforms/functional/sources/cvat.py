@@ -21,20 +21,11 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from pycocotools import mask as coco
 
+from recordmill.schemas import tables
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.records import OTHER_SHAPES, ROTATED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import (
-    SPLIT,
-    SPLIT_NAMES,
-    DeclaredClasses,
-    Part,
-    Probe,
-    Projection,
-    Sources,
-    TableFile,
-)
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotated import image_named, side_of, unread_values
 from recordmill.transforms.functional.sources.tree import (
@@ -51,7 +42,7 @@ from recordmill.transforms.functional.values.typed import short_repr
 
 COLUMNS = (
     *("image", "id", "height", "width", *boxes.BOX_COLUMNS),
-    *("labels", "segmentation", "label", SPLIT),
+    *("labels", "segmentation", "label", tables.SPLIT),
 )
 
 _NAME = "annotations.xml"
@@ -71,7 +62,7 @@ class CvatOptions:
     names: tuple[str, ...] = (_NAME,)  # the files, relative to the folder
 
 
-def recognize_folder(tree: Tree) -> Sources | None:
+def recognize_folder(tree: Tree) -> tables.Sources | None:
     """Returns a folder with files of CVAT, here or in its folders; None for others."""
     folders = tree.entries().folders
     for level in ((), folders[:_MAX_FOLDERS]) if len(folders) <= _MAX_FOLDERS else ((),):
@@ -96,17 +87,18 @@ def _is_cvat(tree: Tree, name: str) -> bool:
     return bool(_ROOT.search(head_of(tree, name)))
 
 
-def _sources(tree: Tree, names: list[str]) -> Sources:
+def _sources(tree: Tree, names: list[str]) -> tables.Sources:
     options = CvatOptions(tuple(names))
-    return Sources((TableFile(tree.root, "cvat", image_folder=tree.root, options=options),))
+    file = tables.TableFile(tree.root, "cvat", image_folder=tree.root, options=options)
+    return tables.Sources((file,))
 
 
-def sources_in(tree: Tree) -> Sources:
+def sources_in(tree: Tree) -> tables.Sources:
     """Returns a folder with files of CVAT as a source."""
     return recognize_folder(tree) or _sources(tree, [_NAME])
 
 
-def sources_of_file(tree: Tree, name: str) -> Sources:
+def sources_of_file(tree: Tree, name: str) -> tables.Sources:
     """Returns the folder of a file of CVAT, of which other files are not read.
 
     Raises UsageError for other XML files.
@@ -117,7 +109,7 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
     raise UsageError(f"{tree.path(name)}: is an XML file; expected annotations of CVAT. {remedy}.")
 
 
-def probe(tree: Tree, file: TableFile) -> Probe:
+def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
     """Returns the columns, classes and splits.
 
     Raises UsageError if a file is not XML, or has no images, as those of videos.
@@ -138,11 +130,11 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         except DAMAGED_XML as error:
             if not found:
                 raise UsageError(f"{where}: is not a valid XML file: {error}") from error
-        if not found:
+        if shapes["track"] or not found:
             raise UsageError(_without_images(where, shapes))
-    classes = DeclaredClasses(tuple(enumerate(labels)))
+    classes = tables.DeclaredClasses(tuple(enumerate(labels)))
     only_tags = bool(shapes["tag"]) and not any(shapes[kind] for kind in _SHAPES)
-    return Probe(
+    return tables.Probe(
         COLUMNS if splits - {""} else COLUMNS[:-1],
         has_rows=True,
         classes=dict.fromkeys(("labels", "label"), classes) if labels else {},
@@ -169,19 +161,23 @@ def _split_of(name: str, image: Element) -> str:
     subset = image.get("subset", "")
     if not _NO_SUBSET.fullmatch(subset):
         return subset
-    return split_named(name) or (stem_of(name) if stem_of(name).lower() in SPLIT_NAMES else "")
+    return split_named(name) or (
+        stem_of(name) if stem_of(name).lower() in tables.SPLIT_NAMES else ""
+    )
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+def parts(tree: Tree, file: tables.TableFile) -> Iterator[tables.Part | Reject | SkippedInput]:
     """Yields a part per file, then rejects and skipped inputs."""
     names = file.options_of(CvatOptions).names
-    yield from (Part(file, names=(name,)) for name in names)
+    yield from (tables.Part(file, names=(name,)) for name in names)
     yield from parts_of(
         tree, file, lambda _: False, lambda name: name in names or has_image_suffix(name)
     )
 
 
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
+def read(
+    tree: Tree, part: tables.Part, projection: tables.Projection
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and what is not read."""
     for name in part.names:
         folders_of = cache(partial(_folders, tree, posixpath.dirname(name)))
@@ -203,11 +199,11 @@ def _folders(tree: Tree, above: str, subset: str) -> list[str]:
 
 
 def _image(
-    tree: Tree, file: str, child: Child, projection: Projection, folders_of: Any
+    tree: Tree, file: str, child: Child, projection: tables.Projection, folders_of: Any
 ) -> Iterator[Row | Reject | SkippedInput]:
     element, path = child.element, tree.path(file)
     name, split = element.get("name", "").replace("\\", "/"), _split_of(file, element)
-    values: dict[str, Any] = {"image": name, "id": stem_of(name), SPLIT: split or None}
+    values: dict[str, Any] = {"image": name, "id": stem_of(name), tables.SPLIT: split or None}
     image = None
     try:
         if not name:
@@ -220,7 +216,7 @@ def _image(
                 found = posixpath.join(folders[0], stem)
             found = posixpath.normpath(found)
             image, values["image"] = Location(tree.path(found)), _key(found, file)
-        if not split and projection.columns is not None and projection.has(SPLIT):
+        if not split and projection.columns is not None and projection.has(tables.SPLIT):
             yield SkippedInput.named(NO_SPLIT, [name])
             return
         shapes = [shape for shape in element if shape.tag in _SHAPES]
@@ -249,7 +245,7 @@ def _key(found: str, file: str) -> str:
     return posixpath.join(above, below.removeprefix(f"{_IMAGES}/"))
 
 
-def _values(image: Element, shapes: list[Element], projection: Projection) -> dict[str, Any]:
+def _values(image: Element, shapes: list[Element], projection: tables.Projection) -> dict[str, Any]:
     size = (side_of(image.get("width")), side_of(image.get("height")))
     corners, outlines = list[boxes.Box](), list[Any]()
     for number, shape in enumerate(shapes, start=1):

@@ -20,21 +20,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from recordmill.schemas import tables
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, counted, finding
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNLABELED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import (
-    SPLIT,
-    SPLIT_NAMES,
-    DeclaredClasses,
-    Part,
-    Probe,
-    Projection,
-    Sources,
-    TableFile,
-)
 from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
@@ -59,7 +50,7 @@ from recordmill.transforms.functional.values.typed import short_repr
 
 UNMATCHED = "label files without an image"
 _OBJECTS = ("labels", "segmentation", "corners", "keypoints", "keypoint_names")
-COLUMNS = ("image", "id", *BOX_COLUMNS, *_OBJECTS, SPLIT)
+COLUMNS = ("image", "id", *BOX_COLUMNS, *_OBJECTS, tables.SPLIT)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _DARKNET = ("obj.data",)
@@ -98,7 +89,7 @@ class Classes(NamedTuple):
     number: int | None = None  # of classes, as `nc` of data.yaml states it
 
 
-def probe(tree: Tree, file: TableFile) -> Probe:
+def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
     """Returns the columns of YOLO labels.
 
     Raises UsageError if there are no images or no class names.
@@ -114,10 +105,10 @@ def probe(tree: Tree, file: TableFile) -> Probe:
         what = f"{file.path}: the splits of {options.yaml} do not exist ({shown})"
         if len(missing) == len(splits):
             raise UsageError(f"{what}; expected folders, or lists of images. Correct their paths.")
-    return Probe(
+    return tables.Probe(
         COLUMNS,
         has_rows=True,
-        classes={"labels": DeclaredClasses(tuple(sorted(classes.names.items())))},
+        classes={"labels": tables.DeclaredClasses(tuple(sorted(classes.names.items())))},
         splits=splits,
         preset="keypoints" if classes.keypoints else "object_detection",
         findings=tuple(_contradictions(tree, options.yaml, classes)),
@@ -137,21 +128,21 @@ def _contradictions(tree: Tree, yaml: str, classes: Classes) -> Iterator[Finding
             yield finding("warning", "other_class_names", text, "Correct either, or remove it")
 
 
-def recognize_folder(tree: Tree) -> Sources | None:
+def recognize_folder(tree: Tree) -> tables.Sources | None:
     """Returns a folder with class names and labels of YOLO, and a description; None for others."""
     if (yaml := _yaml_of(tree)) or _has_labels(tree):
         return sources_in(tree, yaml)._replace(text=f"YOLO ({yaml})" if yaml else "YOLO")
     return None
 
 
-def sources_in(tree: Tree, yaml: str | None = None) -> Sources:
+def sources_in(tree: Tree, yaml: str | None = None) -> tables.Sources:
     """Returns a folder of labels as a source.
 
     `yaml` is its file of classes, "" if it has none; it is looked for by default.
     """
     yaml = _yaml_of(tree) if yaml is None else yaml
     options = YoloOptions(yaml, bool(split_folders(tree, has_image_suffix)))
-    return Sources((TableFile(tree.root, "yolo", options=options),))
+    return tables.Sources((tables.TableFile(tree.root, "yolo", options=options),))
 
 
 def _yaml_of(tree: Tree) -> str:
@@ -178,7 +169,7 @@ def _has_names(tree: Tree, name: str) -> bool:
 
 def _has_labels(tree: Tree) -> bool:
     """Returns whether a folder without data.yaml has labels of YOLO, in a folder beside images/."""
-    tops = ("", *(name for name in tree.entries().folders if name.lower() in SPLIT_NAMES))
+    tops = ("", *(name for name in tree.entries().folders if name.lower() in tables.SPLIT_NAMES))
     for top in tops:
         if {"images", "labels"} <= set(tree.entries(top).folders):
             labels = posixpath.join(top, "labels")
@@ -190,7 +181,7 @@ def _has_labels(tree: Tree) -> bool:
     return bool(beside) and any(name in files for name in _TEXTS)
 
 
-def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+def parts(tree: Tree, file: tables.TableFile) -> Iterator[tables.Part | Reject | SkippedInput]:
     """Yields parts of the images, then rejects and skipped inputs, such as labels of no image."""
     yaml = file.options_of(YoloOptions).yaml
     lists = _Splits(tree, file, _classes_of(tree, yaml)).lists
@@ -217,11 +208,17 @@ def parts(tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]
             shared.append(name)
         elif label is not None:
             used.add(label)
+    if images and labels and not used:
+        expected = next(_label_paths(min(images)))
+        detail = f"no image has a label file: expected one such as {expected}, got {min(labels)}"
+        yield Reject("", "", tree.root, Reason.MISSING_FILE, detail)
     skipped = {SHARED_LABELS: shared, UNMATCHED: labels - used}
     yield from (SkippedInput.named(kind, names) for kind, names in skipped.items() if names)
 
 
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
+def read(
+    tree: Tree, part: tables.Part, projection: tables.Projection
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and skipped inputs."""
     classes = _classes_of(tree, part.file.options_of(YoloOptions).yaml)
     splits = _Splits(tree, part.file, classes)
@@ -248,7 +245,7 @@ def _classes_of(tree: Tree, yaml: str = "") -> Classes:
     )
 
 
-def sources_of_file(tree: Tree, name: str) -> Sources:
+def sources_of_file(tree: Tree, name: str) -> tables.Sources:
     """Returns the folder that a data.yaml describes."""
     root = _root_of(tree, name)
     found = sources_in(tree.at(root), posixpath.relpath(tree.path(name), root))
@@ -362,9 +359,13 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
         # its keypoints.
         outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.keypoints
-        if outline and (max(numbers) > _MAX_POINT or (len(numbers) == 6 and fields[6] == "1")):
+        # Visibilities of keypoints after a box.
+        has_flags = len(numbers) % 3 == 1 and {0, 1, 2} >= {*numbers[6::3]}
+        is_track = len(numbers) == 6 and fields[6] == "1"
+        if outline and (max(numbers) > _MAX_POINT or is_track or has_flags):
             what = f"expected points from 0 to 1, got {short_repr(line)}"
             detail = f"line {number}: {what}; a box with a confidence and a track id is not read"
+            detail += ", nor keypoints without kpt_shape in data.yaml"
             raise RecordError(Reason.MALFORMED_ROW, detail)
         if classes.keypoints:
             points.append(_keypoints(numbers, classes.keypoints, number))
@@ -410,7 +411,7 @@ class _Splits:
     dataset has splits, so that other images are in none.
     """
 
-    def __init__(self, tree: Tree, file: TableFile, classes: Classes) -> None:
+    def __init__(self, tree: Tree, file: tables.TableFile, classes: Classes) -> None:
         self._tree, self._base = tree, classes.path
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
@@ -479,16 +480,16 @@ def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
 
 
 def _row(
-    tree: Tree, name: str, classes: Classes, splits: _Splits, projection: Projection
+    tree: Tree, name: str, classes: Classes, splits: _Splits, projection: tables.Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of an image or its reject, and skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
     found = splits.of(name)
     split = found[0] if found else None
-    if split is None and splits.are_declared and projection.has(SPLIT):
+    if split is None and splits.are_declared and projection.has(tables.SPLIT):
         yield SkippedInput.named(NO_SPLIT, [name])
         return
-    if projection.has(SPLIT) and (name in splits.repeated or len(found) > 1):
+    if projection.has(tables.SPLIT) and (name in splits.repeated or len(found) > 1):
         yield SkippedInput.named(SEVERAL_SPLITS, [name])
     if label is None:
         yield SkippedInput.named(UNLABELED, [name])
@@ -501,11 +502,11 @@ def _row(
         return
     if kind := _left_out(text, classes, projection):
         yield SkippedInput.named(kind, [name])
-    values = {"image": name, "id": stem_of(name), SPLIT: split, **values}
+    values = {"image": name, "id": stem_of(name), tables.SPLIT: split, **values}
     yield Row(projection.apply(values), tree.path(label or name), 0, image=Location(image))
 
 
-def _left_out(text: str, classes: Classes, projection: Projection) -> str:
+def _left_out(text: str, classes: Classes, projection: tables.Projection) -> str:
     """Returns the kind of an image of whose objects the schema lacks a part; "" for others."""
     counts = {len(line.split()) for line in text.splitlines()} - {0}
     if classes.keypoints:

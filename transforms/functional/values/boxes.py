@@ -6,7 +6,7 @@ A box is `(xmin, ymin, xmax, ymax)`. A row has one list per corner, and one text
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from recordmill.schemas.origins import BOX_SIDES
@@ -49,6 +49,27 @@ def number_of(value: Any, what: str) -> float:
         shown = repr(value)[:40]
         raise RecordError(Reason.BAD_BOX, f"{what}: expected a number, got {shown}")
     return number
+
+
+def two_corners(annotations: Iterable[Mapping[str, Any]]) -> Any:
+    """Returns the first `bbox` if most are two corners, by their `area`; None if they are not."""
+    found = [(_are_corners(one.get("bbox"), one.get("area")), one) for one in annotations]
+    corners = [one["bbox"] for answer, one in found if answer]
+    is_other = any(answer is False for answer, _ in found)
+    return corners[0] if 2 * len(corners) > len(found) and not is_other else None
+
+
+def _are_corners(box: Any, area: Any) -> bool | None:
+    """Returns whether a box is two corners, by its area; None if it fits neither form."""
+    if not isinstance(box, list) or len(box) != 4:
+        return None
+    try:
+        x, y, right, bottom, stated = (number_of(value, "") for value in (*box, area))
+    except RecordError:
+        return None
+    sizes = (right * bottom, (right - x) * (bottom - y))
+    is_size, is_area = (math.isclose(size, stated, rel_tol=0.01) for size in sizes)
+    return False if is_size else (right > x and bottom > y and is_area) or None
 
 
 def box_of(read: Callable[[], Box], drops_invalid: bool) -> Box:

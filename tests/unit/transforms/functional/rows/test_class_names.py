@@ -180,11 +180,23 @@ def test_every_valid_label_has_the_id_of_its_class(labels):
         ("a\rb", False),
         ("a\u2028b", False),
         ("\u00a0cat", False),
+        ("{cat}", True),
+        ("[cat]", True),
+        ('{"label": "cat"}', False),
+        ('[ {"x": 1, "rectanglelabels": ["cat"]}]', False),
+        ("{}", False),
     ],
     ids=repr,
 )
 def test_is_class_name(text, expected):
     assert is_class_name(text) is expected
+
+
+@pytest.mark.parametrize("ids", [None, ClassIds([("cat", 0), ('{"a": 1}', 1)])])
+def test_objects_of_json_are_no_labels(ids):
+    with pytest.raises(RecordError, match=r"expected a class name or id, got '\{") as caught:
+        class_id('{"a": 1}', TEXT, ids)
+    assert caught.value.reason is Reason.WRONG_TYPE
 
 
 def test_class_names_are_searched_in_constant_time():

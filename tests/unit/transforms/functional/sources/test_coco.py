@@ -7,6 +7,7 @@ import io
 import json
 import math
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -481,11 +482,38 @@ def test_the_probe_returns_the_columns():
             "'categories': expected a list of objects, got",
         ),
         (document([image_bytes(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
+        (
+            {"categories": {"label": {}}, "items": [{"id": "1"}]},
+            r"^d/c\.json: expected COCO, got annotations of Datumaro\. Export them as COCO, Pascal",
+        ),
+        ([{"result": [{"original_width": 8}]}], "got annotations of Label Studio"),
     ],
 )
 def test_files_that_are_not_coco_are_rejected(document_, message):
     with pytest.raises(UsageError, match=message):
         probe(document_)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "is_two_corners"),
+    [
+        pytest.param([([10, 10, 30, 40], 600)], True, id="corners"),
+        pytest.param([([10, 10, 30, 40], 1200)], False, id="left, top, width, height"),
+        pytest.param([([10, 10, 30, 40], 600), ([1, 1, 9, 9], 81)], False, id="both"),
+        pytest.param([([10, 10, 30, 40], 600), ([1, 1, 9, 9], 5)], False, id="areas of outlines"),
+        pytest.param([([0, 0, 30, 40], 1200)], False, id="either"),
+        pytest.param([([10, 10, 10, 40], 0)], False, id="no extent"),
+        pytest.param([([10, 10, "x", 40], 600), ([], 1)], False, id="invalid, and rejected later"),
+        pytest.param([([10, 10, 30, 40], None)], False, id="without areas"),
+    ],
+)
+def test_boxes_that_are_two_corners_by_their_areas_stop(boxes, is_two_corners):
+    found = [annotation(i, 5, bbox=box, area=area) for i, (box, area) in enumerate(boxes)]
+    stops = pytest.raises(
+        UsageError, match=r"expected bbox as \[x, y, width, height\]; by its area"
+    )
+    with stops if is_two_corners else nullcontext():
+        probe(document([image_bytes(5)], found))
 
 
 def test_a_compressed_file_is_read():

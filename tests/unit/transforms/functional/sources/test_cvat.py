@@ -194,6 +194,7 @@ def test_a_truncated_file_loses_its_other_images(tmp_path):
     ("text", "message"),
     [
         (document('<track id="0" label="cat"/>'), "has tracks of a video. Export it as CVAT for"),
+        (document('<track id="0" label="cat"/>', image("1.png")), "has tracks of a video. Export"),
         (document(), "has no <image>"),
         ("<annotations><meta>", "is not a valid XML file: no element found"),
     ],

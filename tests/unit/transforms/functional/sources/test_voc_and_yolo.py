@@ -228,6 +228,17 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
         # Ultralytics' tracker writes a confidence and a track id after the box.
         ("0 .5 .5 .2 .2 .9 1", Reason.MALFORMED_ROW, "line 1: expected points from 0 to 1, got '0"),
         ("0 .5 .5 .2 .2 .9 17", Reason.MALFORMED_ROW, "confidence and a track id is not read"),
+        # Two keypoints with visibilities, which might be an outline of five points.
+        (
+            "0 .5 .5 .2 .2 .4 .4 1 .6 .6 1",
+            Reason.MALFORMED_ROW,
+            "nor keypoints without kpt_shape in data.yaml",
+        ),
+        (
+            "0 .5 .5 .2 .2 .4 .4 2 .6 .6 0",
+            Reason.MALFORMED_ROW,
+            "nor keypoints without kpt_shape in data.yaml",
+        ),
         ("0 9 9 40 9 40 30 9 30", Reason.MALFORMED_ROW, "points from 0 to 1, got '0 9 9 40"),
         ("1.5 1 1 1 1", Reason.UNKNOWN_LABEL, "class id '1.5' is not one"),
         ("'0 1 1 1 1", Reason.UNKNOWN_LABEL, 'class id "\'0" is not one'),
@@ -410,6 +421,19 @@ def test_contradicting_classes_of_yolo_are_a_warning(yaml, texts, expected, tmp_
         line.format(text)
         for line, text in zip((begin + "{}", "      ({})"), expected, strict=False)
     ]
+
+
+def test_labels_that_are_all_elsewhere_are_a_reject(tmp_path):
+    files = {
+        "data.yaml": YAML.format(train="images", val=""),
+        "images/b.jpg": b"",
+        "Labels/b.txt": "",
+    }
+    source = TableFile(put(tmp_path, files).root, "yolo", options=yolo.YoloOptions("data.yaml"))
+    _, reject, skipped = FORMATS["yolo"].parts(source)
+    expected = "no image has a label file: expected one such as labels/b.txt, got Labels/b.txt"
+    assert (reject.reason, reject.detail) == (Reason.MISSING_FILE, expected)
+    assert skipped == SkippedInput.named(yolo.UNMATCHED, ["Labels/b.txt"])
 
 
 def test_lists_of_images_are_not_label_files(tmp_path):
