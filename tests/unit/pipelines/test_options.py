@@ -28,6 +28,15 @@ def test_columns_are_named_without_the_blanks_at_their_ends_if_only_one_is_meant
     assert (found.columns, said) == ({"label": label}, notes)
 
 
+@pytest.mark.parametrize("name", ["SPLIT", "splits", "Subset", "partition", "is_valid", "is_test"])
+def test_columns_of_splits_that_nothing_reads_are_a_warning(name: str) -> None:
+    tables = InputTables(("image", name), True, files=(TableFile("t.csv", "csv"),))
+    (found,) = _unused_splits({}, tables)
+    assert (found.kind, found.severity) == ("unused_splits", "warning")
+    assert found.text == f"the column {name!r} does not decide the splits"
+    assert not [*_unused_splits({"split_column": "none"}, tables)]
+
+
 @pytest.mark.parametrize(
     ("options", "hint"),
     [

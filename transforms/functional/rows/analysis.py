@@ -28,6 +28,7 @@ from recordmill.schemas.settings import AnnotationSettings
 from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
 from recordmill.transforms.functional.records.framing import frame_size
+from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,
     count_coordinates,
@@ -47,15 +48,6 @@ from recordmill.transforms.functional.rows.feature_values import (
     merged_class_names,
     with_background,
     with_classes,
-)
-from recordmill.transforms.functional.rows.placement import (
-    ORDER_BYTES,
-    BaseShardLookup,
-    not_in_base,
-    order_of,
-    orders_of,
-    splits_of,
-    stays_in_base,
 )
 from recordmill.transforms.functional.values import typed
 
@@ -179,10 +171,13 @@ class Analysis(Summed):
     # the size includes the image, the uri is "". Rows with several images are in it several times.
     sample: list[tuple[bytes, str, int]] = field(default_factory=list)
     # Rows with a later order are not in the sample.
-    _last_order: bytes = field(default=b"\xff" * ORDER_BYTES, init=False, compare=False)
+    _last_order: bytes = field(default=b"\xff" * placement.ORDER_BYTES, init=False, compare=False)
 
     def add(
-        self, rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
+        self,
+        rows: Sequence[Row],
+        analyzer: Analyzer,
+        find: placement.BaseShardLookup = placement.not_in_base,
     ) -> None:
         """Adds rows; values that cannot be read are ignored, and rejected when the row is bound.
 
@@ -243,7 +238,11 @@ class Analysis(Summed):
                 labels.add(labels_in(value, feature, rows.untyped(column)))
 
     def _add_positions(
-        self, rows: RowBatch, identities: RefBatch, analyzer: Analyzer, find: BaseShardLookup
+        self,
+        rows: RowBatch,
+        identities: RefBatch,
+        analyzer: Analyzer,
+        find: placement.BaseShardLookup,
     ) -> None:
         """Counts the splits of rows, and adds the first ones by order to the sample."""
         found = _splits_and_orders(identities, analyzer, find)
@@ -255,7 +254,7 @@ class Analysis(Summed):
         if analyzer.schema.sequence:
             # Frames are sampled one by one, although a sequence has only one order hash.
             names = [f"{one.record_key}\0{one.key}" for one in identities]
-            orders = {i: order_of(names[i], analyzer.config.seed) for i in orders}
+            orders = {i: placement.order_of(names[i], analyzer.config.seed) for i in orders}
         first = [i for i, order in orders.items() if order <= self._last_order]
         if first:
             found_rows = zip(first, identities.take(first), rows.take(first), strict=True)
@@ -291,7 +290,7 @@ class RowPosition(NamedTuple):
 
 
 def row_positions(
-    rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
+    rows: Sequence[Row], analyzer: Analyzer, find: placement.BaseShardLookup = placement.not_in_base
 ) -> Iterator[RowPosition]:
     """Yields the location of each row that has a key, and is not in a base shard."""
     for part, identities in _identified(rows, analyzer.binding):
@@ -312,7 +311,7 @@ class UnassignedRow(NamedTuple):
 
 
 def unassigned_rows(
-    rows: Sequence[Row], analyzer: Analyzer, find: BaseShardLookup = not_in_base
+    rows: Sequence[Row], analyzer: Analyzer, find: placement.BaseShardLookup = placement.not_in_base
 ) -> Iterator[UnassignedRow]:
     """Yields the rows that have a key, and do not state their split."""
     for row, identity in rows_with_identity(rows, analyzer.binding):
@@ -343,18 +342,18 @@ def rows_with_identity(
 
 
 def _splits_and_orders(
-    identities: RefBatch, analyzer: Analyzer, find: BaseShardLookup
+    identities: RefBatch, analyzer: Analyzer, find: placement.BaseShardLookup
 ) -> list[tuple[str, bytes] | None]:
     """Returns the split and the order hash of rows; None for those that stay in a base shard."""
     seed, ranges, stated = analyzer.config.seed, analyzer.ranges, identities.column("split")
     splits: Sequence[str] = stated
     if analyzer.config.split_method == "hash":
-        splits = splits_of(stated, identities.entities, ranges, seed)
-    found = zip(splits, orders_of(identities.records, seed), strict=True)
-    if find is not_in_base:
+        splits = placement.splits_of(stated, identities.entities, ranges, seed)
+    found = zip(splits, placement.orders_of(identities.records, seed), strict=True)
+    if find is placement.not_in_base:
         return list(found)
     rows = zip(identities.records, stated, found, strict=True)
-    return [None if stays_in_base(find(key), split) else one for key, split, one in rows]
+    return [None if placement.stays_in_base(find(key), split) else one for key, split, one in rows]
 
 
 def sampled_rows(analysis: Analysis) -> list[tuple[bytes, str, int]]:
@@ -411,7 +410,7 @@ def build_plan(
     rows = _rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     notes = _integral_floats(analysis, with_classes.classes)
-    findings += analysis.columns.doubtful_floats()
+    findings += analysis.columns.doubtful_numbers()
     source = _source(
         analyzer, notes, (*findings, *_unnamed(analyzer), *_split_findings(analysis, analyzer))
     )

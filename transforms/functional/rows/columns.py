@@ -24,7 +24,7 @@ from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import IMAGES
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import has_image_suffix, not_a_table
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.values import typed
 
@@ -352,12 +352,14 @@ def missing_column(column: str, present: Collection[str], where: str) -> str:
 def hint_at_header(present: Collection[str]) -> str:
     """Returns a hint if columns look like a row of data, or like several columns."""
     first = next(iter(present), "")
+    names = "".join(f'"{name}":' for name in present)
+    if what := not_a_table(f"{first}\n{names}".encode()):
+        return f" (it is {what})"
     if first.lower().startswith("sep="):
         mark = first[4:5] or ","
         return f" (the line {first!r} is of Excel: remove it, and set --delimiter {mark!r})"
-    delimiters = [mark for mark in ";\t|" if len(present) == 1 and mark in next(iter(present))]
-    if delimiters:
-        return f" (if {delimiters[0]!r} separates its fields, add --delimiter {delimiters[0]!r})"
+    if len(present) == 1 and (marks := [mark for mark in ";\t|" if mark in first]):
+        return f" (if {marks[0]!r} separates its fields, add --delimiter {marks[0]!r})"
     if any(has_image_suffix(name) for name in present):
         return " (if its first row is not a header, set --header none)"
     if {*present} == {"image", "id"}:
@@ -404,7 +406,9 @@ class ColumnKinds(Summed):
     untyped: set[str] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
-    floats: dict[str, set[str]] = field(default_factory=dict)  # how they are written
+    floats: dict[str, set[str]] = field(default_factory=dict)  # how numbers are written
+    # The number of texts by column, and whether they may be numbers; None for identifiers.
+    texts: Counter[tuple[str, bool | None]] = field(default_factory=Counter)
     rows: int = 0  # the number of all rows; columns with fewer values are optional
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -429,10 +433,13 @@ class ColumnKinds(Summed):
         if untyped and values:
             self.untyped.add(column)
         if untyped and set(map(type, values)) == {str}:
+            plain = typed.plain_type(values)
             # A column with any text is text, whatever its other values are.
             if "text" not in types:
-                plain = typed.plain_type(values)
                 types.update([plain] if plain else map(_type_of_text, typed.distinct(values)))
+            full = () if plain else [value for value in values if value]
+            self.texts.update((column, one) for one in typed.by_value(typed.is_like_number, full))
+            self.texts[column, True] += len(values) * (plain is not None)
             return
         for value in values:
             if isinstance(value, list):
@@ -443,17 +450,24 @@ class ColumnKinds(Summed):
 
     def add_floats(self, rows: RowBatch, named: Sequence[str], delimiter: str | None) -> None:
         """Adds how floats are written, in the columns that a schema names, or in those found."""
-        floats = (n for n, types in self.seen.items() if "float" in types and "text" not in types)
-        for column in named or floats:
+        numbers = (n for n, t in self.seen.items() if t & {"int", "float"} and "text" not in t)
+        for column in named or numbers:
             values, forms = rows.column(column), self.floats.setdefault(column, set())
             if "rounded" not in forms and any(map(typed.is_rounded, values)):
                 forms.add("rounded")
             if delimiter == ";":  # of tables with decimal commas
                 forms.update(typed.number_form(v) for v in values if v and isinstance(v, str))
 
-    def doubtful_floats(self) -> Iterator[Finding]:
-        """Yields warnings on floats with points that may be between thousands, or rounded ones."""
-        found = {n: f for n, f in sorted(self.floats.items()) if "text" not in self.seen.get(n, ())}
+    def doubtful_numbers(self) -> Iterator[Finding]:
+        """Yields warnings on text that may be numbers, and floats with other values than meant."""
+        kinds = {name: _kind(types, name in self.untyped) for name, types in self.seen.items()}
+        found = {n: f for n, f in sorted(self.floats.items()) if kinds.get(n) in (None, Kind.FLOAT)}
+        texts, like = sorted(n for n, kind in kinds.items() if kind is Kind.BYTES), self.texts
+        texts = [n for n in texts if like[n, True] >= max(1, like[n, False]) and not like[n, None]]
+        if texts:
+            text = f"most values of {some(texts)} may be numbers, and all are stored as text"
+            hint = "write them as 1234.5, without other marks, and leave missing ones empty"
+            yield finding("warning", "numbers_as_text", text, hint, examples=texts)
         if names := [n for n, f in found.items() if "grouped" in f and "decimal" not in f]:
             text = f"numbers of {some(names)} such as 1.234 are read as decimal, and may be 1234"
             hint = "if they are, read the table with pandas and thousands='.'"

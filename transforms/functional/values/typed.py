@@ -34,6 +34,11 @@ _NUMBER = re.compile(
 _COMMA = re.compile(r"[+-]?\d*(?:\.\d{3})*,\d+", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d*(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+# Identifiers with leading zeros, and numbers with marks between thousands, units or an exponent.
+_LIKE_NUMBER = re.compile(
+    r"(?ai)(?P<id>0\d+)|[+-]?[$€£]?(?=[.,]?\d)(?:\d{1,3}(?:[., ']\d{3})+|\d{0,18})(?:[.,]\d+)?"
+    r"(?:e[+-]?\d+)?\s?%?|[+-]?inf(?:inity)?|nan"
+)
 _SHOWN = 80
 _NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
@@ -275,17 +280,25 @@ def looks_number(text: str) -> bool:
 
 
 def is_rounded(value: Any) -> bool:
-    """Returns whether float32 changes the integer of a float, which may be text."""
+    """Returns whether float32 changes an integer, or that of a float; both may be text."""
     if isinstance(value, str):  # most have too few digits to be searched
-        value = float(value) if value.find(".") > 7 and _DECIMAL.fullmatch(value) else 0.0
-    is_large = isinstance(value, float) and 2**24 <= abs(value) < 2**53
-    return is_large and float(np.float32(value)) != value
+        is_integer = 7 < len(value) <= 20 and bool(_INTEGER.fullmatch(value))
+        is_decimal = value.find(".") > 7 and bool(_DECIMAL.fullmatch(value))
+        value = int(value) if is_integer else float(value) if is_decimal else 0.0
+    limit = {int: 2**64, float: 2**53}.get(type(value), 0)
+    return bool(limit) and 2**24 <= abs(value) < limit and float(np.float32(value)) != value
 
 
 def number_form(text: str) -> str:
     """Returns how a number is written: integer, grouped (1.234), comma, decimal; or text."""
     forms = {"integer": _INTEGER, "grouped": _GROUPED, "comma": _COMMA, "decimal": _DECIMAL}
     return next((name for name, form in forms.items() if form.fullmatch(text.strip())), "text")
+
+
+def is_like_number(text: str) -> bool | None:
+    """Returns whether text may be a number, also as people write it; None for identifiers."""
+    found = _LIKE_NUMBER.fullmatch(text.strip())
+    return (None if found["id"] else True) if found else False
 
 
 def looks_boolean(text: str) -> bool:

@@ -70,8 +70,30 @@ def test_points_that_may_be_between_thousands(schema, delimiter, values, is_doub
     findings = build_plan(analyze(rows, asked), asked, {}).source.findings
     found = [(one.kind, one.examples) for one in findings]
     is_text = schema.every_column and any("," in str(value) for value in values)
-    expected = is_doubtful and delimiter == ";" and not is_text
-    assert found == [("doubtful_points", ("kg",))] * expected
+    expected = "numbers_as_text" if is_text else "doubtful_points"
+    assert found == [(expected, ("kg",))] * (is_text or (is_doubtful and delimiter == ";"))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_doubtful"),
+    [
+        pytest.param(["1.5", "N/A", "3"], True, id="a mark of missing values"),
+        pytest.param(["1,234", "2,500", ""], True, id="commas between thousands"),
+        pytest.param(["12 %", "-"], True, id="percent"),
+        pytest.param(["1.5", "N/A", "none"], False, id="mostly text"),
+        pytest.param(["00701", "12345", "23456"], False, id="identifiers with leading zeros"),
+        pytest.param(["2024-01-02", "1.2.3", "10:30", ""], False, id="dates and versions"),
+        pytest.param(["1.5", "", "3"], False, id="numbers"),
+        pytest.param(["", "", ""], False, id="empty"),
+    ],
+)
+def test_columns_of_numbers_that_are_text(values, is_doubtful):
+    asked = analyzer(preset("tabular"))
+    rows = text_rows(*({"x": value} for value in values))
+    whole = build_plan(analyze(rows, asked), asked, {}).source.findings
+    assert [one.kind for one in whole] == ["numbers_as_text"] * is_doubtful
+    parts = Analysis.sum_of([analyze([row], asked) for row in reversed(rows)])
+    assert build_plan(parts, asked, {}).source.findings == whole
 
 
 @pytest.mark.parametrize(
@@ -82,7 +104,9 @@ def test_points_that_may_be_between_thousands(schema, delimiter, values, is_doub
         pytest.param([1700000000.25], False, True, id="seconds"),
         pytest.param([0.1, 20231204.0, 1e30, float("nan")], False, False, id="exact integers"),
         pytest.param(["0.123456789", "20231204.0"], True, False, id="exact integers as text"),
-        pytest.param([20231205, 7], False, False, id="integers"),
+        pytest.param([1.5, 20231205], False, True, id="an integer among floats"),
+        pytest.param(["20231205", "1.5"], True, True, id="an integer as text among floats"),
+        pytest.param([20231205, 7], False, None, id="integers, if their feature is of floats"),
     ],
 )
 @pytest.mark.parametrize("schema", [preset("tabular"), Schema.model_validate(WEIGHT)])
@@ -91,7 +115,8 @@ def test_numbers_that_float32_rounds_to_other_integers(schema, values, is_text, 
     rows = [Row({"day": value}, "t", i, is_text) for i, value in enumerate(values)]
     findings = build_plan(analyze(rows, asked), asked, {}).source.findings
     found = [(one.kind, one.examples) for one in findings]
-    assert found == [("rounded_numbers", ("day",))] * is_rounded
+    expected = not schema.every_column if is_rounded is None else is_rounded
+    assert found == [("rounded_numbers", ("day",))] * expected
 
 
 def test_labels_in_lists_under_another_column_name():
