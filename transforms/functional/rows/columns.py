@@ -354,7 +354,7 @@ def hint_at_header(present: Collection[str]) -> str:
     first = next(iter(present), "")
     names = "".join(f'"{name}":' for name in present)
     if what := not_a_table(f"{first}\n{names}".encode()):
-        return f" (it is {what})"
+        return f" ({what})"
     if first.lower().startswith("sep="):
         mark = first[4:5] or ","
         return f" (the line {first!r} is of Excel: remove it, and set --delimiter {mark!r})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,25 @@ def message_of(*inputs: Path | str, **options: Any) -> str:
     with pytest.raises(UsageError) as error:
         probe_tables(config(*inputs, **options))
     return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "Git LFS pointer. Fetch the file with git",
+        ),
+        (
+            b"<!DOCTYPE html><html>",
+            "HTML. Download the file again: this is the answer of a server.",
+        ),
+        (gzip.compress(b"PAR1"), "table: Parquet file size is 4 bytes"),
+    ],
+)
+def test_files_that_are_no_parquet_are_named(data: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "train.parquet").write_bytes(data)
+    assert why in message_of(tmp_path / "train.parquet")
 
 
 @pytest.fixture

@@ -241,6 +241,18 @@ def test_other_columns_can_have_any_type():
             "header, set --header none). Name them with --columns image=COLUMN,label=COLUMN. "
             "For rows without images, set --schema tabular.",
         ),
+        (
+            ("filename", "region_shape_attributes"),
+            "t.csv has no columns 'image', 'label'; it has: filename, region_shape_attributes "
+            "(annotations of the VGG Image Annotator. Export them as COCO, Pascal VOC or "
+            "YOLO.). Name them with --columns image=COLUMN,label=COLUMN.",
+        ),
+        (
+            ("version https://git-lfs.github.com/spec/v1",),
+            "t.csv has no columns 'image', 'label'; it has: version "
+            "https://git-lfs.github.com/spec/v1 (Git LFS pointer. Fetch the file with git lfs "
+            "pull.). Name them with --columns image=COLUMN,label=COLUMN.",
+        ),
     ],
 )
 def test_all_missing_columns_are_named(present, expected):
