@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +43,7 @@ from recordmill.transforms.storage.stores.beam import WebOptions
 
 _DETECTION = "object_detection"
 # Names of columns with splits, also in tables of CelebA and fastai.
-_SPLIT_COLUMN = re.compile(r"(?i)splits?|subset|partition|is_(train|valid|val|test)")
+_SPLIT_COLUMNS = {SPLIT, "splits", "subset", "partition", "is_train", "is_valid", "is_test"}
 
 # Files of class names with their ids.
 _WITH_IDS = (".pbtxt", ".json")
@@ -191,7 +190,7 @@ def _with_boxes(
 
 def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
     """Yields a warning if tables have a column of splits that nothing reads."""
-    columns = [name for name in tables.columns if _SPLIT_COLUMN.fullmatch(name)]
+    columns = [name for name in tables.columns if name.casefold() in _SPLIT_COLUMNS]
     are_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
     if columns and are_tables and not tables.splits and options.get("split_column") is None:
         text = f"the column {columns[0]!r} does not decide the splits"

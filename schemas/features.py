@@ -8,16 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    model_validator,
-)
+import pydantic
 
 from recordmill.schemas.document import Document, unwritten_if_empty
 from recordmill.schemas.errors import SchemaError
@@ -90,23 +81,25 @@ class Feature(Document):
         separator: the text between the items of a list in a CSV or TSV field.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = pydantic.ConfigDict(populate_by_name=True)
 
     kind: Kind
-    sources: Annotated[tuple[Source, ...], BeforeValidator(_sources), Field(min_length=1)] = Field(
-        alias="from"
-    )
-    shape: tuple[Annotated[int, Field(gt=0)] | None, ...] | None = None
+    sources: Annotated[
+        tuple[Source, ...], pydantic.BeforeValidator(_sources), pydantic.Field(min_length=1)
+    ] = pydantic.Field(alias="from")
+    shape: tuple[Annotated[int, pydantic.Field(gt=0)] | None, ...] | None = None
     classes: bool = False
     label_offset: Literal[0, 1] = 0
     per: Literal["record", "frame"] = "record"
     per_box: bool = False
     single: bool = False
     missing: Missing = Missing.REQUIRED
-    default: StrictBool | StrictInt | StrictFloat | StrictStr | None = None
-    separator: str = Field(default="|", min_length=1)
+    default: (
+        pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr | None
+    ) = None
+    separator: str = pydantic.Field(default="|", min_length=1)
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _check(self) -> Feature:
         self._check_kind()
         self._check_shape()
@@ -262,17 +255,17 @@ class Schema(Document):
 
     name: str = "custom"
     description: str = ""
-    features: dict[str, Feature] = Field(default_factory=dict)
+    features: dict[str, Feature] = pydantic.Field(default_factory=dict)
     every_column: bool = False
     image: ImageSettings = ImageSettings()
-    images: Annotated[dict[str, ImageSettings], BeforeValidator(_with_columns)] = (
+    images: Annotated[dict[str, ImageSettings], pydantic.BeforeValidator(_with_columns)] = (
         unwritten_if_empty({})
     )
     boxes: BoxSettings = BoxSettings()
     masks: MaskSettings = MaskSettings()
     sequence: SequenceSettings | None = None
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _check(self) -> Schema:
         if not self.features and not self.every_column:
             raise ValueError("a schema needs features, or every_column: true")

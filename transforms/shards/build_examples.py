@@ -35,14 +35,7 @@ from recordmill.transforms.functional.images.masks import (
 )
 from recordmill.transforms.functional.images.sniffing import is_16_bit
 from recordmill.transforms.functional.images.transcode import pass_through, transcode
-from recordmill.transforms.functional.records.examples import (
-    NO_MASKS,
-    Masks,
-    build_example,
-    build_examples,
-    build_frame,
-    image_shape,
-)
+from recordmill.transforms.functional.records import examples
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.storage.files import VersionTags, is_local, note_tag, read_bytes
 from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
@@ -98,7 +91,7 @@ class ImageCheck:
         encoded. Raises RecordError if one has to be rejected.
         """
         if self.config.reject_quality:
-            check_quality(image_shape(image), self.config.reject_quality)
+            check_quality(examples.image_shape(image), self.config.reject_quality)
         if self.config.verify == "decode":
             check_decodes(image, mask, schema)
             for name, other in zip(schema.image_names, others, strict=True):
@@ -124,7 +117,7 @@ def build_all(
         rows = read_ahead.batched(
             (ref.ref if isinstance(ref, Fetched) else ref for ref in refs), _BATCH_ROWS
         )
-        build_rows = build_examples if schema.sequence is None else _build_frames
+        build_rows = examples.build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
     images = ImageBuilder(plan, decode, seen, guard, check)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
@@ -198,7 +191,7 @@ class ImageBuilder:
 
 
 def _build_frames(schema: Schema, refs: Sequence[ImageRef]) -> list[BuiltFrame]:
-    return [build_frame(schema, ref, None) for ref in refs]
+    return [examples.build_frame(schema, ref, None) for ref in refs]
 
 
 def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
@@ -270,7 +263,7 @@ def _build_one(
         others = tuple(_read_others(fetched, schema, decode)) if schema.image_names else ()
         if check:
             check(image, masks.classes, others, schema)
-        build = build_example if schema.sequence is None else build_frame
+        build = examples.build_example if schema.sequence is None else examples.build_frame
         return build(schema, ref, image, masks, others)
     except RecordError as error:
         return Reject.of(ref, error.reason, error.detail)
@@ -309,7 +302,7 @@ def _read_others(fetched: Fetched, schema: Schema, decode: Decode) -> Iterator[S
             yield read_image(data or b"", schema.image_settings[name], decode)
 
 
-def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) -> Masks:
+def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) -> examples.Masks:
     """Returns the mask of classes, from a file or outlines, and the segments of outlines.
 
     `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
@@ -318,7 +311,7 @@ def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) 
     ref, schema, classes, segments = fetched.ref, resolved.schema, None, None
     remarks: tuple[str, ...] = ()
     if not schema.mask_feature and not ref.outlines:
-        return NO_MASKS
+        return examples.NO_MASKS
     data, file = None, _NO_FILE
     if ref.others and len(ref.others) > (at := len(schema.image_names)):  # that of masks is last
         data, file = fetched.others[at], ref.others[at]
@@ -333,7 +326,7 @@ def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) 
         classes, remarks = _from_file(read, data or b"", file, sized, schema)
     elif mask and outlines is not None:
         classes = mask_from_outlines(outlines, sized, schema, segments)
-    return Masks(classes, segments, remarks)
+    return examples.Masks(classes, segments, remarks)
 
 
 _NO_FILE: Place = ("", None, None, b"")

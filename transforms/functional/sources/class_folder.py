@@ -15,21 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from recordmill.schemas import tables
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, Severity, counted, finding, has, some
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.schemas.tables import (
-    SPLIT,
-    SPLIT_NAMES,
-    DeclaredClasses,
-    Part,
-    Probe,
-    Projection,
-    Sources,
-    TableFile,
-)
 from recordmill.transforms.functional.images.sniffing import (
     FOREIGN,
     HEAD_BYTES,
@@ -86,7 +77,7 @@ class FolderOptions:
         return 0 < self.split_level <= self.depth
 
 
-def sources_in(tree: Tree, level: int | None = None) -> Sources:
+def sources_in(tree: Tree, level: int | None = None) -> tables.Sources:
     """Returns a folder as a source whose folders are the classes, with a warning if in doubt.
 
     `level` is that of the class folders, from 1. Raises UsageError if no folder of it has images.
@@ -109,8 +100,8 @@ def sources_in(tree: Tree, level: int | None = None) -> Sources:
     doubts.append(_doubt_of_names(tree, options))
     is_plain = not (above or options.split_level)
     text = "" if is_plain else _text_of(options) + (f" in {above}/" if above else "")
-    file = TableFile(tree.root, "folder", options=options)
-    return Sources((file,), text, findings=tuple(found for found in doubts if found))
+    file = tables.TableFile(tree.root, "folder", options=options)
+    return tables.Sources((file,), text, findings=tuple(found for found in doubts if found))
 
 
 def _text_of(options: FolderOptions, level: str = "") -> str:
@@ -201,8 +192,8 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
     names, by_rest = [*map(posixpath.basename, folders)], defaultdict[str, list[str]](list)
     for name in names:
         words = [word.lower() for word in _WORD.findall(name)]
-        if not {*words}.isdisjoint(SPLIT_NAMES):
-            by_rest[" ".join(w for w in words if w not in SPLIT_NAMES)].append(name)
+        if not {*words}.isdisjoint(tables.SPLIT_NAMES):
+            by_rest[" ".join(w for w in words if w not in tables.SPLIT_NAMES)].append(name)
     alike = next((several for several in by_rest.values() if len(several) > 1), [])
     named, others = [*filter(_is_split, names)], [n for n in names if not _is_split(n)]
     to_make = f"add --class_level {folders[0].count('/') + 1}" if folders else ""
@@ -231,7 +222,7 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
     return finding(severity, "splits_as_classes", text, hint, examples=named)
 
 
-def _at_level(tree: Tree, level: int) -> Sources:
+def _at_level(tree: Tree, level: int) -> tables.Sources:
     """Returns class folders at a stated level, and the splits in the level above."""
     tops = _folders_at(tree, level - 2) if level > 1 else []
     above, classes = _folders_at(tree, level - 1), _folders_at(tree, level)
@@ -247,8 +238,8 @@ def _at_level(tree: Tree, level: int) -> Sources:
         options = FolderOptions(level - 1, level + 1)
     else:
         findings = (*_no_splits(tree, tops), *_no_splits(tree, classes))
-    file = TableFile(tree.root, "folder", options=options)
-    return Sources((file,), _text_of(options, f" of level {level}"), findings=findings)
+    file = tables.TableFile(tree.root, "folder", options=options)
+    return tables.Sources((file,), _text_of(options, f" of level {level}"), findings=findings)
 
 
 def _no_splits(tree: Tree, above: Sequence[str], level: str = "") -> Iterator[Finding]:
@@ -292,7 +283,7 @@ def _has_splits_in_classes(tree: Tree, options: FolderOptions, is_stated: bool =
 def has_all_images(folder: str) -> bool:
     """Returns whether a folder is named like those with all images, such as train_images."""
     words = _WORD.findall(folder.lower())
-    are_known = (word in SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
+    are_known = (word in tables.SPLIT_NAMES or _ALL_IMAGES.fullmatch(word) for word in words)
     return bool(words) and all(are_known)
 
 
@@ -313,7 +304,7 @@ def _containers(tree: Tree) -> str:
         above = inner
 
 
-def probe(tree: Tree, file: TableFile) -> Probe:
+def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
     """Returns the columns of a folder of images.
 
     Raises UsageError if it contains no image.
@@ -332,12 +323,12 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             folders = _class_folders(tree, options)
             without = _without_images(tree, folders)
             empty = {posixpath.basename(name) for name in filter(tree.is_empty, without)}
-            labels = DeclaredClasses((), are_names=True, unused=tuple(sorted(empty)))
+            labels = tables.DeclaredClasses((), are_names=True, unused=tuple(sorted(empty)))
             label = COLUMNS[1:2] if folders else ()
-            columns = (COLUMNS[0], *label, *COLUMNS[2:], *(SPLIT,) * bool(splits))
+            columns = (COLUMNS[0], *label, *COLUMNS[2:], *(tables.SPLIT,) * bool(splits))
             findings = tuple(_not_classes(tree, folders, without))
             classes = {"label": labels}
-            return Probe(columns, True, classes=classes, splits=splits, findings=findings)
+            return tables.Probe(columns, True, classes=classes, splits=splits, findings=findings)
     del others[NO_IMAGE]
     seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))
     remedies = " ".join(kind.remedy for kind in FOREIGN.values() if kind.files in others)
@@ -348,7 +339,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
 
 
 def _is_split(folder: str) -> bool:
-    return posixpath.basename(folder).lower() in SPLIT_NAMES
+    return posixpath.basename(folder).lower() in tables.SPLIT_NAMES
 
 
 def _splits_among(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
@@ -409,7 +400,7 @@ def _folders_in(tree: Tree, folders: Iterable[str]) -> list[str]:
     ]
 
 
-def names_of(tree: Tree, file: TableFile) -> set[str]:
+def names_of(tree: Tree, file: tables.TableFile) -> set[str]:
     """Returns the names of the class folders."""
     return {*map(posixpath.basename, _class_folders(tree, file.options_of(FolderOptions)))}
 
@@ -460,11 +451,13 @@ def _may_be_image(tree: Tree, name: str) -> bool:
         return True  # a reject
 
 
-def read(tree: Tree, part: Part, projection: Projection) -> Iterator[Row | Reject | SkippedInput]:
+def read(
+    tree: Tree, part: tables.Part, projection: tables.Projection
+) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image, and the skipped files."""
     skipped = defaultdict[str, list[str]](list)
     options = part.file.options_of(FolderOptions)
-    has_splits = options.split_level > 0 and projection.has(SPLIT)
+    has_splits = options.split_level > 0 and projection.has(tables.SPLIT)
     for name in part.names:
         try:
             other = _other_kind(tree, name)
@@ -493,12 +486,12 @@ def _values_of(name: str, options: FolderOptions) -> dict[str, str]:
     # Images above the class folders have no label, and those above the splits have neither.
     found = {"label": folders[options.depth : options.depth + 1]}
     if level := options.split_level:
-        found[SPLIT] = folders[level - 1 : level]
+        found[tables.SPLIT] = folders[level - 1 : level]
     values = {"image": name, "id": stem_of(name), **{c: f[0] for c, f in found.items() if f}}
-    return {column: values[column] for column in (*COLUMNS, SPLIT) if column in values}
+    return {column: values[column] for column in (*COLUMNS, tables.SPLIT) if column in values}
 
 
-def _row(tree: Tree, name: str, file: TableFile, projection: Projection) -> Row:
+def _row(tree: Tree, name: str, file: tables.TableFile, projection: tables.Projection) -> Row:
     uri, values = tree.path(name), _values_of(name, file.options_of(FolderOptions))
     return Row(projection.apply(values), uri, 0, is_text=True, image=Location(uri))
 

@@ -245,13 +245,15 @@ def test_other_columns_can_have_any_type():
             ("filename", "region_shape_attributes"),
             "t.csv has no columns 'image', 'label'; it has: filename, region_shape_attributes "
             "(annotations of the VGG Image Annotator. Export them as COCO, Pascal VOC or "
-            "YOLO.). Name them with --columns image=COLUMN,label=COLUMN.",
+            "YOLO.). Name them with --columns image=COLUMN,label=COLUMN. "
+            "For rows without images, set --schema tabular.",
         ),
         (
             ("version https://git-lfs.github.com/spec/v1",),
             "t.csv has no columns 'image', 'label'; it has: version "
             "https://git-lfs.github.com/spec/v1 (Git LFS pointer. Fetch the file with git lfs "
-            "pull.). Name them with --columns image=COLUMN,label=COLUMN.",
+            "pull.). Name them with --columns image=COLUMN,label=COLUMN. "
+            "For rows without images, set --schema tabular.",
         ),
     ],
 )
