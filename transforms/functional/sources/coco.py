@@ -32,15 +32,9 @@ from recordmill.schemas.tables import (
     TableFile,
 )
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.images.sniffing import not_a_table
+from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, not_a_table
 from recordmill.transforms.functional.sources.annotated import unread_fields
-from recordmill.transforms.functional.sources.tree import (
-    HEAD_BYTES,
-    Tree,
-    folder_with,
-    head_of,
-    other_splits,
-)
+from recordmill.transforms.functional.sources.tree import Tree, folder_with, head_of, other_splits
 from recordmill.transforms.functional.spools import Spools
 from recordmill.transforms.functional.values import bounded_json, boxes
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
@@ -90,10 +84,7 @@ class CocoOptions:
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns that the first annotations have values for.
-
-    Raises UsageError if the file is not COCO JSON, or has panoptic annotations without masks.
-    """
+    """Returns the columns of the first annotations; raises UsageError for what is not read."""
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
         outline = bounded_json.outline_of(stream)
@@ -101,9 +92,8 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         categories = bounded_json.entries_of(stream, outline, {"categories"}, is_checked=False)
         classes, repeated = _declared(file.path, categories)
     except bounded_json.DAMAGED_JSON as error:
-        raise UsageError(
-            f"{file.path}: is not a JSON document: {bounded_json.message_of(error)}"
-        ) from error
+        why = bounded_json.message_of(error)
+        raise UsageError(f"{file.path}: is not a JSON document: {why}") from error
     _check_lists(stream, file.path, outline, images)
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
     # A list without annotations says that the images have no objects; a file without the list does
@@ -115,9 +105,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         what = f"expected the PNG files of its panoptic annotations in {folder}, got none"
         raise UsageError(f"{file.path}: {what}. Add the folder.")
     has_objects = preset not in ("", "captioning")
-    if "area" in keys and (found := boxes.two_corners(a for a in first if isinstance(a, dict))):
-        what = f"expected bbox as [x, y, width, height]; by its area, {found} is two corners"
-        raise UsageError(f"{file.path}: {what}. Correct it, or remove 'area' if that is wrong.")
+    boxes.check_no_corners(file.path, [a for a in first if isinstance(a, dict)])
     columns = _OF_IMAGES + _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
     return Probe(
         columns + ("caption",) * ("caption" in keys),
@@ -131,7 +119,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 def _check_lists(stream: BinaryIO, path: str, outline: Any, images: int) -> None:
     """Checks that a file has the lists of COCO; raises UsageError if it has not."""
     stream.seek(0)
-    if not images and (what := not_a_table(stream.read(HEAD_BYTES))):
+    if not images and (what := not_a_table(stream.read(64 * HEAD_BYTES))):
         raise UsageError(f"{path}: expected COCO, got {what}")
     for name in ("images", "annotations", "categories"):
         if isinstance(outline, dict) and not isinstance(outline.get(name, []), list):

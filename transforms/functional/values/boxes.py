@@ -6,9 +6,10 @@ A box is `(xmin, ymin, xmax, ymax)`. A row has one list per corner, and one text
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.origins import BOX_SIDES
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import Order
@@ -51,12 +52,16 @@ def number_of(value: Any, what: str) -> float:
     return number
 
 
-def two_corners(annotations: Iterable[Mapping[str, Any]]) -> Any:
-    """Returns the first `bbox` if most are two corners, by their `area`; None if they are not."""
-    found = [(_are_corners(one.get("bbox"), one.get("area")), one) for one in annotations]
-    corners = [one["bbox"] for answer, one in found if answer]
-    is_other = any(answer is False for answer, _ in found)
-    return corners[0] if 2 * len(corners) > len(found) and not is_other else None
+def check_no_corners(path: str, annotations: Sequence[Mapping[str, Any]]) -> None:
+    """Checks that the `area` of most does not show that `bbox` is two corners.
+
+    Raises UsageError if it does.
+    """
+    found = [_are_corners(one.get("bbox"), one.get("area")) for one in annotations]
+    if 2 * found.count(True) > len(found) and False not in found:
+        shown = annotations[found.index(True)]["bbox"]
+        what = f"expected bbox as [x, y, width, height]; by its area, {shown} is two corners"
+        raise UsageError(f"{path}: {what}. Correct it, or remove 'area' if that is wrong.")
 
 
 def _are_corners(box: Any, area: Any) -> bool | None:
