@@ -14,15 +14,8 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
+from recordmill.pipelines.console import terminal
 from recordmill.pipelines.console.logs import only_events, use_log_flags
-from recordmill.pipelines.console.terminal import (
-    lost_output,
-    outcome,
-    print_error,
-    say_json,
-    use_events,
-    warn,
-)
 from recordmill.pipelines.parser import COMMANDS, Parser, command_parser, program
 from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
 from recordmill.schemas.errors import RecordmillError, did_you_mean
@@ -46,7 +39,7 @@ def main(argv: Sequence[str] | None = None, owned: bool = False) -> int:
     limit_allocator_caches()
     as_events = "--log_format=json" in arguments or ("--log_format", "json") in pairwise(arguments)
     with only_events() if as_events else nullcontext():
-        use_events(as_events)  # the flags themselves may be wrong
+        terminal.use_events(as_events)  # the flags themselves may be wrong
         return _main(arguments, owned)
 
 
@@ -75,11 +68,11 @@ def _main(arguments: Sequence[str], owned: bool) -> int:
                 return _run(run, flags)
     except (RecordmillError, OSError) as error:  # a store or disk may fail at any file
         if "--verbose" in arguments:
-            print_error("".join(traceback.format_exception(error)).rstrip("\n"))
+            terminal.print_error("".join(traceback.format_exception(error)).rstrip("\n"))
         known = error if isinstance(error, RecordmillError) else RecordmillError(str(error))
-        warn(str(known))
+        terminal.warn(str(known))
         if "--json" in arguments:
-            say_json(outcome(known))
+            terminal.say_json(terminal.outcome(known))
         return known.exit_code
 
 
@@ -102,10 +95,10 @@ def _run(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) ->
         flags.interrupt = interrupt
         try:
             code = run(flags)
-            if lost := lost_output():
+            if lost := terminal.lost_output():
                 if interrupt.code is None:
                     raise RecordmillError(lost)
-                warn(f"warning: {lost}")
+                terminal.warn(f"warning: {lost}")
             interrupt.code = code
         except (KeyboardInterrupt, Exception):  # an engine may raise anything after a signal
             if (interrupted := interrupt.error()) is None:
