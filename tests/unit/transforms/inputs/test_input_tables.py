@@ -59,7 +59,7 @@ def message_of(*inputs: Path | str, **options: Any) -> str:
             b"<!DOCTYPE html><html>",
             "HTML. Download the file again: this is the answer of a server.",
         ),
-        (gzip.compress(b"PAR1"), "table: Parquet file size is 4 bytes"),
+        (gzip.compress(b"PAR1", mtime=0), "table: Parquet file size is 4 bytes"),
     ],
 )
 def test_files_that_are_no_parquet_are_named(data: bytes, why: str, tmp_path: Path) -> None:
