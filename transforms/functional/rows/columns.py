@@ -407,7 +407,7 @@ class ColumnKinds(Summed):
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
     floats: dict[str, set[str]] = field(default_factory=dict)  # how numbers are written
-    # The number of texts by column, and whether they may be numbers; None for identifiers.
+    # The number of texts by column, and whether they may be numbers; None: as identifiers.
     texts: Counter[tuple[str, bool | None]] = field(default_factory=Counter)
     rows: int = 0  # the number of all rows; columns with fewer values are optional
 
@@ -437,9 +437,10 @@ class ColumnKinds(Summed):
             # A column with any text is text, whatever its other values are.
             if "text" not in types:
                 types.update([plain] if plain else map(_type_of_text, typed.distinct(values)))
-            full = () if plain else [value for value in values if value]
-            self.texts.update((column, one) for one in typed.by_value(typed.is_like_number, full))
-            self.texts[column, True] += len(values) * (plain is not None)
+            found = [""] * len(values) if plain else typed.like_numbers(values)
+            self.texts[column, True] += len(found)
+            self.texts[column, False] += len(values) - values.count("") - len(found)
+            self.texts[column, None] += len(found) - found.count("")
             return
         for value in values:
             if isinstance(value, list):
@@ -453,7 +454,7 @@ class ColumnKinds(Summed):
         numbers = (n for n, t in self.seen.items() if t & {"int", "float"} and "text" not in t)
         for column in named or numbers:
             values, forms = rows.column(column), self.floats.setdefault(column, set())
-            if "rounded" not in forms and any(map(typed.is_rounded, values)):
+            if "rounded" not in forms and typed.are_rounded(values):
                 forms.add("rounded")
             if delimiter == ";":  # of tables with decimal commas
                 forms.update(typed.number_form(v) for v in values if v and isinstance(v, str))

@@ -34,11 +34,13 @@ _NUMBER = re.compile(
 _COMMA = re.compile(r"[+-]?\d*(?:\.\d{3})*,\d+", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d*(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-# Identifiers with leading zeros, and numbers with marks between thousands, units or an exponent.
-_LIKE_NUMBER = re.compile(
-    r"(?ai)(?P<id>0\d+)|[+-]?[$€£]?(?=[.,]?\d)(?:\d{1,3}(?:[., ']\d{3})+|\d{0,18})(?:[.,]\d+)?"
-    r"(?:e[+-]?\d+)?\s?%?|[+-]?inf(?:inity)?|nan"
+# Of texts that are a line each: identifiers with leading zeros, and numbers with marks between
+# thousands, units or an exponent; and numbers that may have too many digits for float32.
+_LIKE_NUMBERS = re.compile(
+    r"(?aim)^[ \t\r]*(?:(0\d+)|[+-]?[$€£]?(?=[.,]?\d)(?:\d{1,3}(?:[., ']\d{3})+|\d{0,18})"
+    r"(?:[.,]\d+)?(?:e[+-]?\d+)?[ \t]?%?|[+-]?inf(?:inity)?|nan)[ \t\r]*$"
 )
+_MANY_DIGITS = re.compile(r"(?aim)^[+-]?\d{8,20}(?:\.\d*(?:e[+-]?\d+)?)?$")
 _SHOWN = 80
 _NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
@@ -279,14 +281,13 @@ def looks_number(text: str) -> bool:
     return number and not abs(float(text)) > FLOAT32_MAX
 
 
-def is_rounded(value: Any) -> bool:
+def are_rounded(values: Sequence[Any]) -> bool:
     """Returns whether float32 changes an integer, or that of a float; both may be text."""
-    if isinstance(value, str):  # most have too few digits to be searched
-        is_integer = 7 < len(value) <= 20 and bool(_INTEGER.fullmatch(value))
-        is_decimal = value.find(".") > 7 and bool(_DECIMAL.fullmatch(value))
-        value = int(value) if is_integer else float(value) if is_decimal else 0.0
-    limit = {int: 2**64, float: 2**53}.get(type(value), 0)
-    return bool(limit) and 2**24 <= abs(value) < limit and float(np.float32(value)) != value
+    limits = {int: 2**64, float: 2**53}
+    texts = _MANY_DIGITS.findall("\n".join(value for value in values if isinstance(value, str)))
+    numbers = [float(text) if "." in text else int(text) for text in texts]
+    numbers += [value for value in values if type(value) in limits]
+    return any(2**24 <= abs(n) < limits[type(n)] and float(np.float32(n)) != n for n in numbers)
 
 
 def number_form(text: str) -> str:
@@ -295,10 +296,9 @@ def number_form(text: str) -> str:
     return next((name for name, form in forms.items() if form.fullmatch(text.strip())), "text")
 
 
-def is_like_number(text: str) -> bool | None:
-    """Returns whether text may be a number, also as people write it; None for identifiers."""
-    found = _LIKE_NUMBER.fullmatch(text.strip())
-    return (None if found["id"] else True) if found else False
+def like_numbers(texts: Iterable[str]) -> list[str]:
+    """Returns "" for each text that may be a number, also as people write it; and identifiers."""
+    return _LIKE_NUMBERS.findall("\n".join(text for text in texts if "\n" not in text))
 
 
 def looks_boolean(text: str) -> bool:
