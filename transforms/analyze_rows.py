@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -19,6 +19,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton, PCollection, TaggedO
 from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.sums import Summed
 from recordmill.transforms.elements import displayed
+from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
     Analysis,
@@ -53,9 +54,6 @@ from recordmill.transforms.select_ranks import End, Hashes, SelectRanks
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.storage.files import file_size
 from recordmill.transforms.workers.progress import advance, set_total
-
-# Concurrent requests for file sizes: they wait for the file system or store, not for a core.
-_STAT_THREADS = 16
 
 
 @dataclass(eq=False)
@@ -179,8 +177,7 @@ def _make_plan(
     set_total(analysis.rows)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
     uris = [uri for _, uri, _ in rows if uri]
-    with ThreadPoolExecutor(_STAT_THREADS) as executor:
-        sizes = zip(uris, executor.map(file_size, uris), strict=True)
+    sizes = zip(uris, map_in_threads(file_size, uris), strict=True)
     # A missing file has no size; its row is rejected when its shard is written.
     known = {uri: size for uri, size in sizes if size is not None}
     analysis = analysis.part_of(whole)
@@ -309,9 +306,7 @@ def _whole_weights(analyzer: Analyzer) -> tuple[tuple[str, ...], list[int]]:
     weights = {name: Fraction(weight) for name, weight in analyzer.config.weights.items() if weight}
     least = min(weights.values())
     scaled = [weight / least for weight in weights.values()]
-    common = 1
-    for weight in scaled:
-        common *= (weight * common).denominator
+    common = math.lcm(*(weight.denominator for weight in scaled))
     return tuple(weights), [int(weight * common) for weight in scaled]
 
 

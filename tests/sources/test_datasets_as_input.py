@@ -224,6 +224,19 @@ def test_a_contradiction_of_text_and_id_is_rejected(tmp_path: Path) -> None:
     assert "'cat' in a record before" in ended.err
 
 
+@pytest.mark.parametrize("texts", [None, [""]])
+def test_an_id_without_text_is_no_class_beside_named_ones(
+    tmp_path: Path, texts: list[str] | None
+) -> None:
+    one = write(tmp_path / "in/a.record", detection(1, [1], ["cat"]), detection(2, [1], texts))
+    ended = convert(one, tmp_path / "out")
+    assert ended.code == 4
+    text = "1 in 'image/object/class/label' has no name in 'image/object/class/text', unlike"
+    assert text in ended.err
+    (tmp_path / "in/label_map.pbtxt").write_text("item {\n id: 1\n name: 'cat'\n}\n")
+    assert objects(published(one, tmp_path / "out")) == [(["cat"], [0.125])] * 2
+
+
 def test_ids_without_names_do_not_become_other_classes(tmp_path: Path) -> None:
     named = write(tmp_path / "a/x.record", detection(1, [1], ["cat"]))
     unnamed = write(tmp_path / "b/x.record", detection(2, [2]))

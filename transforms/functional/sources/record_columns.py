@@ -9,10 +9,11 @@ TF-Slim and of the Object Detection API. Boxes in records are fractions of the i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.origins import BOX_ORDERS, BOX_SIDES, ImageAttribute, Origin
@@ -26,6 +27,8 @@ from recordmill.transforms.functional.values.boxes import (
     TO_CORNERS,
     box_columns,
 )
+
+_T = TypeVar("_T")
 
 # The presets whose keys are recognized, from the most specific one.
 _PRESETS = (
@@ -147,22 +150,29 @@ class RecordColumns:
                         f"{len(names)} classes of the dataset"
                     )
             return type(ids)(names[id_] for id_ in ids)
-        if not texts or [str(id_) for id_ in ids] == [_text(text) for text in texts]:
+        if [str(id_) for id_ in ids] == [_text(text) for text in texts]:
             return ids  # an id as text is no name
-        if ids and len(ids) != len(texts):
+        filled = [text for text in texts if text]
+        one_of_them = f"Use one of them: --columns COLUMN={labels.text}"
+        if ids and filled and len(ids) != len(filled):
             raise ValueError(
-                f"{len(ids)} ids in {labels.ids!r}, and {len(texts)} names in {labels.text!r}; "
-                f"expected as many. Use one of them: --columns COLUMN={labels.text}"
+                f"{len(ids)} ids in {labels.ids!r}, and {len(filled)} names in {labels.text!r}; "
+                f"expected as many. {one_of_them}"
+            )
+        if ids and seen.setdefault((labels, ""), bool(filled)) != bool(filled):
+            raise ValueError(
+                f"{ids[0]!r} in {labels.ids!r} has {'a' if filled else 'no'} name in "
+                f"{labels.text!r}, unlike those of a record before. Name ids in label_map.pbtxt "
+                "beside the file"
             )
         for id_, name in _pairs(labels, record):
             for one, other in ((id_, name), (name, id_)):
                 if (known := seen.setdefault((labels, one), other)) != other:
                     raise ValueError(
                         f"{one!r} is {other!r} in {labels.ids!r} and {labels.text!r}, and "
-                        f"{known!r} in a record before. Use one of them: --columns "
-                        f"COLUMN={labels.text}"
+                        f"{known!r} in a record before. {one_of_them}"
                     )
-        return texts
+        return texts if filled else ids
 
     def _has_boxes(self, features: Collection[str]) -> bool:
         return bool(self.boxes) and all(name in features for name in self.boxes)
@@ -308,26 +318,22 @@ def _inverse(schema: Schema) -> RecordColumns:
 @cache
 def conventional_columns() -> RecordColumns:
     """Returns the columns of records whose schema is not known, by the keys of the presets."""
-    inverses = [_inverse(preset(name)) for name in _PRESETS]
-    merged = inverses[0]
-    for other in inverses[1:]:
-        columns = {name: found for one in (merged, other) for name, found in one.columns.items()}
-        for name in {*merged.columns} & {*other.columns}:
-            columns[name] = tuple(dict.fromkeys((*merged.columns[name], *other.columns[name])))
-        labels = {name: found for one in (other, merged) for name, found in one.labels.items()}
-        for name in {*merged.labels} & {*other.labels}:
-            labels[name] = tuple(dict.fromkeys((*merged.labels[name], *other.labels[name])))
-        images = tuple(dict.fromkeys((*merged.images, *other.images)))
-        paths = tuple(dict.fromkeys((*merged.paths, *other.paths)))
-        merged = replace(merged, columns=columns, labels=labels, images=images, paths=paths)
-        merged = replace(merged, described=(*merged.described, *other.described))
+    all_ = [_inverse(preset(name)) for name in _PRESETS]
     # A feature with the name of a column comes first.
+    columns = [{n: (n, *found) for n, found in one.columns.items()} for one in all_]
+    labels = [{n: (Labels(n), *found) for n, found in one.labels.items()} for one in all_]
     return replace(
-        merged,
-        images=(merged.image, *(name for name in merged.images if name != merged.image)),
-        columns={name: tuple(dict.fromkeys((name, *f))) for name, f in merged.columns.items()},
-        labels={n: tuple(dict.fromkeys((Labels(n), *f))) for n, f in merged.labels.items()},
+        all_[0],
+        images=_unique([(all_[0].image,), *(one.images for one in all_)]),
+        paths=_unique(one.paths for one in all_),
+        described=_unique(one.described for one in all_),
+        columns={n: _unique(one.get(n, ()) for one in columns) for n in _unique(columns)},
+        labels={n: _unique(one.get(n, ()) for one in labels) for n in _unique(labels)},
     )
+
+
+def _unique(several: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(several)))
 
 
 def preset_of(features: Collection[str]) -> str:
