@@ -393,8 +393,7 @@ class _BuildBatch(beam.DoFn):
             image = next(files) if isinstance(found.image, bytes) else None
             others = tuple(next(files) if file[-1] else None for file in ref.others or ())
             refs.append(Fetched(ref, image, others) if held else ref)
-        decode, guard = self._config.decode, self._guard
-        for built in build_all(refs, self._plan, decode, self._pools, guard=guard):
+        for built in build_all(refs, self._plan, self._config, self._pools, self._guard):
             if isinstance(built, SerializedExample):
                 yield built.data
             elif isinstance(built, Reject):

@@ -34,7 +34,7 @@ from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_lines
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
-from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
+from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.write_shards import ForecastShards, ShardForecast
@@ -174,9 +174,8 @@ def _keep(
 def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
     """Builds the records of a sample of rows, and returns their size, time and rejects."""
     size, rejects, images = 0, list[Reject](), Counter[str]()
-    began, check = time.monotonic(), ImageCheck(config)
-    guard = ImageRootGuard(config.guard)
-    for built in build_all(refs, plan, config.decode, Pools(), guard=guard, check=check):
+    began = time.monotonic()
+    for built in build_all(refs, plan, config, Pools(), ImageRootGuard(config.guard)):
         if isinstance(built, Reject):
             rejects.append(built)
             continue

@@ -52,7 +52,7 @@ from recordmill.transforms.functional.rows.analysis import Analyzer, rows_with_i
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RowBatch
 from recordmill.transforms.functional.rows.placement import POSITION_BYTES, order_of
 from recordmill.transforms.shards.base_shards import base_shard_lookup
-from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
+from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.local_files import ImageRootGuard
 
@@ -255,8 +255,7 @@ class _HashImages(beam.DoFn):
         self._pools = self._shared.acquire(Pools)
 
     def process(self, rows: OrderedRefs, count: int, plan: Plan) -> Iterator[tuple[Bucket, bytes]]:
-        check, decode, guard = ImageCheck(self._config), self._config.decode, self._guard
-        built = build_all(rows.refs, plan, decode, self._pools, guard=guard, check=check)
+        built = build_all(rows.refs, plan, self._config, self._pools, self._guard)
         shapes = [None if isinstance(one, Reject) else one.shape for one in built]
         yield from _hashes_by_bucket(rows.column("order"), shapes, count)
 

@@ -27,7 +27,9 @@ from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
 from recordmill.transforms.join_labels import _join_key, _join_row
-from recordmill.transforms.shards.build_examples import Fetched, _build_one
+from recordmill.transforms.shards.build_examples import Fetched, ImageBuilder
+from recordmill.transforms.storage.local_files import UNRESTRICTED
+from tests.beam.direct import config
 from tests.binding import bind
 from tests.images import png
 
@@ -144,7 +146,7 @@ def bound(row: Row, binding: Binding) -> ImageRef | Reject:
 
 
 def built(ref: ImageRef, plan: Plan) -> Any:
-    return _build_one(Fetched(ref, IMAGE), plan, "full")
+    return ImageBuilder(plan, config(), UNRESTRICTED, None).build(Fetched(ref, IMAGE))
 
 
 COLUMNS = [(name, column) for name, (_, columns) in SCHEMAS.items() for column in columns]

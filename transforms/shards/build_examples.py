@@ -38,7 +38,7 @@ from recordmill.transforms.functional.images.transcode import pass_through, tran
 from recordmill.transforms.functional.records import examples
 from recordmill.transforms.functional.records.image_columns import check_quality
 from recordmill.transforms.storage.files import VersionTags, is_local, note_tag, read_bytes
-from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.verification.verifier_process import check_decodes
 from recordmill.transforms.workers.process import num_cores
 from recordmill.transforms.workers.progress import Measurements
@@ -76,41 +76,17 @@ ToRead: TypeAlias = "ImageRef | Fetched | Reject"
 Built: TypeAlias = "SerializedExample | BuiltFrame | Reject"
 
 
-@dataclass(frozen=True)
-class ImageCheck:
-    """The checks of images before they are stored that options ask for."""
-
-    config: ConvertConfig
-
-    def __call__(
-        self, image: StoredImage, mask: bytes | None, others: Sequence[StoredImage], schema: Schema
-    ) -> None:
-        """Checks the first image of a record, and whether the others can be decoded.
-
-        `mask` is its encoded mask; None if there is none. `schema`: states how images and masks are
-        encoded. Raises RecordError if one has to be rejected.
-        """
-        if self.config.reject_quality:
-            check_quality(examples.image_shape(image), self.config.reject_quality)
-        if self.config.verify == "decode":
-            check_decodes(image, mask, schema)
-            for name, other in zip(schema.image_names, others, strict=True):
-                check_decodes(other, None, schema, name)
-
-
 def build_all(
     refs: Sequence[ImageRef | Fetched],
     plan: Plan,
-    decode: Decode,
+    config: ConvertConfig,
     pools: Pools,
+    guard: ImageRootGuard,
     seen: VersionTags | None = None,
-    guard: ImageRootGuard = UNRESTRICTED,
-    check: ImageCheck | None = None,
 ) -> Iterator[Built]:
     """Yields the example, frame or reject of each reference, in order; threads work ahead.
 
-    `refs` are the references; as `Fetched` if the image has been read already. `decode`: "full" or
-    "header". `check`: is called with every image before it is stored, and may reject it.
+    `refs` are the references; as `Fetched` if the image has been read already.
     """
     schema = plan.resolved.schema
     if not schema.has_image:  # cheaper than a task of a thread pool
@@ -119,7 +95,7 @@ def build_all(
         )
         build_rows = examples.build_examples if schema.sequence is None else _build_frames
         return chain.from_iterable(build_rows(schema, batch) for batch in rows)
-    images = ImageBuilder(plan, decode, seen, guard, check)
+    images = ImageBuilder(plan, config, guard, seen)
     # Files in the page cache or on a disk are so near that one task reads and decodes.
     first, waits = read_ahead.first_results(images.read, refs) if are_near(refs) else ([], True)
     files: Iterable[ToRead] = chain(first, refs[len(first) :])
@@ -143,10 +119,9 @@ class ImageBuilder:
     """Reads and builds references with images, in any thread, and measures the times."""
 
     plan: Plan
-    decode: Decode  # "full" or "header"
-    seen: VersionTags | None
+    config: ConvertConfig  # how images are decoded, and checked before they are stored
     guard: ImageRootGuard
-    check: ImageCheck | None  # is called with every image before it is stored, and may reject it
+    seen: VersionTags | None
     measured: Measurements = field(default_factory=Measurements)
 
     def read(self, ref: ToRead) -> Fetched | Reject:
@@ -160,9 +135,39 @@ class ImageBuilder:
         return fetched
 
     def build(self, fetched: Fetched | Reject) -> Built:
-        """Returns the example or frame of a reference, or its reject, as `_build_one` does."""
+        """Returns the example or frame of a reference, or its reject; a reject is unchanged."""
         with self.measured.timed("build_us"):
-            return _build_one(fetched, self.plan, self.decode, self.check)
+            if isinstance(fetched, Reject):
+                return fetched
+            try:
+                return self._record(fetched)
+            except RecordError as error:
+                return Reject.of(fetched.ref, error.reason, error.detail)
+            except MemoryError:
+                reason = Reason.TOO_MANY_PIXELS
+                return Reject.of(fetched.ref, reason, "not enough memory to decode it")
+
+    def _record(self, fetched: Fetched) -> SerializedExample | BuiltFrame:
+        schema, decode = self.plan.resolved.schema, self.config.decode
+        image = read_image(fetched.image or b"", schema.image, decode)
+        masks = _read_masks(fetched, image, self.plan.resolved)
+        others = tuple(_read_others(fetched, schema, decode)) if schema.image_names else ()
+        self._check(image, masks.classes, others)
+        build = examples.build_example if schema.sequence is None else examples.build_frame
+        return build(schema, fetched.ref, image, masks, others)
+
+    def _check(self, image: StoredImage, mask: bytes | None, others: Sequence[StoredImage]) -> None:
+        """Checks the images of a record, as options ask for; raises RecordError to reject it.
+
+        `mask` is the encoded mask of the first image; None if there is none.
+        """
+        if self.config.reject_quality:
+            check_quality(examples.image_shape(image), self.config.reject_quality)
+        if self.config.verify == "decode":
+            schema = self.plan.resolved.schema
+            check_decodes(image, mask, schema)
+            for name, other in zip(schema.image_names, others, strict=True):
+                check_decodes(other, None, schema, name)
 
     def read_and_build(self, refs: Sequence[ToRead]) -> list[Built]:
         """Reads references and builds them."""
@@ -202,9 +207,9 @@ def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
 
 def _fetch(
     ref: ImageRef | Fetched,
-    seen: VersionTags | None = None,
-    guard: ImageRootGuard = UNRESTRICTED,
-    names: Sequence[str] = (),
+    seen: VersionTags | None,
+    guard: ImageRootGuard,
+    names: Sequence[str],
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject if a file cannot be read.
 
@@ -241,34 +246,6 @@ def _bytes_of(fetched: Fetched | Reject) -> int:
     if isinstance(fetched, Reject):
         return 0
     return sum(len(data or b"") for data in (fetched.image, *fetched.others))
-
-
-def _build_one(
-    fetched: Fetched | Reject,
-    plan: Plan,
-    decode: Decode,
-    check: ImageCheck | None = None,
-) -> Built:
-    """Returns the example or frame of a reference, or its reject.
-
-    `fetched` is the reference and its files; a reject is returned unchanged. `decode`: "full" or
-    "header". `check`: is called with the image before it is stored, and may reject it.
-    """
-    if isinstance(fetched, Reject):
-        return fetched
-    ref, schema = fetched.ref, plan.resolved.schema
-    try:
-        image = read_image(fetched.image or b"", schema.image, decode)
-        masks = _read_masks(fetched, image, plan.resolved)
-        others = tuple(_read_others(fetched, schema, decode)) if schema.image_names else ()
-        if check:
-            check(image, masks.classes, others, schema)
-        build = examples.build_example if schema.sequence is None else examples.build_frame
-        return build(schema, ref, image, masks, others)
-    except RecordError as error:
-        return Reject.of(ref, error.reason, error.detail)
-    except MemoryError:
-        return Reject.of(ref, Reason.TOO_MANY_PIXELS, "not enough memory to decode it")
 
 
 def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredImage:

@@ -23,7 +23,7 @@ from recordmill.transforms.functional.read_ahead import first_results
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import KeptShard, link_identical
-from recordmill.transforms.shards.build_examples import ImageCheck, Pools, build_all
+from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable
 from recordmill.transforms.shards.writer import ShardWriter
 from recordmill.transforms.storage.files import ABSENT, VersionTags, exists, is_local, store_of
@@ -221,7 +221,6 @@ def _build_records(
 
     `refs` is the shard's references, in order.
     """
-    check = ImageCheck(config)
-    built: Iterator[Any] = build_all(refs, plan, config.decode, pools, seen, guard, check)
+    built: Iterator[Any] = build_all(refs, plan, config, pools, guard, seen)
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble_sequences(built, refs, schema)

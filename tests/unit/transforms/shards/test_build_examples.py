@@ -20,9 +20,9 @@ from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, are_near, build_all
 from recordmill.transforms.storage.files import store_of
-from recordmill.transforms.storage.local_files import ImageRootGuard
+from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
-from tests.beam.direct import TABLE, example, plan, ref
+from tests.beam.direct import TABLE, config, example, plan, ref
 from tests.images import jpeg, png
 
 
@@ -50,7 +50,7 @@ def test_an_image_takes_one_call_for_its_kind_one_open_and_one_read(
 ) -> None:
     """Each call that names a file is a round trip to a network file system."""
     guard, seen, calls = ImageRootGuard(str(tmp_path) if confined else None), {}, list[str]()
-    _fetch(refs[0], seen, guard)  # resolves the folder
+    _fetch(refs[0], seen, guard, ())  # resolves the folder
 
     def counted(name: str) -> Any:
         call = getattr(os, name)
@@ -58,7 +58,7 @@ def test_an_image_takes_one_call_for_its_kind_one_open_and_one_read(
 
     for name in ("stat", "lstat", "open", "fstat", "pread"):
         monkeypatch.setattr(os, name, counted(name))
-    _fetch(refs[1], seen, guard)
+    _fetch(refs[1], seen, guard, ())
     assert calls == ["lstat" if confined else "stat", "open", "fstat", "pread"]
     assert seen == {each.uri: store_of(each.uri).version_tag(each.uri) for each in refs[:2]}
 
@@ -67,7 +67,7 @@ def test_an_image_takes_one_call_for_its_kind_one_open_and_one_read(
 def test_each_reference_becomes_an_example_or_a_reject(
     decode: Decode, refs: list[ImageRef], expected: list[bytes]
 ) -> None:
-    *examples, reject = build_all(refs, plan(train=1), decode, Pools())
+    *examples, reject = build_all(refs, plan(train=1), config(decode=decode), Pools(), UNRESTRICTED)
     assert [one.data for one in examples if isinstance(one, SerializedExample)] == expected
     assert isinstance(reject, Reject)
     assert (reject.key, reject.source, reject.reason) == ("19.jpg", f"{TABLE}:21", "not_an_image")
@@ -78,7 +78,7 @@ def test_files_of_a_slow_file_system_are_read_ahead_once(
 ) -> None:
     """All are under way before the first is built, except for those that show the latency."""
     (tmp_path / "6.jpg").unlink()
-    expected = list(build_all(refs, plan(train=1), "full", Pools()))
+    expected = list(build_all(refs, plan(train=1), config(), Pools(), UNRESTRICTED))
     together = threading.Barrier(len(refs) - 4)
     read: list[str] = []
 
@@ -91,7 +91,7 @@ def test_files_of_a_slow_file_system_are_read_ahead_once(
     monkeypatch.setattr(read_ahead, "_SLOW_CALL", 0.0)
     monkeypatch.setattr(build_examples, "_fetch", fetch)
     monkeypatch.setattr(read_ahead, "_UNKNOWN_AHEAD", len(refs))
-    assert list(build_all(refs, plan(train=1), "full", Pools())) == expected
+    assert list(build_all(refs, plan(train=1), config(), Pools(), UNRESTRICTED)) == expected
     assert sorted(read) == sorted(ref.uri for ref in refs)
 
 
@@ -109,7 +109,7 @@ def test_references_can_be_byte_ranges_or_include_their_image(tmp_path: Path) ->
     part = whole._replace(start=6, stop=6 + len(image))
     at_hand = Fetched(whole._replace(uri="nowhere", staged=b"at hand"), image)
     for one in (part, at_hand):
-        (built,) = build_all([one], plan(train=1), "full", Pools())
+        (built,) = build_all([one], plan(train=1), config(), Pools(), UNRESTRICTED)
         assert isinstance(built, SerializedExample)
         assert built.data == example("images.bin", image)
 
@@ -125,13 +125,17 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
         (row._replace(others=((mask, None, None, b""),)), (b"image", (b"mask",))),
         (row._replace(others=((mask, 1, 3, b""),)), (b"image", (b"as",))),
     ):
-        assert _fetch(known, names=["mask"]) == Fetched(known, *found, is_complete=True)
+        assert _fetch(known, None, UNRESTRICTED, ["mask"]) == Fetched(
+            known, *found, is_complete=True
+        )
     missing = "No such file or directory"
     for broken, detail in (
         (row._replace(uri=gone), f"{gone}: {missing}"),
         (row._replace(others=((gone, None, None, b""),)), f"mask {gone}: {missing}"),
     ):
-        assert _fetch(broken, names=["mask"]) == Reject.of(broken, Reason.MISSING_FILE, detail)
+        assert _fetch(broken, None, UNRESTRICTED, ["mask"]) == Reject.of(
+            broken, Reason.MISSING_FILE, detail
+        )
 
 
 def test_one_slow_object_does_not_hold_up_a_shard(
@@ -156,12 +160,12 @@ def test_one_slow_object_does_not_hold_up_a_shard(
         base = f"http://127.0.0.1:{server.server_port}"
         remote = [ref._replace(uri=f"{base}/{ref.key}") for ref in refs]
         try:
-            *examples, reject = build_all(remote, plan(train=1), "full", Pools())
+            *examples, reject = build_all(remote, plan(train=1), config(), Pools(), UNRESTRICTED)
         finally:
             end.set()
             server.shutdown()
             use_pipeline_options(PipelineOptions([]))
-    *local, _ = build_all(refs, plan(train=1), "full", Pools())
+    *local, _ = build_all(refs, plan(train=1), config(), Pools(), UNRESTRICTED)
     assert [one.data for one in examples if isinstance(one, SerializedExample)] == [
         one.data for one in local if isinstance(one, SerializedExample)
     ]

@@ -124,7 +124,7 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     refs = [ref("s3://bucket/1.jpg", others=((str(mask), None, None, b""),))]
     first = _file_version_tags(refs, UNRESTRICTED, remote=False)
     seen = dict(first)
-    _fetch(refs[0], seen, names=["mask"])
+    _fetch(refs[0], seen, UNRESTRICTED, ["mask"])
     again = _file_version_tags(refs, UNRESTRICTED, remote=True)
     mask_changed = changed in ("mask", "both")
     assert (_ref_version_tags(refs, first), _ref_version_tags(refs, seen) is None) == (
@@ -136,7 +136,7 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     )
     if changed in ("image", "both"):
         tags["now"] = "v2"
-        _fetch(refs[0], again, names=["mask"])
+        _fetch(refs[0], again, UNRESTRICTED, ["mask"])
         assert _ref_version_tags(refs, again) is None  # nobody knows which of the two was read
 
 
@@ -227,7 +227,7 @@ def outcome(
     refs: list[ImageRef], guard: ImageRootGuard, seen: VersionTags | None = None
 ) -> list[Any]:
     """Returns the content of a shard of these references: values, and files or rejects."""
-    return [(one.values, holding(_fetch(one, seen, guard))) for one in refs]
+    return [(one.values, holding(_fetch(one, seen, guard, ()))) for one in refs]
 
 
 def holding(fetched: Fetched | Reject) -> tuple[Any, ...]:

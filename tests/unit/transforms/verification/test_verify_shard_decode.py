@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from recordmill.schemas.config import ConvertConfig
-from recordmill.schemas.features import Schema
 from recordmill.schemas.origins import ImageAttribute
-from recordmill.schemas.records import SerializedExample, StoredImage
+from recordmill.schemas.records import SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.shards.build_examples import Pools, _build_one, _fetch
+from recordmill.transforms.shards.build_examples import Fetched, ImageBuilder, Pools
 from recordmill.transforms.shards.checkpoints import settings_fingerprint
 from recordmill.transforms.shards.shard_task import _build_records
 from recordmill.transforms.storage.local_files import UNRESTRICTED
@@ -94,12 +93,12 @@ def test_the_verification_level_is_part_of_the_fingerprint() -> None:
     )
 
 
-def test_an_image_that_runs_out_of_memory_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png())
-
-    def check(_image: StoredImage, _mask: bytes | None, _others: object, _schema: Schema) -> None:
+def test_an_image_that_runs_out_of_memory_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*_: object) -> None:
         raise MemoryError
 
-    found = _build_one(_fetch(ref("a.png", 2, tmp_path)), plan(train=1), "full", check=check)
+    monkeypatch.setattr("recordmill.transforms.shards.build_examples.check_decodes", check)
+    builder = ImageBuilder(plan(train=1), config(verify="decode"), UNRESTRICTED, None)
+    found = builder.build(Fetched(ref("a.png", 2), png()))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TOO_MANY_PIXELS
