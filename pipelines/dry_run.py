@@ -33,7 +33,7 @@ from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, Sam
 from recordmill.schemas.records import ImageRef, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_lines
 from recordmill.transforms.functional.records.framing import frame_size
-from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
+from recordmill.transforms.functional.sources.text_ranges import is_large
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.workers.process import num_cores
@@ -75,7 +75,7 @@ def dry_run(job: Conversion, options: PipelineOptions) -> Forecast:
     except Exception as error:  # engines raise exceptions of any type
         raise RecordmillError(f"the dry run failed: {type(error).__name__}: {error}") from error
     files = (*job.tables.files, *(job.labels.files if job.labels else ()))
-    gzipped = tuple(file.path for file in files if is_large_gzip(file))
+    gzipped = tuple(file.path for file in files if file.gzipped and is_large(file))
     found = _found.pop(run)
     found = replace(found, seconds=time.monotonic() - began - found.sample.seconds)
     return replace(found, gzipped_tables=gzipped, base=_of_base(job.analyzer.base, found))

@@ -84,17 +84,13 @@ class ListSources(beam.PTransform):
     """
 
     files: tuple[TableFile, ...]  # the tables or folders
-    # The size of the byte ranges of text tables above it; None to choose it by the size of the
-    # table.
-    range_bytes: int | None = None
     # (files of a folder) → the images in it that their rows do not name; None not to search them.
     unnamed: Unnamed | None = None
 
     def expand(self, root: beam.Pipeline) -> ListedParts:
         """Adds the listing; one file or folder is one unit of work."""
-        limit = self.range_bytes or text_ranges.LARGE_BYTES
-        small = [file for file in self.files if not text_ranges.is_large(file, limit)]
-        large = [file for file in self.files if text_ranges.is_large(file, limit)]
+        large = [f for f in self.files if text_ranges.is_large(f) and not f.gzipped]
+        small = [f for f in self.files if f.gzipped or not text_ranges.is_large(f)]
         names = dict.fromkeys(f.image_folder for f in self.files if f.image_folder and self.unnamed)
         folders = [tuple(f for f in self.files if f.image_folder == name) for name in names]
         listed = (
@@ -107,22 +103,19 @@ class ListSources(beam.PTransform):
         )
         parts = listed.parts
         if large:
-            ranges = root | "LargeTables" >> beam.Create(large) | CutText(self.range_bytes)
+            ranges = root | "LargeTables" >> beam.Create(large) | CutText()
             parts = (parts, ranges) | "AllParts" >> beam.Flatten()
         return ListedParts(parts, listed[REJECTS], listed[SKIPPED])
 
 
-@dataclass(eq=False)
 class CutText(beam.PTransform):
     """Splits large text tables: PCollection[TableFile] → PCollection[Part]."""
-
-    range_bytes: int | None  # the size of a byte range; None to choose it by the size of the table
 
     def expand(self, files: PCollection[TableFile]) -> PCollection[Part]:
         """Adds the scan; one range is one unit of work; one worker joins the scans of a file."""
         return (
             files
-            | "CutText" >> beam.FlatMap(_cut, self.range_bytes)
+            | "CutText" >> beam.FlatMap(_cut)
             | "SpreadRanges" >> beam.Reshuffle()  # Part
             | "ScanRanges" >> beam.Map(_scanned).with_output_types(tuple[str, _Scanned])
             | "RangesOfFile" >> beam.GroupByKey()  # (path, [(Part, RangeScan)])
@@ -164,8 +157,8 @@ class ReadRows(beam.PTransform):
         )
 
 
-def _cut(file: TableFile, range_bytes: int | None) -> list[Part]:
-    return cut_text(file, range_bytes or text_ranges.range_bytes_of(file.size or 0))
+def _cut(file: TableFile) -> list[Part]:
+    return cut_text(file, text_ranges.range_bytes_of(file.size or 0))
 
 
 def _scanned(part: Part) -> tuple[str, _Scanned]:

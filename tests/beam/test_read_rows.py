@@ -18,7 +18,7 @@ from recordmill.schemas.records import Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
-from recordmill.transforms.functional.sources import parquet
+from recordmill.transforms.functional.sources import parquet, text_ranges
 from recordmill.transforms.functional.sources.text_ranges import align
 from recordmill.transforms.inputs.formats import FORMATS, cut_text, scan_text
 from recordmill.transforms.read_rows import ListSources, ReadRows, _batched_rows
@@ -137,6 +137,15 @@ def test_two_readers_share_one_listing(tmp_path: Path, monkeypatch: pytest.Monke
     assert listed == [path]
 
 
+@pytest.fixture
+def small_ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has tables of more bytes read in ranges of them."""
+    monkeypatch.setattr(text_ranges, "LARGE_BYTES", request.param)
+    monkeypatch.setattr(text_ranges, "RANGE_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("small_ranges", [50], indirect=True)
 def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
     rows = [f'{n},"two\nlines {n}"' if n % 3 else f"{n},one" for n in range(40)]
     rows[7], rows[30] = '7,"x"y', '30,"x\n30,"y"'
@@ -150,7 +159,7 @@ def test_large_text_tables_are_read_in_ranges(tmp_path: Path) -> None:
     read = (FORMATS[file.format].read(Part(file), ALL) for file in files)
     whole = list(one_by_one(chain.from_iterable(read)))
     with direct_pipeline() as p:
-        listed = p | ListSources(files, range_bytes=50)
+        listed = p | ListSources(files)
         read = listed | ReadRows(ALL)
         starts = listed.parts | beam.Map(lambda part: (part.file.path, part.stop is None))
         counted = starts | beam.combiners.Count.PerElement()
@@ -190,6 +199,8 @@ def written(path: Path, text: str) -> TableFile:
     return TableFile(str(path), path.suffix[1:], size=path.stat().st_size)
 
 
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("small_ranges", [10], indirect=True)
 def test_a_table_that_cannot_be_split_is_read_by_one_worker(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -197,8 +208,11 @@ def test_a_table_that_cannot_be_split_is_read_by_one_worker(
     path.write_text("n\n" + "1\n" * 10, encoding="utf-16")
     file = TableFile(str(path), "csv", size=path.stat().st_size)
     with direct_pipeline() as p:
-        listed = p | ListSources((file,), range_bytes=10)
+        listed = p | ListSources((file,))
         assert_that(listed.parts, equal_to([Part(file)]))
+        zipped = TableFile("a.csv.gz", "csv", gzipped=True, size=100)
+        parts = (p | "Zipped" >> ListSources((zipped,))).parts
+        assert_that(parts, equal_to([Part(zipped)]), label="ZippedParts")
         rows = [Row({"n": "1"}, str(path), n, is_text=True) for n in range(2, 12)]
         assert_that(flat((listed | ReadRows(ALL)).good), equal_to(rows), label="Rows")
     assert [

@@ -19,7 +19,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.elements import EncodedRefs, OrderedRefsCoder
 from recordmill.transforms.functional.rows import feature_values
 from recordmill.transforms.functional.rows.batches import OrderedRefs
-from recordmill.transforms.functional.sources.text_ranges import is_large_gzip
+from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.write_shards import _forecast
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published
@@ -190,7 +190,7 @@ def test_a_large_gzipped_table_is_listed_with_its_remedy(
     rows = [{"image": p.path, "label": p.label} for p in images]
     table = write_table(folder / "large.csv.gz", rows)
     assert planned(table, tmp_path)["findings"] == []
-    monkeypatch.setattr(is_large_gzip, "__defaults__", (table.stat().st_size - 1,))
+    monkeypatch.setattr(text_ranges, "LARGE_BYTES", table.stat().st_size - 1)
     (found,) = planned(table, tmp_path)["findings"]
     assert (found["kind"], found["examples"]) == ("gzipped_table", [str(table)])
     out = " ".join(convert(table, tmp_path, "--dry_run").out.split())

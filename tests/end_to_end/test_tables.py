@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.read_rows import ListSources
+from recordmill.transforms.functional.sources import text_ranges
 from tests.end_to_end import readers
 from tests.end_to_end.command import ROOT, published, recordmill
 from tests.end_to_end.photos import Photo
@@ -108,8 +108,8 @@ def test_a_large_table_that_is_read_in_ranges_gives_the_same_dataset(
     (tmp_path / "t.csv").write_text("\r\n".join(["\ufeffid,text", *rows]), encoding="utf-8")
     flags = ("--schema", "tabular", "--key_column", "id", "--max_rejects", "2", *FLAGS)
     whole = published(tmp_path / "t.csv", tmp_path / "whole", *flags)
-    assert ListSources.__init__.__defaults__ == (None, None)
-    monkeypatch.setattr(ListSources.__init__, "__defaults__", (range_bytes, None))
+    monkeypatch.setattr(text_ranges, "LARGE_BYTES", range_bytes)
+    monkeypatch.setattr(text_ranges, "RANGE_BYTES", range_bytes)
     ranges = published(tmp_path / "t.csv", tmp_path / "ranges", *flags)
     readers.assert_the_same(ranges, whole)
     lines = [reject["source"].rpartition(":")[2] for reject in readers.rejects(ranges)]

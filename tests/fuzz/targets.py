@@ -32,7 +32,7 @@ from recordmill.transforms.functional.sources.data_files import (
     encoded_template,
     with_names,
 )
-from recordmill.transforms.functional.sources.text_ranges import align, cut, is_large, scan
+from recordmill.transforms.functional.sources.text_ranges import align, cut, scan
 from recordmill.transforms.functional.sources.tree import Entries, parts_of
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import UNREADABLE_SOURCE
@@ -85,7 +85,7 @@ def csv_ranges(data: bytes) -> None:
     """A CSV table that is read in ranges, whose size is its first byte."""
     size, data = max(1, data[0] if data else 1), data[1:]
     file = TableFile("t.csv", "csv", size=len(data))
-    if not is_large(file, size):
+    if len(data) <= size:
         return
     ranges = list(cut(_stream(data), file, size))
     parts = align((part, scan(_stream(data), part, block_bytes=16)) for part in ranges)

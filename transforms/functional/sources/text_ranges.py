@@ -79,9 +79,9 @@ class RangeScan(NamedTuple):
 NO_LINES = RangeScan(0, Effect(quoted=False), Effect(quoted=True))
 
 
-def is_large(file: TableFile, limit: int = LARGE_BYTES) -> bool:
-    """Returns whether a file is read in several ranges."""
-    return not file.gzipped and _exceeds(file, limit)
+def is_large(file: TableFile) -> bool:
+    """Returns whether a file is read in several ranges, unless it is gzipped."""
+    return file.format in TEXT_FORMATS and (file.size or 0) > LARGE_BYTES
 
 
 def range_bytes_of(size: int) -> int:
@@ -91,15 +91,6 @@ def range_bytes_of(size: int) -> int:
     [2, 4, 16, 32]
     """
     return min(max(size // _RANGES, _MIN_RANGE_BYTES), RANGE_BYTES)
-
-
-def is_large_gzip(file: TableFile, limit: int = LARGE_BYTES) -> bool:
-    """Returns whether a file would be read in several ranges if it were not gzipped."""
-    return file.gzipped and _exceeds(file, limit)
-
-
-def _exceeds(file: TableFile, limit: int) -> bool:
-    return file.format in TEXT_FORMATS and (file.size or 0) > limit
 
 
 def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[Part]:

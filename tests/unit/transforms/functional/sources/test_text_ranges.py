@@ -26,7 +26,6 @@ from recordmill.transforms.functional.sources.text_ranges import (
     align,
     cut,
     is_large,
-    is_large_gzip,
     scan,
 )
 
@@ -224,13 +223,15 @@ def test_a_range_that_cannot_be_read_leaves_the_file_whole() -> None:
         (TableFile("t.csv", "csv", size=11), True),
         (TableFile("t.csv", "csv", size=10), False),
         (TableFile("t.csv", "csv"), False),
-        (TableFile("t.csv.gz", "csv", gzipped=True, size=11), False),
+        (TableFile("t.csv.gz", "csv", gzipped=True, size=11), True),
         (TableFile("t.parquet", "parquet", size=11), False),
     ],
 )
-def test_only_plain_text_tables_over_one_range_are_cut(file: TableFile, expected: bool) -> None:
-    assert is_large(file, 10) is expected
-    assert is_large_gzip(file, 10) is (file.gzipped and file.format == "csv")
+def test_only_text_tables_over_one_range_are_large(
+    file: TableFile, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_ranges, "LARGE_BYTES", 10)
+    assert is_large(file) is expected
 
 
 @pytest.mark.parametrize("delimiter", [";", "|", "]", "^", "\\", "\t"])
