@@ -165,7 +165,8 @@ class Store(ABC):
         def read(first: int, end: int) -> bytes:
             return self.read(path, (start + first, start + end))[0]
 
-        return _open_ranges(stop - start, read)
+        ranges = _RangeFile(stop - start, read)
+        return cast("BinaryIO", _BufferedRanges(ranges, _BUFFER_BYTES))
 
     @abstractmethod
     def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
@@ -346,14 +347,6 @@ class BoundedFile(io.RawIOBase):
         """
 
 
-def _open_ranges(size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
-    """Opens a seekable file over range requests; reads raise `EOFError` if the file is shorter.
-
-    `read`: returns the bytes of a range: (first byte, byte after the last).
-    """
-    return cast("BinaryIO", _BufferedRanges(_RangeFile(size, read), _BUFFER_BYTES))
-
-
 class _BufferedRanges(io.BufferedReader):
     """A buffer that is filled by each request.
 
@@ -365,7 +358,7 @@ class _BufferedRanges(io.BufferedReader):
 
 
 class _RangeFile(BoundedFile):
-    """A file whose reads are range requests."""
+    """A file whose reads are range requests; they raise `EOFError` if the file is shorter."""
 
     def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
         super().__init__(size)

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable
+from typing import BinaryIO
 
 import pytest
 
-from recordmill.transforms.storage.stores.store import _open_ranges
+from recordmill.transforms.storage.stores.store import Span, Store, TaggedBytes
 
 DATA = bytes(range(256)) * 40_000  # 10 MB
 REQUEST = 8 * 2**20
+
+
+class Answers(Store):
+    """A store that answers requests of ranges of one file by a function."""
+
+    def __init__(self, answer: Callable[[int, int], bytes]) -> None:
+        self._answer = answer
+
+    def read(self, path: str, span: Span | None = None, limit: int = sys.maxsize) -> TaggedBytes:
+        return self._answer(*(span or (0, len(DATA)))), None
+
+    def size(self, path: str) -> int:
+        return len(DATA)
+
+
+def opened(answer: Callable[[int, int], bytes]) -> BinaryIO:
+    return Answers(answer).open("s3://birds/1.bin")
 
 
 @pytest.fixture
@@ -24,7 +44,7 @@ def stream(asked: list[tuple[int, int]]) -> io.BufferedReader:
         asked.append((start, stop))
         return DATA[start:stop]
 
-    return _open_ranges(len(DATA), read)  # type: ignore[return-value]
+    return opened(read)  # type: ignore[return-value]
 
 
 def test_reading_everything_returns_the_data(stream: io.BufferedReader) -> None:
@@ -79,10 +99,10 @@ def test_reads_past_the_end_are_empty(
 
 @pytest.mark.parametrize("lost", [1, 100, len(DATA) - REQUEST], ids=str)
 def test_a_short_answer_is_not_the_end_of_the_file(lost: int) -> None:
-    whole = _open_ranges(len(DATA), lambda start, stop: DATA[start:stop][: stop - start - lost])
+    whole = opened(lambda start, stop: DATA[start:stop][: stop - start - lost])
     with pytest.raises(EOFError, match="has become shorter"):
         whole.read()
     kept = DATA[: len(DATA) - lost]
-    buffered = _open_ranges(len(DATA), lambda start, stop: kept[start:stop])
+    buffered = opened(lambda start, stop: kept[start:stop])
     with pytest.raises(EOFError, match="has become shorter"):
         list(iter(lambda: buffered.read(REQUEST), b""))
