@@ -46,7 +46,7 @@ from recordmill.transforms.storage.files import (
     version,
     write_bytes,
 )
-from recordmill.transforms.storage.shard_files import ShardFiles, stream_checksum
+from recordmill.transforms.storage.shard_files import ShardFiles, digests
 from recordmill.transforms.storage.stores.store import Version
 
 _SUFFIX = ".json"
@@ -133,7 +133,7 @@ def _is_intact(path: str, size: int, crc32c: int, expected: Version) -> bool:
             return False
     if not exists(path) or file_size(path) != size:
         return False
-    return stream_checksum(path)[1] == crc32c
+    return digests(path).crc32c == crc32c
 
 
 # Packages whose version can change the bytes of a shard of any format.

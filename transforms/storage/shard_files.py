@@ -138,19 +138,6 @@ def digests(path: str) -> Digests:
         return shard.digests()
 
 
-def stream_checksum(path: str) -> tuple[int, int]:
-    """Returns the size and CRC-32C of a file's uncompressed stream; (-1, 0) if it is damaged."""
-    size = crc = 0
-    try:
-        with uncompressed(path) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                crc = google_crc32c.extend(crc, chunk)
-                size += len(chunk)
-    except DAMAGED_STREAM:
-        return -1, 0  # reading record by record locates the damage
-    return size, crc
-
-
 def uncompressed(path: str) -> BinaryIO:
     """Opens the uncompressed stream of framed records."""
     return format_of_file(path).open_stream(open_binary(path))
