@@ -112,11 +112,10 @@ def check(forecast: Forecast, config: ConvertConfig) -> None:
 
 def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
     """Adds the stages of a conversion up to the shuffle, and a step that keeps the forecast."""
-    reading = read_rows(root, job, staging="")
-    plan, assigned = assign_rows(reading, job)
-    shards = assigned.rows | "ForecastShards" >> ForecastShards(plan, SAMPLE_ROWS, job.scratch)
-    parts = (*assigned.unread, *assigned.unassigned, shards.rejects)
-    rejects = parts | "AllRejects" >> beam.Flatten()
+    assigned = assign_rows(read_rows(root, job, staging=""), job)
+    forecasting = ForecastShards(assigned.plan, SAMPLE_ROWS, job.scratch)
+    shards = assigned.rows | "ForecastShards" >> forecasting
+    rejects = (*assigned.rejects, shards.rejects) | "AllRejects" >> beam.Flatten()
     _ = (
         root
         | "Once" >> beam.Impulse()
@@ -124,7 +123,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
         >> beam.Map(
             _keep,
             run,
-            AsSingleton(plan),
+            AsSingleton(assigned.plan),
             AsIter(shards.good),
             AsDict(
                 rejects
@@ -132,7 +131,7 @@ def _build(root: beam.Pipeline, job: Conversion, run: str) -> None:
                 | "SumRejects" >> beam.CombinePerKey(RejectSum.sum_of)
             ),
             AsDict(
-                list(assigned.skipped)
+                assigned.counts["skipped"]
                 | "AllSkippedInputs" >> beam.Flatten()
                 | "SumSkippedInputs" >> beam.CombinePerKey(SkippedInput.sum_of)
             ),

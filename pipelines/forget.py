@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from recordmill.pipelines import lineage
 from recordmill.pipelines.base_version import base_of
 from recordmill.pipelines.engines.runners import runner_name
-from recordmill.pipelines.graph import AssignedInput, Conversion, RowsOfShards, publish_rows
+from recordmill.pipelines.graph import Conversion, RowsOfShards, publish_rows
 from recordmill.pipelines.run.lock import lock_target
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord
 from recordmill.pipelines.run.startup import Interrupt
@@ -425,10 +425,7 @@ def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> Row
     removals = root | "Removals" >> beam.Create(list(_removals(selection))).with_output_types(
         AssignedRows
     )
-    plans = root | "Plan" >> beam.Create([plan])
-
-    assigned = AssignedInput(removals, read=(), unread=(), unassigned=(), skipped=())
-    return RowsOfShards(plans, assigned, removals)
+    return RowsOfShards(root | "Plan" >> beam.Create([plan]), removals)
 
 
 def _removals(selection: Selection) -> Iterator[AssignedRows]:

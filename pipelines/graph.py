@@ -20,7 +20,7 @@ from recordmill.schemas.condition import Condition
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Schema
 from recordmill.schemas.plan import Plan
-from recordmill.schemas.records import SkippedInput, Unmatched
+from recordmill.schemas.records import Unmatched
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
@@ -114,33 +114,21 @@ class Reading(NamedTuple):
     all_rows: PCollection[RowBatch] | None = None
 
 
-class AssignedInput(NamedTuple):
-    """The assigned rows of all sources, and the others."""
-
-    rows: PCollection[AssignedRows]  # ((split, shard), [(order, ImageRef)])
-    read: Sequence[PCollection[RowBatch]]  # all rows that could be read
-    # Rows that cannot be read, and files and folders that cannot be listed.
-    unread: Sequence[PCollection[Reject]]
-    # Rows that were read, and rejected before their assignment.
-    unassigned: Sequence[PCollection[Reject]]
-    # (kind, skipped inputs); a kind can occur several times.
-    skipped: Sequence[PCollection[tuple[str, SkippedInput]]]
-
-
 def write_dataset(reading: Reading, job: Conversion) -> PCollection[str]:
     """Adds all stages after reading; returns one element, the final state of the run."""
     reading = _keep_together(reading, job)
-    plan, assigned = assign_rows(reading, job)
-    rows, dropped = _drop_duplicates(assigned.rows, plan, job)
-    return publish_rows(RowsOfShards(plan, assigned, rows, dropped, reading.unmatched), job)
+    assigned = assign_rows(reading, job)
+    rows, dropped = _drop_duplicates(assigned.rows, assigned.plan, job)
+    return publish_rows(assigned._replace(rows=rows, dropped=dropped, lists=reading.unmatched), job)
 
 
 class RowsOfShards(NamedTuple):
-    """The rows that shards are written from, and the counts of the stages before."""
+    """The rows that shards are written from, and what the stages before counted."""
 
     plan: PCollection[Plan]  # the classes, and the number of shards; one element
-    assigned: AssignedInput
-    rows: PCollection[AssignedRows]  # without the duplicates that were dropped
+    rows: PCollection[AssignedRows]  # ((split, shard), [(order, ImageRef)])
+    rejects: Sequence[PCollection[Reject]] = ()
+    counts: Mapping[str, Sequence[PCollection[Any]]] = MappingProxyType({})  # of `ReconcileCounts`
     dropped: Sequence[Deduplicated] = ()
     # The lists that are published besides those of rejects and dropped rows, by folder.
     lists: Mapping[str, Sequence[PCollection[Unmatched]]] = MappingProxyType({})
@@ -155,7 +143,7 @@ def publish_rows(
     the version does not have any more; None for a conversion.
     """
     config, work, base = job.config, job.target.work, job.analyzer.base
-    plan, assigned = rows.plan, rows.assigned
+    plan = rows.plan
     writing = WriteShards(config, job.target.checkpoints, plan, base, job.scratch)
     written = rows.rows | "WriteShards" >> writing
     verified = written.good | "VerifyShards" >> VerifyShards(config, work)
@@ -170,18 +158,14 @@ def publish_rows(
         findings += shards | "FindImageIssues" >> FindImageIssues(work, plan)
     may_leak = [rows.rows] if _groups_may_span_splits(config) else []
     # Flattened once, for their counts and their file: each transform costs a small run 5 ms.
-    rejected = (*assigned.unread, *assigned.unassigned, written.rejects)
-    rejects = rejected | "Rejects" >> beam.Flatten()
+    rejects = (*rows.rejects, written.rejects) | "Rejects" >> beam.Flatten()
     duplicates = [found.duplicates for found in rows.dropped]
     dropped = {layout.DROPPED: duplicates} if duplicates else {}
     lists = {layout.REJECTS: [rejects], **rows.lists, **dropped}
     info = shards | "Reconcile" >> ReconcileCounts(
         plan=plan,
         counts={
-            "rows": assigned.read,
-            "unread": assigned.unread,
-            "skipped": assigned.skipped,
-            "assigned": [assigned.rows] if assigned.read else [],  # removals are not counted
+            **rows.counts,
             "rejects": [rejects],
             "tallies": [verified.tallies],
             "dropped": duplicates,
@@ -198,28 +182,20 @@ def publish_rows(
     return info | "Publish" >> beam.Map(publish, *context, written_lists, indexes, base, removed)
 
 
-def assign_rows(reading: Reading, job: Conversion) -> tuple[PCollection[Plan], AssignedInput]:
-    """Adds the stages from the rows to the only shuffle of a plain run.
-
-    Returns the plan, one element, and the rows in their shards.
-    """
+def assign_rows(reading: Reading, job: Conversion) -> RowsOfShards:
+    """Adds the stages from the rows to the only shuffle of a plain run."""
     read, analyzer, config = reading.read, job.analyzer, job.config
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
     bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
-    refs, unassigned = bound.good, [bound.rejects]
+    refs, rejects = bound.good, [read.rejects, bound.rejects]
     if keys_may_span_shards(config):
         rejecting = RejectDuplicateKeys(config, sequences=analyzer.schema.sequence is not None)
         keyed = refs | "RejectDuplicateKeys" >> rejecting  # RefBatch
         refs = keyed.good
-        unassigned = [bound.rejects, keyed.rejects]
-    assigning = AssignShards(plan, analyzer.ranges, config.seed, analyzer.base)
-    return plan, AssignedInput(
-        rows=refs | "AssignShards" >> assigning,
-        read=[read.good],
-        unread=[read.rejects],
-        unassigned=unassigned,
-        skipped=[read.skipped],
-    )
+        rejects.append(keyed.rejects)
+    rows = refs | "AssignShards" >> AssignShards(plan, analyzer.ranges, config.seed, analyzer.base)
+    counts = {"rows": read.good, "unread": read.rejects, "skipped": read.skipped, "assigned": rows}
+    return RowsOfShards(plan, rows, rejects, {name: [part] for name, part in counts.items()})
 
 
 def _drop_duplicates(
