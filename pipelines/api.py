@@ -332,10 +332,9 @@ def _prepared(
     # The splits that --num_shards may name are known when the input has been read.
     early = config_of({name: value for name, value in options.items() if name != "num_shards"})
     check_submission(early, beam)
-    inputs = conversion.open_inputs(early)
-    config, tables = with_implied_options(options, inputs.tables)
-    inputs = inputs._replace(tables=tables)
-    return config, conversion.prepare(config, beam, command, is_dry, inputs)
+    tables, base = conversion.open_inputs(early)
+    config, tables = with_implied_options(options, tables)
+    return config, conversion.prepare(config, beam, tables, base, command, is_dry)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -55,39 +55,31 @@ from recordmill.transforms.workers.sandbox import allow_children, stop_children
 _LOG = logging.getLogger("recordmill")
 
 
-class Inputs(NamedTuple):
-    """What a conversion reads."""
-
-    tables: input_tables.InputTables
-    base: Base | None
-
-
-def open_inputs(config: ConvertConfig) -> Inputs:
+def open_inputs(config: ConvertConfig) -> tuple[input_tables.InputTables, Base | None]:
     """Opens the base version, and probes the input, except for the rows that stay from the base.
 
     Raises UsageError if the base version is not published, or the input is not a table.
     """
     base = open_base(config)
     snapshots = base.kept_snapshots if base else ()
-    return Inputs(
-        input_tables.probe_tables(config, {entry.table: entry.id for entry in snapshots}), base
-    )
+    since = {entry.table: entry.id for entry in snapshots}
+    return input_tables.probe_tables(config, since), base
 
 
 def prepare(
     config: ConvertConfig,
     options: PipelineOptions,
+    tables: input_tables.InputTables,
+    base: Base | None,
     command: Sequence[str] = (),
     dry_run: bool = False,
-    inputs: Inputs | None = None,
 ) -> Conversion | None:
-    """Probes the input, resolves the schema, and locks the dataset.
+    """Resolves the schema of opened inputs, and locks the dataset.
 
     Returns the conversion; None if the dataset is already published and is kept. `dry_run`: whether
     to leave the output folder unchanged. Raises UsageError if the input is not a table, or lacks a
     column. Raises DatasetExists if the dataset is already published, or another run is writing it.
     """
-    tables, base = inputs or open_inputs(config)
     labels = input_tables.probe_labels(config)
     if not tables.has_rows and not config.append:
         raise UsageError(f"--input {', '.join(config.inputs)}: has no rows. Add some.")

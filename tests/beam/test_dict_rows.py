@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.error_handling import ErrorHandler
 
-from recordmill.pipelines.convert import prepare
+from recordmill.pipelines.convert import open_inputs, prepare
 from recordmill.pipelines.dict_rows import (
     BuildExamples,
     ReadTables,
@@ -65,7 +65,7 @@ def converted(table: Path, output: Path, **options: Any) -> Path:
     config = config_of(
         {"input": [str(table)], "output": str(output), "name": "birds", "report": False, **options}
     )
-    job = prepare(config, PipelineOptions([]))
+    job = prepare(config, PipelineOptions([]), *open_inputs(config))
     assert job is not None
     with direct_pipeline() as p:
         build(p, job)

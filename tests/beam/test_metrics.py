@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import PipelineResult
 
-from recordmill.pipelines.convert import prepare
+from recordmill.pipelines.convert import open_inputs, prepare
 from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
 from recordmill.transforms.shards import writer_processes
@@ -61,7 +61,7 @@ def test_the_metrics_of_a_conversion_are_exact(
     table.write_text("\n".join(lines) + "\n")
     settings = {"name": "birds", "report": False, "num_shards": 2, "max_rejects": "100%"}
     config = config_of({"input": [str(table)], "output": str(tmp_path / "out"), **settings})
-    job = prepare(config, PipelineOptions([]))
+    job = prepare(config, PipelineOptions([]), *open_inputs(config))
     assert job is not None
     p = direct_pipeline()
     build(p, job)
@@ -119,7 +119,8 @@ def test_steps_display_the_settings_that_matter(tmp_path: Path) -> None:
     options = {"split_column": "part", "records_per_shard": 9, "verify": "decode", "seed": 3}
     options["deduplicate"] = "content"
     settings = {"input": [str(table)], "output": str(tmp_path / "out"), "name": "birds"}
-    job = prepare(config_of({**settings, **options}), PipelineOptions([]))
+    config = config_of({**settings, **options})
+    job = prepare(config, PipelineOptions([]), *open_inputs(config))
     assert job is not None
     p = direct_pipeline()
     build(p, job)

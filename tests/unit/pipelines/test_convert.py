@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.convert import Inputs, prepare, run
+from recordmill.pipelines.convert import open_inputs, prepare, run
 from recordmill.pipelines.graph import Conversion, build
 from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.pipelines.run.run_record import RunRecord
@@ -37,7 +37,8 @@ def prepared(tmp_path: Path) -> Callable[..., Conversion | None]:
     def prepared_job(**options: object) -> Conversion | None:
         paths = {"input": [str(tmp_path / "t.csv")], "output": str(tmp_path), "name": "birds"}
         of_table = {"schema": "tabular", "key_column": "n", "report": False}
-        return prepare(config_of({**paths, **of_table, **options}), PipelineOptions([]))
+        config = config_of({**paths, **of_table, **options})
+        return prepare(config, PipelineOptions([]), *open_inputs(config))
 
     return prepared_job
 
@@ -162,7 +163,7 @@ def test_embedded_images_are_not_compared(column: str, suffix: str, tmp_path: Pa
         config, tables = with_implied_options(given, probe_tables(config_of(given)))
         fails = pytest.raises(UsageError, match=f"^{re.escape(message)}$")
         with fails if column in where else nullcontext():
-            prepare(config, PipelineOptions([]), dry_run=True, inputs=Inputs(tables, None))
+            prepare(config, PipelineOptions([]), tables, None, dry_run=True)
 
 
 def test_a_format_states_the_annotations_without_which_it_has_no_preset(tmp_path: Path) -> None:
@@ -199,6 +200,6 @@ def test_a_condition_on_classes_of_another_column_is_named(
     with pytest.raises(
         UsageError, match=r"t.jsonl has no column '\S+'.* it has: image, species"
     ) as e:
-        prepare(config, PipelineOptions([]), dry_run=True)
+        prepare(config, PipelineOptions([]), *open_inputs(config), dry_run=True)
     remedy = f"Its classes are in column 'species': --where \"{expected}\""
     assert str(e.value).endswith(remedy) is (expected is not None)

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.convert import prepare
+from recordmill.pipelines.convert import open_inputs, prepare
 from recordmill.pipelines.graph import build
 from recordmill.pipelines.options import config_of
 from tests.images import jpeg
@@ -75,7 +75,7 @@ def test_steps_of_a_conversion(
     Path("t.csv").write_text("image,label\na.jpg,cat\n")
     Path("ages.csv").write_text("image,age\na.jpg,3\n")
     config = config_of({"input": ["t.csv"], "output": "out", "name": "birds", **options})
-    job = prepare(config, PipelineOptions([]), dry_run=True)
+    job = prepare(config, PipelineOptions([]), *open_inputs(config), dry_run=True)
     assert job is not None
     pipeline = beam.Pipeline()
     build(pipeline, job)
@@ -93,6 +93,7 @@ def test_members_of_compressed_archives_are_staged(
             member.size = len(data)
             archive.addfile(member, BytesIO(data))
     paths = {"input": [str(tmp_path / table)], "output": str(tmp_path / "out"), "name": "birds"}
-    job = prepare(config_of(paths), PipelineOptions([]), dry_run=True)
+    config = config_of(paths)
+    job = prepare(config, PipelineOptions([]), *open_inputs(config), dry_run=True)
     assert job is not None
     assert job.stages_images is staged

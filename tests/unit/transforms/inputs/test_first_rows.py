@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.convert import prepare, run
+from recordmill.pipelines.convert import open_inputs, prepare, run
 from recordmill.pipelines.graph import projection_of
 from recordmill.pipelines.options import config_of
 from recordmill.pipelines.run.startup import Interrupt
@@ -33,7 +33,7 @@ def config(folder: Path, names: Sequence[str], **options: object) -> ConvertConf
 
 def rejected(made: ConvertConfig) -> list[Reject]:
     """Returns the rejects of the first rows."""
-    job = prepare(made, PipelineOptions([]), dry_run=True)
+    job = prepare(made, PipelineOptions([]), *open_inputs(made), dry_run=True)
     assert job is not None
     projection = projection_of(job.analyzer.schema, made)
     return first_rejects(job.tables.files, projection, job.analyzer.binding, made)
@@ -72,7 +72,7 @@ def test_a_good_table_costs_one_image(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_stopped_run_lists_its_rejects(tmp_path: Path) -> None:
     made = config(tmp_path, ["x.jpg", "broken.jpg", "y.jpg"], fail_fast=2, max_rejects="100%")
     options = PipelineOptions([])
-    job = prepare(made, options)
+    job = prepare(made, options, *open_inputs(made))
     assert job is not None
     record = run(job, options, Interrupt())
     dataset = tmp_path / "out/birds/1.0.0"
