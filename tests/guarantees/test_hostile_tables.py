@@ -30,7 +30,7 @@ LIMIT = 2**20
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lowers the limit of a line to 1 MiB, so that tests do not need 64 MiB."""
-    monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (LIMIT,))
+    monkeypatch.setattr(delimited, "MAX_LINE", LIMIT)
     monkeypatch.setattr(delimited.bounded_lines, "__defaults__", (1, LIMIT))
 
 
@@ -105,7 +105,7 @@ def test_a_json_line_beyond_the_limit_is_one_reject_in_bounded_memory() -> None:
 def test_lines_of_the_maximum_length_are_read(
     breaks: bytes, extra: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delimited.BoundedLines.__init__, "__defaults__", (32,))
+    monkeypatch.setattr(delimited, "MAX_LINE", 32)
     name = b"x" * (32 - len(breaks) + extra)
     data = breaks.join([b"image", name, b"b", name, b"c"])
     found = outcomes(delimited.read(stream(data), Part(CSV), Projection()))

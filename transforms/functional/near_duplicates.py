@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from recordmill.schemas.statistics import NearDuplicates
 from recordmill.transforms.functional.duplicates import EXAMPLE_RECORDS, duplicate_stats
+from recordmill.transforms.functional.read_ahead import batched
 
 # PDQ recommends 31 of 256 bits, which a rotation by 2 degrees exceeds in four of five images. Of
 # 8 x 10^8 pairs of random crops of different photographs, 10 differ in at most 56 bits, 2 in at
@@ -35,6 +36,9 @@ MAX_NEIGHBORS = 512
 
 # Images of one part of a band; those of all bands are in memory together: at most 10 MB.
 _PART_IMAGES = 2**16
+
+# Hashes that are compared with another one at a time.
+_COMPARED = 2**12
 
 # Pairs that are found before they are connected: 16 MB.
 _PENDING_PAIRS = 2**20
@@ -230,18 +234,15 @@ def _distances(differing: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return distances
 
 
-def distances_to(some: Sequence[str], others: Sequence[str], chunk: int = 2**12) -> dict[str, int]:
+def distances_to(some: Sequence[str], others: Sequence[str]) -> dict[str, int]:
     """Returns the number of bits in which each hash differs from the nearest of some others.
-
-    `chunk` is number of hashes that are compared with one of `some` at a time.
 
     >>> list(distances_to(["00" * 32], ["00" * 31 + "03", "ff" * 32]).values())
     [2, 256]
     """
     first = pack(np.arange(len(some), dtype=np.uint64), some)["phash"]
     nearest = dict.fromkeys(others, 8 * 32)
-    for start in range(0, len(others), chunk):
-        names = others[start : start + chunk]
+    for names in batched(others, _COMPARED):
         words = pack(np.arange(len(names), dtype=np.uint64), names)["phash"]
         for one in first:
             found = _distances(words ^ one)

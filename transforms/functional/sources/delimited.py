@@ -44,13 +44,9 @@ class DelimitedOptions:
     header: tuple[str, ...] = ()  # the columns of a table without a header; () if it has one
 
 
-class LongLine(ValueError):
-    """The error for a line over the size limit."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"the line is longer than {limit:,} bytes. Check for a missing line break."
-        )
+def long_line() -> str:
+    """Returns the message for a line over the size limit."""
+    return f"the line is longer than {MAX_LINE:,} bytes. Check for a missing line break."
 
 
 class BoundedLines:
@@ -59,9 +55,8 @@ class BoundedLines:
     `number` is the number of the last line returned, counted from 1.
     """
 
-    def __init__(self, text: TextIO, limit: int = MAX_LINE) -> None:
+    def __init__(self, text: TextIO) -> None:
         self._text = text
-        self._limit = limit
         self._rest: TextIO | None = None  # what was read of the text, and has to be read next
         self._split_crlf = False  # whether the last chunk ended between CR and LF
         # The lines read ahead; in place of the one after them, its error.
@@ -130,7 +125,7 @@ class BoundedLines:
             self.size += len(blank)
             if text:
                 # Completed to the end of a line, so that it does not end between CR and LF.
-                self._rest = io.StringIO(text + self._text.readline(self._limit), newline="")
+                self._rest = io.StringIO(text + self._text.readline(MAX_LINE), newline="")
                 return
             last, block = block[-1], ""
 
@@ -147,16 +142,16 @@ class BoundedLines:
     def _read_ahead(self) -> bool:
         """Reads some lines ahead; returns whether there are any, or an error."""
         line_of = self._text.readline if self._rest is None else self._readline
-        read = self._read_chunk if self._split_crlf else partial(line_of, self._limit)
+        read = self._read_chunk if self._split_crlf else partial(line_of, MAX_LINE)
         size = 0
         try:
             for line in islice(iter(read, ""), BATCH_ROWS):
                 size += len(line)
-                if len(line) == self._limit:
+                if len(line) == MAX_LINE:
                     self._split_crlf = line.endswith("\r")
                     if not line.endswith(("\n", "\r")):
                         self._skip_line()
-                        raise csv.Error(str(LongLine(self._limit)))
+                        raise csv.Error(long_line())
                 self._ahead.append(line)
                 if size >= BATCH_BYTES or self._split_crlf:
                     break
@@ -167,32 +162,30 @@ class BoundedLines:
     def _skip_line(self) -> None:
         """Reads the rest of a line of which the first part has been read."""
         line = self._read_chunk()
-        while len(line) == self._limit and not line.endswith(("\n", "\r")):
+        while len(line) == MAX_LINE and not line.endswith(("\n", "\r")):
             line = self._read_chunk()
 
     def _read_chunk(self) -> str:
-        """Returns the next line, or its first `limit` characters."""
-        line = self._readline(self._limit)
+        """Returns the next line, or the first `MAX_LINE` characters of it."""
+        line = self._readline(MAX_LINE)
         # If the last chunk ended with the CR of a CRLF, this LF belongs to it, not to a new line.
         if self._split_crlf and line == "\n":
-            line = self._readline(self._limit)
-        self._split_crlf = len(line) == self._limit and line.endswith("\r")
+            line = self._readline(MAX_LINE)
+        self._split_crlf = len(line) == MAX_LINE and line.endswith("\r")
         return line
 
 
-def bounded_lines(
-    stream: BinaryIO, first: int = 1, limit: int = MAX_LINE
-) -> Iterator[tuple[int, bytes | LongLine]]:
-    """Yields (number, line with its line break), and a `LongLine` for each line over the limit.
+def bounded_lines(stream: BinaryIO, first: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yields (number, line with its line break), with None for a line over the size limit.
 
     Of a long run of blank lines, only the first ones are yielded.
     """
     number, blank = first, 0
-    while line := stream.readline(limit):
-        if len(line) == limit and not line.endswith(b"\n"):
-            while len(line) == limit and not line.endswith(b"\n"):
-                line = stream.readline(limit)
-            yield number, LongLine(limit)
+    while line := stream.readline(MAX_LINE):
+        if len(line) == MAX_LINE and not line.endswith(b"\n"):
+            while len(line) == MAX_LINE and not line.endswith(b"\n"):
+                line = stream.readline(MAX_LINE)
+            yield number, None
             blank = 0
         else:
             yield number, line

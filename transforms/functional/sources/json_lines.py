@@ -18,8 +18,8 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile, column_names
 from recordmill.transforms.functional.sources.delimited import (
-    LongLine,
     bounded_lines,
+    long_line,
     reject_binary,
 )
 from recordmill.transforms.functional.values.bounded_json import parse_json
@@ -66,8 +66,8 @@ def _read_rows(
     line = first - 1
     try:
         for line, text in bounded_lines(stream, first):
-            if isinstance(text, LongLine):
-                yield Reject.of_malformed_row(file, line, str(text))
+            if text is None:
+                yield Reject.of_malformed_row(file, line, long_line())
             elif text.strip():
                 yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, projection)
     except (OSError, *DAMAGED_STREAM) as error:

@@ -239,7 +239,7 @@ def test_lines_that_are_split_together_give_the_rows_of_the_csv_module(text, ahe
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "BATCH_ROWS", ahead)
-        patch.setattr(BoundedLines.__init__, "__defaults__", (12,))  # a line longer than that fails
+        patch.setattr(delimited, "MAX_LINE", 12)  # a line longer than that fails
         split = found()
         patch.setattr(BoundedLines, "take_plain", lambda *_: [])
         assert split == found()
@@ -265,7 +265,7 @@ def test_blank_lines_are_skipped_in_blocks_of_any_size(text, ahead, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "BATCH_ROWS", ahead)
         patch.setattr(delimited, "_BLOCK_CHARACTERS", block)
-        patch.setattr(BoundedLines.__init__, "__defaults__", (12,))
+        patch.setattr(delimited, "MAX_LINE", 12)
         skipped = found()
         patch.setattr(BoundedLines, "skip_blank", lambda _: None)
         assert skipped == found()
