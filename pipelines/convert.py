@@ -27,7 +27,6 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError, VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, some
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked, masked_url, masked_values
 from recordmill.schemas.option import Affects, fields_that_affect
@@ -338,13 +337,12 @@ def _run(
 
 def _check_first_rows(job: Conversion) -> None:
     """Stops a run whose first rows are all rejected for their images, and lists these rejects."""
-    schema, files = job.analyzer.schema, job.tables.files
-    is_table = all(INPUT_FORMATS[file.format].is_table for file in files)
+    schema, tables = job.analyzer.schema, job.tables
     # Joined rows, staged images and the members of archives are known only to the run.
-    if job.labels or job.stages_images or not schema.has_image or not is_table:
+    if job.labels or job.stages_images or not schema.has_image or not tables.are_tables:
         return
     projection = projection_of(schema, job.config)
-    if rejects := first_rejects(files, projection, job.analyzer.binding, job.config):
+    if rejects := first_rejects(tables.files, projection, job.analyzer.binding, job.config):
         path = layout.join(job.target.work, layout.lines_name(layout.REJECTS))
         write_bytes(path, "".join(f"{reject.to_json()}\n" for reject in rejects).encode())
         raise first_rows_error(rejects, job.target.failed_folder)

@@ -27,7 +27,6 @@ from recordmill.pipelines.verification import verify
 from recordmill.schemas.config import ConvertConfig, Verify
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
 from recordmill.schemas.features import Schema
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.option import Affects, options_of
 from recordmill.schemas.plan import Plan, ResolvedSchema
@@ -180,7 +179,7 @@ class ReadTables(_HandlesErrors):
 
     def _projection(self, tables: InputTables) -> Projection:
         where = " ".join(map(masked_url, self._config.inputs))
-        if others := [file for file in tables.files if not INPUT_FORMATS[file.format].is_table]:
+        if others := [file for file in tables.files if not file.declared.is_table]:
             raise UsageError(
                 f"{masked_url(others[0].path)}: expected a table, got the format "
                 f"{others[0].format}. Convert it with recordmill convert."

@@ -37,7 +37,6 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import Interrupted, UsageError
 from recordmill.schemas.features import Feature
 from recordmill.schemas.findings import Finding
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.manifest import Base, Manifest
 from recordmill.schemas.masking import bare_url, masked
 from recordmill.schemas.plan import TableSnapshot
@@ -177,9 +176,7 @@ def _sizes(files: Sequence[TableFile]) -> list[int | None]:
     """Returns the sizes of tables; None for folders, and for too many files to ask for each."""
     if len(files) > _MOST_FILES:
         return [None] * len(files)
-    return [
-        None if INPUT_FORMATS[file.format].is_folder else file_size(file.path) for file in files
-    ]
+    return [None if file.declared.is_folder else file_size(file.path) for file in files]
 
 
 _WILDCARDS = "*?["

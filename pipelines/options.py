@@ -19,7 +19,6 @@ from recordmill.schemas.config import DEFAULT_SCHEMA, ConvertConfig, SchemaOverr
 from recordmill.schemas.errors import UsageError, did_you_mean, problem_of_value
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, finding, some
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import split_rank
 from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option import Properties, options_of, parse_properties
@@ -97,7 +96,7 @@ def with_implied_options(
     UsageError: for a value that is not valid.
     """
     implied, notes = dict[str, Any](), list[str]()
-    kinds = [INPUT_FORMATS[file.format].annotations for file in tables.files]
+    kinds = [file.declared.annotations for file in tables.files]
     if tables.schemas and options.get("schema") is None:
         implied["schema"] = _schema_of_datasets(tables.schemas)
         name = implied["schema"].name
@@ -191,8 +190,8 @@ def _with_boxes(
 def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
     """Yields a warning if tables have a column of splits that nothing reads."""
     columns = [name for name in tables.columns if name.casefold() in _SPLIT_COLUMNS]
-    are_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
-    if columns and are_tables and not tables.splits and options.get("split_column") is None:
+    is_stated = tables.splits or options.get("split_column") is not None
+    if columns and tables.are_tables and not is_stated:
         text = f"the column {columns[0]!r} does not decide the splits"
         hint = f"--split_column {shlex.quote(columns[0])} takes them from it, and "
         hint += "--split_column none does not"

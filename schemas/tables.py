@@ -10,6 +10,7 @@ from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.findings import Finding
+from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
 from recordmill.schemas.plan import TableSnapshot
 
 _Options = TypeVar("_Options")
@@ -62,6 +63,11 @@ class TableFile:
     # What only the module of its format reads, as an immutable value of a type that it declares;
     # None for its defaults.
     options: object = None
+
+    @property
+    def declared(self) -> InputFormat:
+        """The declaration of its format."""
+        return INPUT_FORMATS[self.format]
 
     def options_of(self, kind: type[_Options]) -> _Options:
         """Returns the options of the format, which are of this type, or their defaults."""

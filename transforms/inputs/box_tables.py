@@ -11,7 +11,6 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.origins import BOX_SIDES, OUTLINES
 from recordmill.schemas.records import Row
@@ -44,7 +43,7 @@ def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxC
 
     `stated` is table columns by schema column.
     """
-    found = columns_of_boxes(tables.columns, stated) if _are_tables(tables) else None
+    found = columns_of_boxes(tables.columns, stated) if tables.are_tables else None
     if found is None or not _has_row_per_box(tables, found.sides):
         return None
     # A table of labels has them in these columns, and no image twice.
@@ -81,7 +80,7 @@ def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
 
 def _check_corners(schema: Schema, tables: InputTables) -> None:
     """Checks that no order is stated for annotations, which are read as corners."""
-    formats = [file.format for file in tables.files if not INPUT_FORMATS[file.format].is_table]
+    formats = [file.format for file in tables.files if not file.declared.is_table]
     sides, order = schema.boxes.columns or (), schema.boxes.order
     is_read = formats and BOX_COLUMNS[-1] in tables.columns and {*sides} == {*BOX_SIDES}
     if is_read and order != ("yxyx" if sides[:1] == ("ymin",) else "xyxy"):
@@ -145,15 +144,11 @@ def _columns_of_objects(config: ConvertConfig, tables: InputTables) -> list[str]
     names = {config.column(source.name) for source in sources if source.origin in OUTLINES}
     found = sorted(names & present)
     values = [v for name in found for v in _values(tables, name) if v not in ("", "None")]
-    return found if values and all(map(are_runs, values)) and _are_tables(tables) else []
-
-
-def _are_tables(tables: InputTables) -> bool:
-    return all(INPUT_FORMATS[file.format].is_table for file in tables.files)
+    return found if values and all(map(are_runs, values)) and tables.are_tables else []
 
 
 def _has_row_per_box(tables: InputTables, sides: list[str]) -> bool:
-    if not _are_tables(tables):
+    if not tables.are_tables:
         return False
     first = (_first(file, sides) for file in tables.files)
     return all(has_row_per_box(rows, sides) for rows in first if rows)

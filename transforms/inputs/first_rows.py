@@ -17,7 +17,6 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RejectBudgetExceeded
 from recordmill.schemas.findings import Finding
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.records import MAX_CHARACTERS, Row
@@ -161,7 +160,7 @@ def _with_encoded(column: str, config: ConvertConfig, tables: InputTables) -> In
 
 
 def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
-    if not INPUT_FORMATS[file.format].is_table:
+    if not file.declared.is_table:
         return False
     try:
         found = [text for value in _values(file, column) if is_encoded(text := text_of(value))]
@@ -190,8 +189,7 @@ def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
     schema = config.dataset_schema
     column = config.column(schema.image.column)
     has_paths = column in tables.columns and column not in tables.embedded
-    of_tables = all(INPUT_FORMATS[file.format].is_table for file in tables.files)
-    if not (schema.has_image and has_paths and of_tables):
+    if not (schema.has_image and has_paths and tables.are_tables):
         return
     file, guard = tables.files[0], ImageRootGuard(config.guard)
     for value in _values(file, column):

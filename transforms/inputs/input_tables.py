@@ -18,7 +18,6 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding, counted, finding, some
-from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import check_utf8
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.plan import TableSnapshot
@@ -63,6 +62,11 @@ class InputTables(Probe):
     recognized: tuple[str, ...] = ()
     snapshots: tuple[TableSnapshot, ...] = ()
     schemas: tuple[Schema, ...] = ()
+
+    @property
+    def are_tables(self) -> bool:
+        """Whether all files are tables, not annotations or folders of images."""
+        return all(file.declared.is_table for file in self.files)
 
     @property
     def fields(self) -> dict[str, list[str]]:
@@ -233,7 +237,7 @@ def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Findin
 def _lacks_split(file: TableFile, probe: Probe) -> bool:
     """Returns whether rows have no split; annotated folders have the column in any case."""
     if SPLIT in probe.columns:
-        return INPUT_FORMATS[file.format].is_folder and not probe.splits
+        return file.declared.is_folder and not probe.splits
     return bool(probe.columns)
 
 
@@ -397,10 +401,9 @@ def unused_columns(
         text = f"--input and --labels have {some(shared)}, of which the values of --labels are read"
         yield finding("note", "shared_columns", text, examples=shared)
     for tables in () if schema.every_column else inputs:
-        formats = {file.format for file in tables.files}
         found = (*tables.columns, *sorted(tables.partial))
         columns = dict.fromkeys(n for n in found if n in tables.reads.get(n, [n]))
-        if not all(INPUT_FORMATS[f].is_table or f == "tfrecord" for f in formats):
+        if not all(f.declared.is_table or f.format == "tfrecord" for f in tables.files):
             continue
         # Either a column of objects is listed, or those of its fields that are not used.
         above = {n: {n[: dot.start()] for dot in re.finditer(r"\.", n)} for n in columns}
