@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -19,7 +18,7 @@ from recordmill.schemas.plan import Plan
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.elements import EncodedRefs, ShardId, joined
-from recordmill.transforms.functional.read_ahead import first_results
+from recordmill.transforms.functional.read_ahead import first_results, map_in_threads
 from recordmill.transforms.functional.rows.batches import RefBatch
 from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import KeptShard, link_identical
@@ -59,9 +58,7 @@ def _file_version_tags(
         waiting += rest
     else:
         tags.update(zip(rest, map(tag, rest), strict=True))
-    if waiting:
-        with ThreadPoolExecutor(_THREADS) as executor:
-            tags.update(zip(waiting, executor.map(tag, waiting), strict=True))
+    tags.update(zip(waiting, map_in_threads(tag, waiting, _THREADS), strict=True))
     return tags
 
 
