@@ -31,7 +31,6 @@ from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,
-    count_coordinates,
     with_units,
 )
 from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch
@@ -192,7 +191,7 @@ class Analysis(Summed):
             if identities is None:
                 continue
             self._add_labels(part, analyzer)
-            count_coordinates(part, analyzer.schema, analyzer.binding.columns, self.coordinates)
+            analyzer.binding.annotations.count(part, self.coordinates)
             self._add_positions(part, identities, analyzer, find)
         self._check_limits()
 

@@ -22,7 +22,7 @@ from recordmill.schemas.origins import KEYPOINTS, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError, located
-from recordmill.schemas.settings import AnnotationSettings, BoxSettings, Units
+from recordmill.schemas.settings import AnnotationSettings, Units
 from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -41,29 +41,220 @@ _SEPARATOR = re.compile(r"[,\s]+")
 _CORNER_NUMBERS = 8
 
 
-def _read_boxes(
-    row: Row, settings: BoxSettings, columns: Mapping[str, str], feature: Feature
-) -> RowBoxes:
-    """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
+@dataclass(frozen=True)
+class Annotations:
+    """The boxes, outlines and other shapes in the rows of a table, as a schema has them."""
 
-    `settings` is the resolved box settings, with either one column or four. `feature` is a feature
-    from boxes, whose `missing` and `separator` apply to the columns. Boxes outside the image are
-    detected when the image is read.
-    """
-    names = settings.columns or (settings.column or "",)
-    used = [columns.get(name, name) for name in names]
-    # Four columns with one list of numbers each, or one column with a list of four numbers per box.
-    lists = [_items(row, column, feature) for column in used]
-    items: list[Any] = _zipped(lists, used) if settings.columns else lists[0]
-    corners, drops_invalid = TO_CORNERS[settings.order], settings.invalid == "drop"
-    is_text = any(row.untyped(column) for column in used)
-    read = partial(_four_numbers, column=None if settings.columns else used[0], is_text=is_text)
-    fours = [box_of(partial(read, i, item), drops_invalid) for i, item in enumerate(items)]
-    return RowBoxes(
-        _units_of(row, settings, columns) or PIXEL,
-        [x for four in fours for x in corners(*four)],
-        _stated_size(row, settings, columns),
-    )
+    resolved: ResolvedSchema
+    columns: Mapping[str, str]  # the table column of each schema column whose name differs
+
+    @property
+    def _schema(self) -> Schema:
+        return self.resolved.schema
+
+    def _column(self, name: str) -> str:
+        return self.columns.get(name, name)
+
+    def added_to(self, ref: ImageRef, row: Row, resolve: Callable[[str], str]) -> ImageRef:
+        """Adds the boxes of a row, and the outlines of its masks and their file, to its reference.
+
+        `resolve` returns the address of a file. Raises RecordError if a value is missing or of the
+        wrong type, or a list of the wrong length.
+        """
+        schema = self._schema
+        if schema.has_boxes or schema.has_points:
+            boxes = self._objects(row)
+            self._check_lengths(ref, boxes.number)
+            # Fields that are not set are left out, as they take part in fingerprints.
+            ref = ref._replace(boxes=tuple(boxes) if boxes.shapes else tuple(boxes)[:3])
+        if not schema.has_outlines:
+            return ref
+        found, file = self._outlines(row)
+        if schema.has_instances and ref.boxes is not None:
+            count = RowBoxes(*ref.boxes).number
+            _check_number(self._outlines_column, found.objects, count, "box")
+        elif schema.has_instances:
+            self._check_lengths(ref, len(found.objects))
+        at, place = len(schema.image_names), (resolve(file), None, None, b"")
+        images, stated = (ref.others or ())[:at], (ref.others or ())[at:]
+        if file and stated not in ((), (place,)):
+            detail = f"expected one file per row for the mask and its segments, got {file!r}, too"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        if file:
+            ref = ref._replace(others=(*images, place))
+        return ref._replace(outlines=(found.units, found.objects, found.size))
+
+    def _objects(self, row: Row) -> RowBoxes:
+        """Reads the boxes of a row, and the other shapes of its objects."""
+        schema = self._schema
+        if schema.has_boxes:
+            found = self._boxes(row)
+        else:
+            units = self._units_of(row, schema.boxes) or PIXEL
+            found = RowBoxes(units, [], self._stated_size(row, schema.boxes))
+        if not schema.has_points:
+            return found
+        shapes = self._shapes(row)
+        number = found.number if schema.has_boxes else found._replace(shapes=shapes).number
+        for name, feature in schema.columns_from(POINTS).items():
+            items = shapes.get(name, [])
+            if items or feature.missing is not Missing.EMPTY:
+                _check_number(self._column(name), items, number, "object")
+        self._check_keypoint_names(shapes)
+        return found._replace(shapes=shapes)
+
+    def _boxes(self, row: Row) -> RowBoxes:
+        """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
+
+        Boxes outside the image are detected when the image is read.
+        """
+        settings = self._schema.boxes  # resolved, with either one column or four
+        # One that is read from boxes, whose `missing` and `separator` apply to their columns.
+        features = self._schema.features.values()
+        feature = next(f for f in features if f.source.origin is Origin.BOX)
+        used = list(map(self._column, settings.columns or (settings.column or "",)))
+        # Four columns with one list of numbers each, or one column with a list of four numbers per
+        # box.
+        lists = [_items(row, column, feature) for column in used]
+        items: list[Any] = _zipped(lists, used) if settings.columns else lists[0]
+        corners, drops_invalid = TO_CORNERS[settings.order], settings.invalid == "drop"
+        is_text = any(row.untyped(column) for column in used)
+        read = partial(_four_numbers, column=None if settings.columns else used[0], is_text=is_text)
+        fours = [box_of(partial(read, i, item), drops_invalid) for i, item in enumerate(items)]
+        return RowBoxes(
+            self._units_of(row, settings) or PIXEL,
+            [x for four in fours for x in corners(*four)],
+            self._stated_size(row, settings),
+        )
+
+    def _units_of(self, row: Row, settings: AnnotationSettings) -> str | None:
+        """Returns the units that a row states, or else those of the settings; None if neither."""
+        if settings.units_column is None:
+            return settings.units
+        column = self._column(settings.units_column)
+        units = typed.single_value(row.values.get(column))
+        if units is None or units == "":
+            return settings.units
+        if units not in UNITS:
+            detail = f"column {column!r}: expected one of {', '.join(UNITS)}, got {units!r}"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        return str(units)
+
+    def _stated_size(self, row: Row, settings: AnnotationSettings) -> tuple[float, float] | None:
+        """Returns the width and height of the annotated image; None if a row lacks one of them."""
+        if settings.size_columns is None:
+            return None
+        width, height = (_stated_side(row, self._column(n)) for n in settings.size_columns)
+        return (width, height) if width > 0 and height > 0 else None
+
+    def _shapes(self, row: Row) -> dict[str, list[list[Any]]]:
+        """Returns the corners, keypoints and names of all objects, by schema column."""
+        shapes: dict[str, list[list[Any]]] = {}
+        for name, feature in self._schema.columns_from(POINTS).items():
+            column = self._column(name)
+            items = _items(row, column, feature)
+            if items:  # an optional column may be missing
+                with located(f"column {column!r}"):
+                    objects = [_READERS[feature.source.origin](item) for item in items]
+                    is_filled = feature.source.origin in KEYPOINTS
+                    shapes[name] = _filled(objects) if is_filled else objects
+        return shapes
+
+    def _check_keypoint_names(self, shapes: Mapping[str, list[list[Any]]]) -> None:
+        """Checks that each keypoint of each object has a name, if the row has names."""
+        points = [shapes.get(name, []) for name in self._schema.columns_from(KEYPOINTS)]
+        expected = [[len(numbers) // 3 for numbers in objects] for objects in points]
+        for name in self._schema.columns_from((Origin.KEYPOINT_NAME,)):
+            found = [len(names) for names in shapes.get(name, ())]
+            if found and expected and found not in expected:
+                detail = f"expected a name for each keypoint, {expected[0]} per object, got {found}"
+                raise RecordError(Reason.WRONG_TYPE, f"column {self._column(name)!r}: {detail}")
+
+    def _check_lengths(self, ref: ImageRef, number: int) -> None:
+        """Checks that lists of box features have one item per box; a missing one may be empty."""
+        for feature, values in zip(self._schema.features.values(), ref.values, strict=True):
+            is_stated = values or feature.missing is not Missing.EMPTY
+            if is_stated and feature.of_boxes and isinstance(values, list):
+                _check_number(self._column(feature.source.name), values, number, "box")
+
+    @property
+    def _outlines_column(self) -> str:
+        return self._column(next(iter(self._schema.columns_from(OUTLINES))))
+
+    def _outlines(self, row: Row) -> tuple[RowOutlines, str]:
+        """Returns the class id and outline of each object, in drawing order, and their file.
+
+        The file is that of outlines that are segments; "" if there are none.
+        """
+        settings, column = self._schema.masks, self._outlines_column
+        outlines = _items(row, column)
+        segments = [o for o in outlines if isinstance(o, Mapping) and "segment" in o]
+        files = {str(outline.get("file") or "") for outline in segments}
+        if len(files) > 1 or "" in files:
+            what = f"column {column!r}: expected segments of one file"
+            shown = ", ".join(map(repr, sorted(files)[:3]))
+            detail = f"{what}, {{segment, file}}, got the files {shown}"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        classes = [0] * len(outlines)
+        if self._schema.draws_classes:
+            classes = self._classes_of_outlines(row, len(outlines))
+        # [(class id, outline)], drawn in this order: later objects cover earlier ones.
+        with located(f"column {column!r}"):
+            checked = checked_outlines(outlines, settings.run_order)
+        objects = list(zip(classes, checked, strict=True))
+        units = self._units_of(row, settings) or PIXEL
+        return RowOutlines(units, objects, self._stated_size(row, settings)), "".join(files)
+
+    def _classes_of_outlines(self, row: Row, number: int) -> list[int]:
+        name, column = self._schema.mask_feature or "", self._column(self._schema.masks.labels)
+        labels, ids = _items(row, column), self.resolved.class_ids.get(name)
+        _check_number(column, labels, number, "outline")
+        offset, is_text = self._schema.features[name].label_offset, row.untyped(column)
+        with located(f"column {column!r}"):
+            return [class_id(label, is_text, ids, offset) for label in labels]
+
+    def count(self, rows: RowBatch, counts: dict[str, CoordinateCounts]) -> None:
+        """Adds the boxes and outlines of rows to the counts, by the block of the schema."""
+        for block, settings in _blocks(self._schema):
+            units = settings.units_column
+            # As the rows of annotation formats do.
+            all_state_units = units is not None and all(rows.column(self._column(units)))
+            if settings.units is None and not all_state_units:
+                found = counts.setdefault(block, CoordinateCounts())
+                for row in rows:
+                    size = self._stated_size(row, settings)
+                    for coordinates in self._unstated(row, block, settings):
+                        found.add(coordinates, size)
+
+    def _unstated(self, row: Row, block: str, settings: AnnotationSettings) -> list[list[float]]:
+        try:
+            stated = self._units_of(row, settings)
+            return self._coordinates(row, block) if stated is None else []
+        except RecordError:  # the row is rejected when it is bound
+            return []
+
+    def _coordinates(self, row: Row, block: str) -> list[list[float]]:
+        """Returns the coordinates of each box, for "boxes", or of each polygon, for "masks"."""
+        schema = self._schema
+        if block == "boxes" and schema.has_boxes:
+            corners = self._boxes(row).corners
+            return [corners[i : i + 4] for i in range(0, len(corners), 4)]
+        if block == "boxes":
+            found = self._shapes(row).items()
+            return [c for name, shapes in found for c in self._points(name, shapes)]
+        column = self._outlines_column
+        with located(f"column {column!r}"):
+            outlines = checked_outlines(_items(row, column), schema.masks.run_order)
+        return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
+
+    def _points(self, name: str, shapes: list[list[Any]]) -> list[list[float]]:
+        """Returns the coordinates of oriented boxes, or of the labeled keypoints of each object."""
+        if name in self._schema.columns_from((Origin.CORNERS,)):
+            return shapes
+        if name not in self._schema.columns_from(KEYPOINTS):
+            return []
+        points = ([s[i : i + 2] for i in range(0, len(s), 3) if s[i + 2]] for s in shapes)
+        return [[side for point in found for side in point] for found in points if found]
 
 
 _ANY_LIST = Feature.model_validate({"kind": "bytes", "from": "column:any", "shape": []})
@@ -101,30 +292,6 @@ def _four_numbers(index: int, item: Any, column: str | None, is_text: bool) -> B
     return one, two, three, four_
 
 
-def _units_of(row: Row, settings: AnnotationSettings, columns: Mapping[str, str]) -> str | None:
-    """Returns the units that a row states, or else those of the settings; None if neither does."""
-    if settings.units_column is None:
-        return settings.units
-    column = _column(settings.units_column, columns)
-    units = typed.single_value(row.values.get(column))
-    if units is None or units == "":
-        return settings.units
-    if units not in UNITS:
-        detail = f"column {column!r}: expected one of {', '.join(UNITS)}, got {units!r}"
-        raise RecordError(Reason.WRONG_TYPE, detail)
-    return str(units)
-
-
-def _stated_size(
-    row: Row, settings: AnnotationSettings, columns: Mapping[str, str]
-) -> tuple[float, float] | None:
-    """Returns the width and height of the annotated image; None if a row does not state both."""
-    if settings.size_columns is None:
-        return None
-    width, height = (_stated_side(row, _column(name, columns)) for name in settings.size_columns)
-    return (width, height) if width > 0 and height > 0 else None
-
-
 def _stated_side(row: Row, column: str) -> float:
     """Returns a side in pixels, which tables with a row per box repeat; 0 if none is stated."""
     value = row.values.get(column)
@@ -139,104 +306,6 @@ def _stated_side(row: Row, column: str) -> float:
     return side if math.isfinite(side) else 0
 
 
-def _coordinates_of(
-    row: Row, block: str, schema: Schema, columns: Mapping[str, str]
-) -> list[list[float]]:
-    """Returns the coordinates of each box, for "boxes", or of each polygon, for "masks"."""
-    if block == "boxes":
-        if schema.has_boxes:
-            corners = _read_boxes(row, schema.boxes, columns, _box_feature(schema)).corners
-            return [corners[i : i + 4] for i in range(0, len(corners), 4)]
-        found = _shapes(row, schema, columns).items()
-        return [c for name, shapes in found for c in _coordinates(name, shapes, schema)]
-    column = _outlines_column(schema, columns)
-    with located(f"column {column!r}"):
-        outlines = checked_outlines(_items(row, column), schema.masks.run_order)
-    return [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
-
-
-def _coordinates(name: str, shapes: list[list[Any]], schema: Schema) -> list[list[float]]:
-    """Returns the coordinates of oriented boxes, or of the labeled keypoints of each object."""
-    if name in schema.columns_from((Origin.CORNERS,)):
-        return shapes
-    if name not in schema.columns_from(KEYPOINTS):
-        return []
-    points = ([s[i : i + 2] for i in range(0, len(s), 3) if s[i + 2]] for s in shapes)
-    return [[side for point in found for side in point] for found in points if found]
-
-
-def _box_feature(schema: Schema) -> Feature:
-    """Returns a feature from boxes, whose `missing` and `separator` apply to their columns."""
-    return next(f for f in schema.features.values() if f.source.origin is Origin.BOX)
-
-
-def with_annotations(
-    ref: ImageRef,
-    row: Row,
-    resolved: ResolvedSchema,
-    columns: Mapping[str, str],
-    resolve: Callable[[str], str],
-) -> ImageRef:
-    """Adds the boxes of a row, and the outlines of its masks and their file, to its reference.
-
-    Raises RecordError if a value is missing or of the wrong type, or a list of the wrong length.
-    """
-    schema = resolved.schema
-    if schema.has_boxes or schema.has_points:
-        boxes = _read_objects(row, schema, columns)
-        _check_lengths(schema, ref, columns, boxes.number)
-        # Fields that are not set are left out, as they take part in fingerprints.
-        ref = ref._replace(boxes=tuple(boxes) if boxes.shapes else tuple(boxes)[:3])
-    if not schema.has_outlines:
-        return ref
-    found, file = _outlines(row, resolved, columns)
-    if schema.has_instances and ref.boxes is not None:
-        column, number = _outlines_column(schema, columns), RowBoxes(*ref.boxes).number
-        _check_number(column, found.objects, number, "box")
-    elif schema.has_instances:
-        _check_lengths(schema, ref, columns, len(found.objects))
-    at, place = len(schema.image_names), (resolve(file), None, None, b"")
-    images, stated = (ref.others or ())[:at], (ref.others or ())[at:]
-    if file and stated not in ((), (place,)):
-        detail = f"expected one file per row for the mask and its segments, got {file!r}, too"
-        raise RecordError(Reason.WRONG_TYPE, detail)
-    if file:
-        ref = ref._replace(others=(*images, place))
-    return ref._replace(outlines=(found.units, found.objects, found.size))
-
-
-def _read_objects(row: Row, schema: Schema, columns: Mapping[str, str]) -> RowBoxes:
-    """Reads the boxes of a row, and the other shapes of its objects."""
-    if schema.has_boxes:
-        found = _read_boxes(row, schema.boxes, columns, _box_feature(schema))
-    else:
-        units = _units_of(row, schema.boxes, columns) or PIXEL
-        found = RowBoxes(units, [], _stated_size(row, schema.boxes, columns))
-    if not schema.has_points:
-        return found
-    shapes = _shapes(row, schema, columns)
-    number = found.number if schema.has_boxes else found._replace(shapes=shapes).number
-    for name, feature in schema.columns_from(POINTS).items():
-        items = shapes.get(name, [])
-        if items or feature.missing is not Missing.EMPTY:
-            _check_number(_column(name, columns), items, number, "object")
-    _check_keypoint_names(shapes, schema, columns)
-    return found._replace(shapes=shapes)
-
-
-def _shapes(row: Row, schema: Schema, columns: Mapping[str, str]) -> dict[str, list[list[Any]]]:
-    """Returns the corners, keypoints and names of all objects, by schema column."""
-    shapes: dict[str, list[list[Any]]] = {}
-    for name, feature in schema.columns_from(POINTS).items():
-        column = _column(name, columns)
-        items = _items(row, column, feature)
-        if items:  # an optional column may be missing
-            with located(f"column {column!r}"):
-                objects = [_READERS[feature.source.origin](item) for item in items]
-                shapes[name] = _filled(objects) if feature.source.origin in KEYPOINTS else objects
-    return shapes
-
-
 def _filled(objects: list[list[float]]) -> list[list[float]]:
     """Returns the keypoints of objects; those of an object without any are 0, as in COCO."""
     lengths = {len(points) for points in objects if points}
@@ -246,19 +315,6 @@ def _filled(objects: list[list[float]]) -> list[list[float]]:
         detail = f"object {objects.index([])}: expected keypoints, got none"
         raise RecordError(Reason.WRONG_TYPE, f"{detail}. Write 0, 0, 0 for each one not labeled.")
     return [points or [0.0] * max(lengths) for points in objects]
-
-
-def _check_keypoint_names(
-    shapes: Mapping[str, list[list[Any]]], schema: Schema, columns: Mapping[str, str]
-) -> None:
-    """Checks that each keypoint of each object has a name, if the row has names."""
-    points = [shapes.get(name, []) for name in schema.columns_from(KEYPOINTS)]
-    expected = [[len(numbers) // 3 for numbers in objects] for objects in points]
-    for name in schema.columns_from((Origin.KEYPOINT_NAME,)):
-        found = [len(names) for names in shapes.get(name, ())]
-        if found and expected and found not in expected:
-            detail = f"expected a name for each keypoint, {expected[0]} per object, got {found}"
-            raise RecordError(Reason.WRONG_TYPE, f"column {_column(name, columns)!r}: {detail}")
 
 
 def _numbers(item: Any, expected: str) -> list[list[float]]:
@@ -318,63 +374,11 @@ _READERS: dict[Origin, Callable[[Any], list[Any]]] = {
 }
 
 
-def _check_lengths(schema: Schema, ref: ImageRef, columns: Mapping[str, str], number: int) -> None:
-    """Checks that lists of box features have one item per box; a missing value may be empty."""
-    for feature, values in zip(schema.features.values(), ref.values, strict=True):
-        is_stated = values or feature.missing is not Missing.EMPTY
-        if is_stated and feature.of_boxes and isinstance(values, list):
-            _check_number(_column(feature.source.name, columns), values, number, "box")
-
-
 def _check_number(column: str, items: Sized, number: int, of: str) -> None:
     """Checks that a column has a number of items; raises RecordError (wrong_type) if not."""
     if len(items) != number:
         detail = f"column {column!r}: expected {number} items, one per {of}, got {len(items)}"
         raise RecordError(Reason.WRONG_TYPE, detail)
-
-
-def _outlines_column(schema: Schema, columns: Mapping[str, str]) -> str:
-    return _column(next(iter(schema.columns_from(OUTLINES))), columns)
-
-
-def _outlines(
-    row: Row, resolved: ResolvedSchema, columns: Mapping[str, str]
-) -> tuple[RowOutlines, str]:
-    """Returns the class id and outline of each object, in drawing order, and the segments' file."""
-    schema, settings = resolved.schema, resolved.schema.masks
-    column = _outlines_column(schema, columns)
-    outlines = _items(row, column)
-    segments = [o for o in outlines if isinstance(o, Mapping) and "segment" in o]
-    files = {str(outline.get("file") or "") for outline in segments}
-    if len(files) > 1 or "" in files:
-        what = f"column {column!r}: expected segments of one file"
-        shown = ", ".join(map(repr, sorted(files)[:3]))
-        raise RecordError(Reason.WRONG_TYPE, f"{what}, {{segment, file}}, got the files {shown}")
-    classes = [0] * len(outlines)
-    if schema.draws_classes:
-        classes = _classes_of_outlines(row, resolved, columns, len(outlines))
-    # [(class id, outline)], drawn in this order: later objects cover earlier ones.
-    with located(f"column {column!r}"):
-        checked = checked_outlines(outlines, settings.run_order)
-    objects = list(zip(classes, checked, strict=True))
-    units = _units_of(row, settings, columns) or PIXEL
-    return RowOutlines(units, objects, _stated_size(row, settings, columns)), "".join(files)
-
-
-def _classes_of_outlines(
-    row: Row, resolved: ResolvedSchema, columns: Mapping[str, str], number: int
-) -> list[int]:
-    name = resolved.schema.mask_feature or ""
-    labels_column = _column(resolved.schema.masks.labels, columns)
-    labels, ids = _items(row, labels_column), resolved.class_ids.get(name)
-    _check_number(labels_column, labels, number, "outline")
-    offset, is_text = resolved.schema.features[name].label_offset, row.untyped(labels_column)
-    with located(f"column {labels_column!r}"):
-        return [class_id(label, is_text, ids, offset) for label in labels]
-
-
-def _column(name: str, columns: Mapping[str, str]) -> str:
-    return columns.get(name, name)
 
 
 # Columns with this prefix contain fractions, by the convention of the Object Detection API.
@@ -421,33 +425,6 @@ class CoordinateCounts(Summed):
         return is_large and self.largest <= 100 and not self.small
 
 
-def count_coordinates(
-    rows: RowBatch, schema: Schema, columns: Mapping[str, str], counts: dict[str, CoordinateCounts]
-) -> None:
-    """Adds the boxes and outlines of rows to the counts, by the block of the schema."""
-    for block, settings in _blocks(schema):
-        units = settings.units_column
-        # As the rows of annotation formats do.
-        all_state_units = units is not None and all(rows.column(_column(units, columns)))
-        if settings.units is None and not all_state_units:
-            found = counts.setdefault(block, CoordinateCounts())
-            for row in rows:
-                size = _stated_size(row, settings, columns)
-                for coordinates in _unstated(row, block, settings, schema, columns):
-                    found.add(coordinates, size)
-
-
-def _unstated(
-    row: Row, block: str, settings: AnnotationSettings, schema: Schema, columns: Mapping[str, str]
-) -> list[list[float]]:
-    try:
-        if _units_of(row, settings, columns) is not None:
-            return []
-        return _coordinates_of(row, block, schema, columns)
-    except RecordError:  # the row is rejected when it is bound
-        return []
-
-
 def _blocks(schema: Schema) -> Iterator[tuple[str, AnnotationSettings]]:
     if schema.has_boxes or schema.has_points:
         yield "boxes", schema.boxes
@@ -476,7 +453,7 @@ def with_units(
 
 def _by_convention(schema: Schema, block: str, columns: Mapping[str, str]) -> bool:
     of_boxes = (*(schema.boxes.columns or ()), schema.boxes.column or "")
-    names = [_column(name, columns) for name in of_boxes if name]
+    names = [columns.get(name, name) for name in of_boxes if name]
     return block == "boxes" and all(name.startswith(_CONVENTION) for name in names)
 
 

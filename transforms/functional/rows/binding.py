@@ -32,7 +32,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.removal import digest_of_key
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.addresses import check_address
-from recordmill.transforms.functional.rows.annotations import with_annotations
+from recordmill.transforms.functional.rows.annotations import Annotations
 from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch, first_of, once
 from recordmill.transforms.functional.rows.feature_values import ValueReader, value_readers
 from recordmill.transforms.functional.values import typed
@@ -105,6 +105,11 @@ class Binding:
         uri = resolve_path(path, table, self.image_root)
         self.check_image(uri)
         return uri
+
+    @property
+    def annotations(self) -> Annotations:
+        """What reads the annotations of rows."""
+        return Annotations(self.resolved, self.columns)
 
     @cached_property
     def readers(self) -> tuple[ValueReader, ...]:
@@ -192,14 +197,9 @@ def bind_rows(rows: Sequence[records.Row], binding: Binding) -> RefBatch:
     schema = binding.resolved.schema
     if not schema.has_annotations:
         return refs
+    annotations, address = binding.annotations, binding.checked_address
     return RefBatch.of(
-        with_annotations(
-            ref,
-            row,
-            binding.resolved,
-            binding.columns,
-            partial(binding.checked_address, table=records.table_of(row.file, row.line)),
-        )
+        annotations.added_to(ref, row, partial(address, table=records.table_of(row.file, row.line)))
         for ref, row in zip(refs, rows, strict=True)
     )
 

@@ -30,7 +30,6 @@ from recordmill.transforms.functional.images.objects import (
 from recordmill.transforms.functional.records.examples import build_frame
 from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,
-    count_coordinates,
     with_units,
 )
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -242,7 +241,7 @@ def units_of(rows, name="object_detection", columns=None, **blocks):
     binding, counts = binding_of(schema, columns), {}
     for row in rows:  # parts may be merged in any order
         part: dict[str, CoordinateCounts] = {}
-        count_coordinates(RowBatch.of([Row(row, "/t", 1)]), schema, binding.columns, part)
+        binding.annotations.count(RowBatch.of([Row(row, "/t", 1)]), part)
         for block, found in part.items():
             counts[block] = CoordinateCounts.sum_of([counts.get(block, CoordinateCounts()), found])
     schema, notes = with_units(schema, binding.columns, counts)
