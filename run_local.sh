@@ -117,20 +117,18 @@ set_up() ( # EXTRA
 
 run_sample() {
     cd "$here"
-    local options=(--output out --splits train=0.7,validation=0.15,test=0.15 --split_method exact
-        --if_exists replace) dataset=out/shapes/1.0.0
+    local options=(--output out --if_exists replace) dataset=out/shapes/1.0.0
     "$bin/python" examples/draw_sample.py sample
-    printf '\n1. Convert a table of images:\n'
-    "$bin/recordmill" convert --input sample/clean.csv --name shapes "${options[@]}"
+    echo '1. Convert a table of images:'
+    "$bin/recordmill" convert --input sample/clean.csv --name shapes "${options[@]}" \
+        --splits train=0.7,validation=0.15,test=0.15 --split_method exact
     "$bin/recordmill" inspect "$dataset" -n 24 --sheet out/shapes.png >/dev/null
     printf '\n2. Convert a table with a fault of each kind, on purpose; up to 10 rejects are allowed:\n'
     "$bin/recordmill" convert --input sample/labels.csv --name faulty --max_rejects 10 "${options[@]}"
     cat <<EOF
 
-the dataset   $here/$dataset
 the report    $here/$dataset/report.html
 some images   $here/out/shapes.png
-the rejects   $here/out/faulty/1.0.0/rejects
 the program   $bin/recordmill convert --help
 EOF
 }

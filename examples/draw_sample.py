@@ -99,8 +99,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     rows = draw_sample(folder)
-    print(f"drew {folder}/clean.csv: {IMAGES} rows")
-    print(f"drew {folder}/labels.csv: the same rows, and {len(rows) - IMAGES} with a fault")
+    faults = len(rows) - IMAGES
+    print(f"drew {folder}/clean.csv: {IMAGES} rows; {folder}/labels.csv: {faults} faulty ones more")
 
 
 if __name__ == "__main__":
