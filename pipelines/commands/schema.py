@@ -48,7 +48,9 @@ from recordmill.transforms.functional.rows.infer_schema import (
     schema_yaml,
 )
 from recordmill.transforms.functional.sources.arrays import BYTES, PATH
+from recordmill.transforms.functional.sources.box_rows import BoxColumns
 from recordmill.transforms.functional.values.typed import number_form, single_value, size_of_values
+from recordmill.transforms.inputs.box_tables import columns_of_detection
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -289,6 +291,8 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
             else "has no columns"
         )
         raise UsageError(f"--infer {table}: {why}")
+    if boxes := columns_of_detection(tables, config.columns):
+        return _schema_of_boxes(table, boxes, guess, rows, options)
     images = SampledImages() if guess.image is None else _images(guess.image, rows, config)
     others = () if rows[0].image is not None else guess.images  # the folder has one per row
     sampled = {column: _images(column, rows, config) for column in others}
@@ -298,6 +302,37 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     texts = {n: guess.features[n].model_copy(update=text) for n in _doubtful_numbers(guess, config)}
     guess = replace(guess, features={**guess.features, **texts})
     return schema_yaml(guess, schema_name(table), heading, images, further)
+
+
+def _schema_of_boxes(
+    table: str,
+    boxes: BoxColumns,
+    guess: InferredSchema,
+    rows: Sequence[Row],
+    options: Mapping[str, str],
+) -> str:
+    """Returns object detection with the other columns of a table that has a row per box."""
+    found, features = preset("object_detection"), dict[str, Feature]()
+    used, images = {*boxes.names.values()}, [row.values.get(boxes.names["image"]) for row in rows]
+    for name, feature in guess.features.items():
+        if name not in used and feature.shape is None:
+            pairs = {(image, row.values.get(name)) for image, row in zip(images, rows, strict=True)}
+            is_of_image = len(pairs) == len(set(images)) < len(images)
+            of_boxes = {} if is_of_image else {"shape": (), "per_box": True}
+            features[name] = feature.model_copy(update=of_boxes)
+    placeholders = {"columns": "labels=COLUMN"} if "labels" not in boxes.names else {}
+    if len(boxes.orders) > 1:
+        placeholders["boxes"] = "order=ORDER"
+    what = "has a row per box; this preset has its boxes and their classes without a schema file"
+    heading = [
+        f"# {table} {what}:",
+        f"#   {_command(found.name, table, {**options, **placeholders})}",
+        *(f"# ORDER is {' or '.join(boxes.orders)}." for _ in boxes.orders[1:2]),
+        f"# Its other columns are added here, guessed from the first {guess.rows:,} rows: check "
+        "them before you use them, with --schema FILE.",
+    ]
+    update = {"name": schema_name(table), "features": {**found.features, **features}}
+    return "\n".join((*heading, _yaml(found.model_copy(update=update))))
 
 
 def _rows(tables: InputTables) -> Iterator[Row]:

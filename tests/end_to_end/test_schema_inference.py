@@ -186,3 +186,31 @@ def test_commas_points_and_blanks_of_excel_are_shown(folder: Path) -> None:
 def test_as_many_rows_are_read_as_their_values_allow(value: object) -> None:
     rows = [Row({"a": value}, "t", i) for i in range(9)]
     assert len([*_up_to_bytes(iter(rows), 100)]) == 3
+
+
+def test_a_table_with_a_row_per_box_has_object_detection(
+    images: list[Photo], folder: Path, tmp_path: Path
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"filename": p.path, "class": p.label, "xmin": 0, "ymin": 0, "xmax": 2, "ymax": 2 + n,
+         "score": n / 2, "site": p.path[:1], "width": p.width, "height": p.height}
+        for p in images for n in range(2)
+    ]  # fmt: skip
+    table = write_table(folder / "boxes.csv", rows)
+    ended = recordmill("schema", "--infer", table)
+    assert (ended.code, ended.err) == (0, "")
+    command = f"recordmill convert --schema object_detection --input {table} --output DIR"
+    assert f"#   {command} --name boxes\n" in ended.out
+    (tmp_path / "s.yaml").write_text(ended.out)
+    dataset = published(table, tmp_path, "--schema", tmp_path / "s.yaml")
+    examples = readers.examples(dataset, "train")
+    assert len(examples) == len(images)
+    assert {tuple(e["score"]) for e in examples} == {(0.0, 0.5)}
+    assert {len(e["image/object/bbox/ymax"]) for e in examples} == {2}
+    assert {(*e["site"], *e["width"], *e["height"]) for e in examples} == {
+        (p.path[:1].encode(), p.width, p.height) for p in images
+    }
+
+    lists = [{"image_id": r["filename"], "bbox": [0, 0, 2, 2]} for r in rows]
+    printed = recordmill("schema", "--infer", write_table(folder / "lists.jsonl", lists)).out
+    assert "--columns labels=COLUMN --boxes order=ORDER\n# ORDER is xywh or xyxy" in printed
