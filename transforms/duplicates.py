@@ -38,7 +38,7 @@ from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.shards.build_examples import new_executor
 from recordmill.transforms.storage.dataset import read_index
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 
 
 @dataclass(eq=False)
@@ -190,7 +190,7 @@ class KeepOne(beam.PTransform):
         return Deduplicated(kept.rows, kept[_DUPLICATES], stats)
 
 
-def _digest_of(ref: ImageRef, guard: ImageRootGuard = UNRESTRICTED) -> bytes:
+def _digest_of(ref: ImageRef, guard: ImageRootGuard) -> bytes:
     """Returns the SHA-256 of a reference's image; a unique value for an unreadable image."""
     try:
         if not ref.staged:

@@ -31,7 +31,7 @@ from recordmill.transforms.functional.records.examples import read_first_frame
 from recordmill.transforms.functional.rendering import drawing
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
 from recordmill.transforms.storage.files import read_bytes
-from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.shard_files import uncompressed
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
@@ -299,7 +299,7 @@ class RejectGroup:
 
 
 def reject_groups(
-    dataset: DatasetFolder, budget: ThumbnailBudget, guard: ImageRootGuard = UNRESTRICTED
+    dataset: DatasetFolder, budget: ThumbnailBudget, guard: ImageRootGuard
 ) -> list[RejectGroup]:
     """Returns the rejects of a run by reason, most frequent first."""
     chosen = _choose(dataset.rejects())

@@ -28,7 +28,7 @@ from recordmill.transforms.functional.rows.sequences import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
 from recordmill.transforms.join_labels import _join_key, _join_row
 from recordmill.transforms.shards.build_examples import Fetched, ImageBuilder
-from recordmill.transforms.storage.local_files import UNRESTRICTED
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from tests.beam.direct import config
 from tests.binding import bind
 from tests.images import png
@@ -146,7 +146,7 @@ def bound(row: Row, binding: Binding) -> ImageRef | Reject:
 
 
 def built(ref: ImageRef, plan: Plan) -> Any:
-    return ImageBuilder(plan, config(), UNRESTRICTED, None).build(Fetched(ref, IMAGE))
+    return ImageBuilder(plan, config(), ImageRootGuard(), None).build(Fetched(ref, IMAGE))
 
 
 COLUMNS = [(name, column) for name, (_, columns) in SCHEMAS.items() for column in columns]

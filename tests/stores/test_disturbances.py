@@ -16,7 +16,7 @@ from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.shards.build_examples import Pools, build_all
-from recordmill.transforms.storage.local_files import UNRESTRICTED
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from tests.beam.direct import config
 from tests.end_to_end.command import ROOT, recordmill
@@ -122,7 +122,7 @@ def pace(base: str) -> Pace:
     ]
     pools = Pools()
     began, spent = time.perf_counter(), time.process_time()
-    built = list(build_all(refs, plan, config(), pools, UNRESTRICTED))
+    built = list(build_all(refs, plan, config(), pools, ImageRootGuard()))
     found = Pace(ROWS / (time.perf_counter() - began), (time.process_time() - spent) / ROWS)
     assert all(isinstance(one, SerializedExample) for one in built)
     assert [one.ref.key for one in built] == [ref.key for ref in refs]

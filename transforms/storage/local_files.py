@@ -107,10 +107,6 @@ class ImageRootGuard:
         return {"root": self.root}  # each worker resolves links on its own machine
 
 
-# A guard that allows every file.
-UNRESTRICTED = ImageRootGuard()
-
-
 def existing_form(path: str) -> str:
     """Returns a path in the Unicode form in which it exists; as it is if it exists, or in no form.
 

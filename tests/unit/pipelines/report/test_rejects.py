@@ -11,6 +11,7 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.row_counts import RowCounts
 from recordmill.transforms.storage.dataset import DatasetFolder
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from tests.images import jpeg
 from tests.unit.pipelines.report.index_only import dataset
 
@@ -23,7 +24,9 @@ def rejects_in(folder: Path, *rejects: Reject):
     made, number = dataset(folder, {}), len(rejects)
     counts = RowCounts.of(number, {}, number, Counter(reject.reason.value for reject in rejects))
     manifest = made.manifest.model_copy(update={"input": counts})
-    groups = reject_groups(DatasetFolder(str(folder), manifest), ThumbnailBudget(10**6))
+    groups = reject_groups(
+        DatasetFolder(str(folder), manifest), ThumbnailBudget(10**6), ImageRootGuard()
+    )
     return [thumbnail for group in groups for _, thumbnail in group.shown]
 
 

@@ -20,7 +20,7 @@ from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, are_near, build_all
 from recordmill.transforms.storage.files import store_of
-from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores.beam import use_pipeline_options
 from tests.beam.direct import TABLE, config, example, plan, ref
 from tests.images import jpeg, png
@@ -67,7 +67,9 @@ def test_an_image_takes_one_call_for_its_kind_one_open_and_one_read(
 def test_each_reference_becomes_an_example_or_a_reject(
     decode: Decode, refs: list[ImageRef], expected: list[bytes]
 ) -> None:
-    *examples, reject = build_all(refs, plan(train=1), config(decode=decode), Pools(), UNRESTRICTED)
+    *examples, reject = build_all(
+        refs, plan(train=1), config(decode=decode), Pools(), ImageRootGuard()
+    )
     assert [one.data for one in examples if isinstance(one, SerializedExample)] == expected
     assert isinstance(reject, Reject)
     assert (reject.key, reject.source, reject.reason) == ("19.jpg", f"{TABLE}:21", "not_an_image")
@@ -78,7 +80,7 @@ def test_files_of_a_slow_file_system_are_read_ahead_once(
 ) -> None:
     """All are under way before the first is built, except for those that show the latency."""
     (tmp_path / "6.jpg").unlink()
-    expected = list(build_all(refs, plan(train=1), config(), Pools(), UNRESTRICTED))
+    expected = list(build_all(refs, plan(train=1), config(), Pools(), ImageRootGuard()))
     together = threading.Barrier(len(refs) - 4)
     read: list[str] = []
 
@@ -91,7 +93,7 @@ def test_files_of_a_slow_file_system_are_read_ahead_once(
     monkeypatch.setattr(read_ahead, "_SLOW_CALL", 0.0)
     monkeypatch.setattr(build_examples, "_fetch", fetch)
     monkeypatch.setattr(read_ahead, "_UNKNOWN_AHEAD", len(refs))
-    assert list(build_all(refs, plan(train=1), config(), Pools(), UNRESTRICTED)) == expected
+    assert list(build_all(refs, plan(train=1), config(), Pools(), ImageRootGuard())) == expected
     assert sorted(read) == sorted(ref.uri for ref in refs)
 
 
@@ -109,7 +111,7 @@ def test_references_can_be_byte_ranges_or_include_their_image(tmp_path: Path) ->
     part = whole._replace(start=6, stop=6 + len(image))
     at_hand = Fetched(whole._replace(uri="nowhere", staged=b"at hand"), image)
     for one in (part, at_hand):
-        (built,) = build_all([one], plan(train=1), config(), Pools(), UNRESTRICTED)
+        (built,) = build_all([one], plan(train=1), config(), Pools(), ImageRootGuard())
         assert isinstance(built, SerializedExample)
         assert built.data == example("images.bin", image)
 
@@ -125,7 +127,7 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
         (row._replace(others=((mask, None, None, b""),)), (b"image", (b"mask",))),
         (row._replace(others=((mask, 1, 3, b""),)), (b"image", (b"as",))),
     ):
-        assert _fetch(known, None, UNRESTRICTED, ["mask"]) == Fetched(
+        assert _fetch(known, None, ImageRootGuard(), ["mask"]) == Fetched(
             known, *found, is_complete=True
         )
     missing = "No such file or directory"
@@ -133,7 +135,7 @@ def test_unreadable_files_are_rejects(tmp_path: Path) -> None:
         (row._replace(uri=gone), f"{gone}: {missing}"),
         (row._replace(others=((gone, None, None, b""),)), f"mask {gone}: {missing}"),
     ):
-        assert _fetch(broken, None, UNRESTRICTED, ["mask"]) == Reject.of(
+        assert _fetch(broken, None, ImageRootGuard(), ["mask"]) == Reject.of(
             broken, Reason.MISSING_FILE, detail
         )
 
@@ -160,12 +162,14 @@ def test_one_slow_object_does_not_hold_up_a_shard(
         base = f"http://127.0.0.1:{server.server_port}"
         remote = [ref._replace(uri=f"{base}/{ref.key}") for ref in refs]
         try:
-            *examples, reject = build_all(remote, plan(train=1), config(), Pools(), UNRESTRICTED)
+            *examples, reject = build_all(
+                remote, plan(train=1), config(), Pools(), ImageRootGuard()
+            )
         finally:
             end.set()
             server.shutdown()
             use_pipeline_options(PipelineOptions([]))
-    *local, _ = build_all(refs, plan(train=1), config(), Pools(), UNRESTRICTED)
+    *local, _ = build_all(refs, plan(train=1), config(), Pools(), ImageRootGuard())
     assert [one.data for one in examples if isinstance(one, SerializedExample)] == [
         one.data for one in local if isinstance(one, SerializedExample)
     ]

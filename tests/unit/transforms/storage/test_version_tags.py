@@ -28,7 +28,7 @@ from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.shards.shard_task import _file_version_tags, _ref_version_tags
 from recordmill.transforms.storage import local_files
 from recordmill.transforms.storage.files import VersionTags
-from recordmill.transforms.storage.local_files import UNRESTRICTED, ImageRootGuard
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.storage.stores import objects
 from tests.binding import bind
 
@@ -39,9 +39,9 @@ def ref(uri: str, **fields: Any) -> ImageRef:
     return ImageRef("key", "t.csv", 2, uri, None, None, (None, b"key", 0), **fields)
 
 
-def fingerprint(refs: list[ImageRef], guard: ImageRootGuard = UNRESTRICTED) -> str | None:
+def fingerprint(refs: list[ImageRef], guard: ImageRootGuard | None = None) -> str | None:
     """Returns the fingerprint of a shard of these references."""
-    return fingerprint_of(refs, _file_version_tags(refs, guard, remote=True))
+    return fingerprint_of(refs, _file_version_tags(refs, guard or ImageRootGuard(), remote=True))
 
 
 def fingerprint_of(refs: list[ImageRef], tags: VersionTags) -> str | None:
@@ -122,10 +122,10 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     monkeypatch.setattr(objects.OBJECTS, "read", get)
     monkeypatch.setattr(objects.OBJECTS, "version_tag", lambda _: tags["now"])
     refs = [ref("s3://bucket/1.jpg", others=((str(mask), None, None, b""),))]
-    first = _file_version_tags(refs, UNRESTRICTED, remote=False)
+    first = _file_version_tags(refs, ImageRootGuard(), remote=False)
     seen = dict(first)
-    _fetch(refs[0], seen, UNRESTRICTED, ["mask"])
-    again = _file_version_tags(refs, UNRESTRICTED, remote=True)
+    _fetch(refs[0], seen, ImageRootGuard(), ["mask"])
+    again = _file_version_tags(refs, ImageRootGuard(), remote=True)
     mask_changed = changed in ("mask", "both")
     assert (_ref_version_tags(refs, first), _ref_version_tags(refs, seen) is None) == (
         None,
@@ -136,7 +136,7 @@ def test_a_remote_image_and_a_local_mask_have_the_tags_of_the_bytes_read(
     )
     if changed in ("image", "both"):
         tags["now"] = "v2"
-        _fetch(refs[0], again, UNRESTRICTED, ["mask"])
+        _fetch(refs[0], again, ImageRootGuard(), ["mask"])
         assert _ref_version_tags(refs, again) is None  # nobody knows which of the two was read
 
 
@@ -258,10 +258,10 @@ def test_a_link_that_changes_briefly_leaves_no_checkpoint(tmp_path: Path) -> Non
 
     lead_to("a")
     known = fingerprint(refs)
-    taken = _file_version_tags(refs, UNRESTRICTED, remote=False)
+    taken = _file_version_tags(refs, ImageRootGuard(), remote=False)
     lead_to("b")
     seen = dict(taken)
-    assert [files[0] for _, files in outcome(refs, UNRESTRICTED, seen)] == [b"b", b"b"]
+    assert [files[0] for _, files in outcome(refs, ImageRootGuard(), seen)] == [b"b", b"b"]
     lead_to("a")
     assert fingerprint(refs) == known  # nothing shows it afterwards
     assert (_ref_version_tags(refs, taken) is None, _ref_version_tags(refs, seen)) == (False, None)
@@ -281,7 +281,7 @@ def test_a_finished_shard_is_reused_only_if_a_new_one_would_be_equal(
     )
 
     def guard() -> ImageRootGuard:
-        return ImageRootGuard(str(world.root)) if confined else UNRESTRICTED
+        return ImageRootGuard(str(world.root)) if confined else ImageRootGuard()
 
     def meanwhile() -> None:
         for apply, path, new in data.draw(st.lists(change, max_size=2)):

@@ -17,7 +17,7 @@ from recordmill.transforms.functional.images.transcode import transcode
 from recordmill.transforms.shards.build_examples import Fetched, ImageBuilder, Pools
 from recordmill.transforms.shards.checkpoints import settings_fingerprint
 from recordmill.transforms.shards.shard_task import _build_records
-from recordmill.transforms.storage.local_files import UNRESTRICTED
+from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.verification.verifier_process import VerifierProcess, check_decodes
 from recordmill.transforms.verification.verify_shard import decode_error
 from tests.beam.direct import RESOLVED, SCHEMA, config, plan, ref
@@ -47,7 +47,7 @@ def built(folder: Path, settings: ConvertConfig) -> list[Any]:
     for name, data in (("good.png", png()), ("bad.png", DAMAGED)):
         (folder / name).write_bytes(data)
     refs = [ref("good.png", 2, folder), ref("bad.png", 3, folder)]
-    common = (plan(train=1), settings, Pools(), {}, UNRESTRICTED)
+    common = (plan(train=1), settings, Pools(), {}, ImageRootGuard())
     return list(_build_records(refs, *common))
 
 
@@ -98,7 +98,7 @@ def test_an_image_that_runs_out_of_memory_is_rejected(monkeypatch: pytest.Monkey
         raise MemoryError
 
     monkeypatch.setattr("recordmill.transforms.shards.build_examples.check_decodes", check)
-    builder = ImageBuilder(plan(train=1), config(verify="decode"), UNRESTRICTED, None)
+    builder = ImageBuilder(plan(train=1), config(verify="decode"), ImageRootGuard(), None)
     found = builder.build(Fetched(ref("a.png", 2), png()))
     assert isinstance(found, Reject)
     assert found.reason is Reason.TOO_MANY_PIXELS
