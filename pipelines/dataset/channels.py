@@ -17,10 +17,9 @@ from recordmill.transforms.functional.images.pixels import reduced
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.example_reader import decode_reduced, reshape_raw
 from recordmill.transforms.functional.records.examples import read_first_frame
-from recordmill.transforms.functional.records.framing import Frame, read_frames
 from recordmill.transforms.functional.rendering.infer_features import Features, is_image, raw_shape
 from recordmill.transforms.storage.dataset import DatasetFolder
-from recordmill.transforms.storage.shard_files import uncompressed
+from recordmill.transforms.storage.shard_files import frames_in
 from recordmill.transforms.workers.process import num_cores
 
 # Size of the sample. The means of photographs differ by about 0.15, so the standard error of a mean
@@ -67,18 +66,13 @@ def _first_records(dataset: DatasetFolder) -> Iterator[bytes]:
         frame.data
         for shard in shards
         if shard.records
-        for frame in _frames(dataset.path(shard.file))
+        for frame in frames_in(dataset.path(shard.file))
     )
     for record in islice(records, IMAGES):
         size += len(record)
         if size > _MAX_BYTES:
             return
         yield record
-
-
-def _frames(path: str) -> Iterator[Frame]:
-    with uncompressed(path) as stream:
-        yield from read_frames(stream)
 
 
 def _histograms(key: str, record: bytes) -> npt.NDArray[np.float64] | None:

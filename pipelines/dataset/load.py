@@ -32,12 +32,12 @@ from recordmill.transforms.functional.records.example_reader import (
     check_pixel_type,
     warn_of_lost_bits,
 )
-from recordmill.transforms.functional.records.framing import overlong_record, read_frames
+from recordmill.transforms.functional.records.framing import overlong_record
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.local_files import open_regular
 from recordmill.transforms.storage.published import newest_version
-from recordmill.transforms.storage.shard_files import uncompressed
+from recordmill.transforms.storage.shard_files import frames_in
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -437,6 +437,5 @@ def _published_in_tensorflow(folder: str) -> list[str]:
 
 def _frames_of(file: bytes, skip: int, take: int) -> Iterator[bytes]:
     """Yields a range of a shard's records, if TensorFlow does not read its format or store."""
-    with uncompressed(file.decode()) as stream:
-        for frame in islice(read_frames(stream), int(skip), int(skip) + int(take)):
-            yield frame.data
+    for frame in islice(frames_in(file.decode()), int(skip), int(skip) + int(take)):
+        yield frame.data

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -17,6 +17,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
 from recordmill.transforms.functional.records.compression import unpacker_in
+from recordmill.transforms.functional.records.framing import Frame, read_frames
 from recordmill.transforms.storage.files import open_binary
 
 if TYPE_CHECKING:
@@ -141,3 +142,9 @@ def digests(path: str) -> Digests:
 def uncompressed(path: str) -> BinaryIO:
     """Opens the uncompressed stream of framed records."""
     return format_of_file(path).open_stream(open_binary(path))
+
+
+def frames_in(path: str) -> Iterator[Frame]:
+    """Yields the frames of all records, as `read_frames` does."""
+    with uncompressed(path) as stream:
+        yield from read_frames(stream)

@@ -34,14 +34,13 @@ from recordmill.transforms.functional.records.framing import (
     Frame,
     FrameError,
     Run,
-    read_frames,
     read_runs,
 )
 from recordmill.transforms.functional.records.index import index_mismatch
 from recordmill.transforms.functional.sources.parquet import open_parquet, read_table
 from recordmill.transforms.storage.dataset import index_batches, read_index
 from recordmill.transforms.storage.files import read
-from recordmill.transforms.storage.shard_files import MeasuredShard, ShardFiles, uncompressed
+from recordmill.transforms.storage.shard_files import MeasuredShard, ShardFiles, frames_in
 from recordmill.transforms.verification.tensorflow_reader import (
     BadImageError,
     OpError,
@@ -68,11 +67,10 @@ def first_mismatched_record(shard: ShardFiles, resolved: ResolvedSchema) -> Prob
         path = layout.join(shard.directory, shard.records)
         names = ["length", "sha256", *(["other_images"] if resolved.schema.image_names else [])]
         index = (row for rows in index_batches(path, names) for row in rows.to_pylist())
-        with uncompressed(layout.join(shard.directory, shard.file)) as frames:
-            for frame in read_frames(frames):
-                row = next(index, None)
-                if row is None or not _matches(frame, row, resolved):
-                    return Problem(shard.file, what, frame.record, frame.offset)
+        for frame in frames_in(layout.join(shard.directory, shard.file)):
+            row = next(index, None)
+            if row is None or not _matches(frame, row, resolved):
+                return Problem(shard.file, what, frame.record, frame.offset)
     except FrameError as error:
         return Problem(shard.file, str(error), error.record, error.offset)
     except (OSError, *DAMAGED_STREAM, *_DAMAGED_INDEX, DecodeError):
@@ -320,10 +318,10 @@ def find_removed(directory: str, shard: ShardEntry, removed: Removed) -> list[Pr
     try:
         index = layout.join(directory, shard.index_file)
         keys = read_index(index, ["key"], shard.index_sha256)["key"].to_pylist()
-        with uncompressed(layout.join(directory, shard.file)) as stream:
-            for key, frame in zip(keys, read_frames(stream), strict=False):
-                for what in removed.found_in(key, frame.data):
-                    problems.append(Problem(shard.file, what, frame.record, frame.offset))
+        frames = frames_in(layout.join(directory, shard.file))
+        for key, frame in zip(keys, frames, strict=False):
+            for what in removed.found_in(key, frame.data):
+                problems.append(Problem(shard.file, what, frame.record, frame.offset))
     except _DAMAGE as error:
         problems.append(Problem(shard.file, f"cannot be searched for removed records: {error}"))
     return problems
