@@ -296,9 +296,12 @@ def number_form(text: str) -> str:
     return next((name for name, form in forms.items() if form.fullmatch(text.strip())), "text")
 
 
-def like_numbers(texts: Iterable[str]) -> list[str]:
+def like_numbers(texts: Sequence[str]) -> list[str]:
     """Returns "" for each text that may be a number, also as people write it; and identifiers."""
-    return _LIKE_NUMBERS.findall("\n".join(text for text in texts if "\n" not in text))
+    lines = "\n".join(texts)
+    if lines.count("\n") >= len(texts) > 0:
+        return like_numbers([text for text in texts if "\n" not in text])
+    return _LIKE_NUMBERS.findall(lines)
 
 
 def looks_boolean(text: str) -> bool:
