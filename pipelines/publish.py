@@ -18,15 +18,9 @@ from recordmill.pipelines.run.lock import committing
 from recordmill.pipelines.run.run_record import PUBLISHED, RunContext, RunRecord, finished_record
 from recordmill.pipelines.run.target import Target
 from recordmill.pipelines.sidecars import digests_of, sidecars
-from recordmill.schemas import layout
+from recordmill.schemas import errors, layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, base_entry, manifest_of
-from recordmill.schemas.errors import (
-    RecordmillError,
-    RejectBudgetExceeded,
-    UsageError,
-    VerificationFailed,
-)
 from recordmill.schemas.findings import Finding, counted, first_lines
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked
@@ -65,7 +59,7 @@ def publish(
     _write_empty_lists(target.work, lists, written_lists)
     try:
         _check_publishable(info, config, target)
-    except RecordmillError as reason:
+    except errors.RecordmillError as reason:
         damaged = {problem.file for problem in info.problems}
         target.forget_damaged(damaged, [shard.entry.file for shard in info.shards])
         written = DatasetFolder(target.work, manifest_of(info, config, {}))
@@ -108,12 +102,12 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
         raise _damaged(info.problems)
     counts = info.counts
     if not counts.rows:
-        raise UsageError(f"not published: {config.no_rows(info.skipped)}")
+        raise errors.UsageError(f"not published: {config.no_rows(info.skipped)}")
     # The budget is about the rows of this run: those copied from the base version are not new.
     new_rows = counts.rows - sum(copied.rows for copied in info.copied.values())
     over = config.max_rejects.exceeded(counts.reasons, new_rows)
     if Reason.LOST_ROWS.value in over:
-        raise RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
+        raise errors.RejectBudgetExceeded(f"not published: {lost_rows_message(_lost(target.work))}")
     if over or not counts.records:
         report = f", {layout.REPORT} beside it shows them" if config.report else ""
         lines = "\n".join(reject_lines(reject.to_dict() for reject in info.rejects))
@@ -128,7 +122,7 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
         if not counts.records:
             why, remedy = "and no record is left", "Fix them."
         of_all = f"{counts.rejected} of {counted(new_rows, f'{new}row')} {verb} rejected"
-        raise RejectBudgetExceeded(
+        raise errors.RejectBudgetExceeded(
             f"not published: {of_all} ({reason_counts(counts.reasons)}), {why}:\n{lines}\n"
             f"Each is in {rejects} with its reason{report}. {remedy}"
         )
@@ -136,9 +130,9 @@ def _check_publishable(info: DatasetInfo, config: ConvertConfig, target: Target)
         target.contents().check()  # checked again: files may have been added since the start
 
 
-def _damaged(problems: Sequence[Problem]) -> VerificationFailed:
+def _damaged(problems: Sequence[Problem]) -> errors.VerificationFailed:
     shown = first_lines(list(map(str, problems)), _SHOWN_PROBLEMS)
-    return VerificationFailed(
+    return errors.VerificationFailed(
         f"not published, because verification failed:{shown}\n"
         "Run again: damaged shards are written again."
     )

@@ -33,12 +33,7 @@ from recordmill.transforms.functional.rows.analysis import (
     unassigned_rows,
 )
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows.placement import (
-    END,
-    POSITION_BYTES,
-    split_of,
-    split_position,
-)
+from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.strata import (
     GROUP_BITS,
     Group,
@@ -207,7 +202,7 @@ def _order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
     strata = Strata(analyzer)
     for split, order, row, entity in row_positions(rows, analyzer, find):
         decided = (entity, strata.of(row)) if split == UNASSIGNED else ()
-        orders.append(RowOrder(split, order[:POSITION_BYTES], *decided))
+        orders.append(RowOrder(split, order[: placement.POSITION_BYTES], *decided))
     return orders
 
 
@@ -222,7 +217,7 @@ def _hashes_by_split(
     for row in rows:
         split = row.split
         if known and split == UNASSIGNED:
-            split = split_of(row.entity, known, analyzer.config.seed, row.stratum)
+            split = placement.split_of(row.entity, known, analyzer.config.seed, row.stratum)
         found[split].append(row.order)
     return {split: b"".join(orders) for split, orders in found.items()}
 
@@ -274,8 +269,8 @@ def _hashes_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[Hashes | Tag
         if base_split:
             yield TaggedOutput(_BASE, (stratum, base_split))
             continue
-        position = split_position(entity, analyzer.config.seed)
-        found[stratum] += position.to_bytes(POSITION_BYTES, "big")
+        position = placement.split_position(entity, analyzer.config.seed)
+        found[stratum] += position.to_bytes(placement.POSITION_BYTES, "big")
     yield {stratum: bytes(hashes) for stratum, hashes in found.items()}
 
 
@@ -341,7 +336,7 @@ def _bounds_of_counts(ends: Sequence[int]) -> tuple[int, ...]:
     True
     """
     total = max(ends, default=0) or 1
-    return (*(end * END // total for end in ends[:-1]), END)
+    return (*(end * placement.END // total for end in ends[:-1]), placement.END)
 
 
 @dataclass(eq=False)
@@ -388,10 +383,10 @@ def _groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes,
     for row, entity, base_split in unassigned_rows(rows, analyzer, find):
         labels = json.loads(strata.of(row) or "[]")
         counts = {"": 1, **{json.dumps(label): 1 for label in labels}}
-        position = split_position(entity, analyzer.config.seed)
+        position = placement.split_position(entity, analyzer.config.seed)
         # Bytes, because coders of integers are signed.
         yield (
-            position.to_bytes(POSITION_BYTES, "big"),
+            position.to_bytes(placement.POSITION_BYTES, "big"),
             (counts, {base_split: 1} if base_split else {}),
         )
 
@@ -428,7 +423,7 @@ def _shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes
     """Returns the first bits of the hash of a group as a number, and its rows."""
     position, rows = group
     first = int.from_bytes(position, "big") >> (GROUP_BITS - sizes.bits)
-    return first.to_bytes(POSITION_BYTES, "big"), rows
+    return first.to_bytes(placement.POSITION_BYTES, "big"), rows
 
 
 def _group_ranges(

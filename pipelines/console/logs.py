@@ -13,13 +13,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
 
-from recordmill.pipelines.console.terminal import (
-    event,
-    print_error,
-    printable,
-    printable_line,
-    use_events,
-)
+from recordmill.pipelines.console import terminal
 from recordmill.transforms.workers.process import rewritten_standard_error
 
 _NOISE = (
@@ -92,14 +86,14 @@ def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
         return
     name = failure.thread.name if failure.thread else "?"
     text = traceback.format_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
-    print_error(f"Exception in thread {name}:\n{''.join(text)}")
+    terminal.print_error(f"Exception in thread {name}:\n{''.join(text)}")
 
 
 def _report_failure(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Prints an uncaught exception as Python does, with control characters escaped."""
-    print_error("".join(traceback.format_exception(kind, error, trace)))
+    terminal.print_error("".join(traceback.format_exception(kind, error, trace)))
 
 
 def _report_worker_failure(
@@ -111,7 +105,7 @@ def _report_worker_failure(
 
 def use_log_flags(verbose: bool, as_json: bool) -> None:
     """Sets the level and format of log records: one line each, unless tracebacks are included."""
-    use_events(as_json)
+    terminal.use_events(as_json)
     logging.captureWarnings(as_json)
     root = logging.getLogger()
     root.setLevel(logging.INFO if verbose else logging.WARNING)
@@ -128,7 +122,7 @@ def _as_event(line: bytes) -> bytes:
     """Returns a line as an event, which it may already be; nothing for an empty one."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
     if text and not _is_event(text):
-        text = event("WARNING", "stderr", text)
+        text = terminal.event("WARNING", "stderr", text)
     return f"{text}\n".encode() if text else b""
 
 
@@ -148,9 +142,9 @@ class _Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if self._verbose:
-            return printable(super().format(record))
+            return terminal.printable(super().format(record))
         text = f"{record.levelname} {record.name}: {record.getMessage()}{_error_suffix(record)}"
-        return printable_line(text.replace("\r", "\\r").replace("\n", "\\n"))
+        return terminal.printable_line(text.replace("\r", "\\r").replace("\n", "\\n"))
 
 
 class _Json(logging.Formatter):
@@ -166,7 +160,7 @@ class _Json(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             in_full = self.formatException(record.exc_info)
             more["error"] = in_full if self._verbose else repr(record.exc_info[1])
-        return event(record.levelname, record.name, record.getMessage(), **more)
+        return terminal.event(record.levelname, record.name, record.getMessage(), **more)
 
 
 def _error_suffix(record: logging.LogRecord) -> str:

@@ -23,20 +23,12 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import numpy as np
 
+from recordmill.schemas import tables
 from recordmill.schemas.condition import Condition
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
 from recordmill.schemas.records import OUTSIDE_WHERE, RENAMED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
-from recordmill.schemas.tables import (
-    Exclusion,
-    Part,
-    Partition,
-    Probe,
-    Projection,
-    Sources,
-    TableFile,
-)
 from recordmill.transforms.functional import sources
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded, text_of
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
@@ -65,10 +57,10 @@ class _Reader(Protocol):
     `sources_in(tree)`, `sources_of_file(tree, name)` and `named_images(source, file)`.
     """
 
-    def probe(self, source: Any, file: TableFile) -> Probe:
+    def probe(self, source: Any, file: tables.TableFile) -> tables.Probe:
         """Returns the columns; raises UsageError if the source cannot be read."""
 
-    def read(self, source: Any, part: Part, projection: Projection) -> Iterator[Read]:
+    def read(self, source: Any, part: tables.Part, projection: tables.Projection) -> Iterator[Read]:
         """Yields the rows of a part, rejects and skipped inputs."""
 
 
@@ -88,26 +80,26 @@ class Format:
         recognize = getattr(self.reader, "recognize", None)
         return recognize is not None and bool(recognize(head))
 
-    def recognize_folder(self, tree: Tree) -> Sources | None:
+    def recognize_folder(self, tree: Tree) -> tables.Sources | None:
         """Returns the sources in a folder with a layout of the format; None for other folders."""
         recognize = getattr(self.reader, "recognize_folder", None)
-        return cast("Sources | None", recognize(tree)) if recognize else None
+        return cast("tables.Sources | None", recognize(tree)) if recognize else None
 
-    def sources_in(self, tree: Tree) -> Sources | None:
+    def sources_in(self, tree: Tree) -> tables.Sources | None:
         """Returns the sources in a folder whose format is stated; None if it has none."""
         read = getattr(self.reader, "sources_in", None)
-        return cast("Sources", read(tree)) if read else self.recognize_folder(tree)
+        return cast("tables.Sources", read(tree)) if read else self.recognize_folder(tree)
 
     @property
     def has_images_beside(self) -> bool:
         """Whether files stand for a folder, or for images that are beside them."""
         return hasattr(self.reader, "sources_of_file")
 
-    def sources_of_file(self, tree: Tree, name: str) -> Sources:
+    def sources_of_file(self, tree: Tree, name: str) -> tables.Sources:
         """Returns the sources that a file in a folder stands for."""
-        return cast("Sources", cast("Any", self.reader).sources_of_file(tree, name))
+        return cast("tables.Sources", cast("Any", self.reader).sources_of_file(tree, name))
 
-    def probe(self, file: TableFile) -> Probe:
+    def probe(self, file: tables.TableFile) -> tables.Probe:
         """Returns the columns and other metadata of a source."""
         with self.opened(file) as source:
             found = self.reader.probe(source, file)
@@ -118,16 +110,16 @@ class Format:
             )
         return found
 
-    def parts(self, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    def parts(self, file: tables.TableFile) -> Iterator[tables.Part | Reject | SkippedInput]:
         """Yields the parts of a source, and rejects and skipped inputs known before reading."""
         parts = getattr(self.reader, "parts", parts_of if self.declared.is_folder else None)
         if parts is None or file.grouped:
-            yield Part(file)
+            yield tables.Part(file)
             return
         with self.opened(file) as source:
             yield from parts(source, file)
 
-    def read(self, part: Part, projection: Projection) -> Iterator[Read]:
+    def read(self, part: tables.Part, projection: tables.Projection) -> Iterator[Read]:
         """Yields the rows of one of the parts that `parts` yields."""
         file = part.file
         if file.grouped:
@@ -151,20 +143,20 @@ class Format:
             yield from _renamed(rows, projection) if projection.renamed else rows
 
     def rows(
-        self, file: TableFile, projection: Projection
+        self, file: tables.TableFile, projection: tables.Projection
     ) -> Iterator[Row | Reject | SkippedInput]:
         """Yields the rows of a whole source, one by one."""
         for part in self.parts(file):
-            if isinstance(part, Part):
+            if isinstance(part, tables.Part):
                 yield from one_by_one(self.read(part, projection))
 
     def ungrouped_rows(
-        self, file: TableFile, projection: Projection
+        self, file: tables.TableFile, projection: tables.Projection
     ) -> Iterator[Row | Reject | SkippedInput]:
         """Yields the rows of a whole source as they are in the table."""
         return self.rows(replace(file, grouped=""), projection)
 
-    def opened(self, file: TableFile) -> AbstractContextManager[Any]:
+    def opened(self, file: tables.TableFile) -> AbstractContextManager[Any]:
         """Opens a source for the functions of the module."""
         return (
             nullcontext(FileTree(file.path, file.exclusion))
@@ -177,7 +169,7 @@ FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
 
 
 def unnamed_images(
-    files: Sequence[TableFile], columns: tuple[str, ...], addresses_of: Addresses
+    files: Sequence[tables.TableFile], columns: tuple[str, ...], addresses_of: Addresses
 ) -> Iterator[SkippedInput]:
     """Yields the images that are in the folder of some files, and named by none of their rows.
 
@@ -195,7 +187,7 @@ def unnamed_images(
 
 
 def _named_images(
-    file: TableFile, columns: tuple[str, ...], addresses_of: Addresses
+    file: tables.TableFile, columns: tuple[str, ...], addresses_of: Addresses
 ) -> Iterator[str]:
     """Yields the addresses of the images that a source names, also in rejected rows."""
     known = FORMATS[file.format]
@@ -203,7 +195,7 @@ def _named_images(
         with known.opened(file) as source:
             yield from cast("Any", known.reader).named_images(source, file)
         return
-    for found in known.ungrouped_rows(file, Projection(columns)):
+    for found in known.ungrouped_rows(file, tables.Projection(columns)):
         if isinstance(found, Row | Reject):
             yield from addresses_of(found) if isinstance(found, Row) else [found.uri]
 
@@ -215,7 +207,9 @@ def _digest(address: str) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
-def _with_decoded(rows: Iterable[Read], column: str, projection: Projection) -> Iterator[Read]:
+def _with_decoded(
+    rows: Iterable[Read], column: str, projection: tables.Projection
+) -> Iterator[Read]:
     """Yields rows with the images that are text in a column; other texts are paths."""
     for row in one_by_one(rows):
         value = row.values.get(column) if isinstance(row, Row) else None
@@ -237,7 +231,7 @@ def _with_decoded(rows: Iterable[Read], column: str, projection: Projection) -> 
             yield row._replace(values={**values, column: image})
 
 
-def _not_excluded(rows: Iterable[Read], exclusion: Exclusion) -> Iterator[Read]:
+def _not_excluded(rows: Iterable[Read], exclusion: tables.Exclusion) -> Iterator[Read]:
     """Yields rows, and skipped inputs in place of those whose image is left out."""
     for row in one_by_one(rows):
         image = row.image if isinstance(row, Row) else None
@@ -277,7 +271,7 @@ def _selected(rows: Iterable[Read], where: Condition) -> Iterator[Read]:
         yield SkippedInput.named(OUTSIDE_WHERE, names)._replace(number=outside)
 
 
-def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
+def _renamed(rows: Iterable[Read], projection: tables.Projection) -> Iterator[Read]:
     """Yields rows with other class names, and the number of rows with each that is replaced."""
     counts, names = Counter[str](), projection.names
     for row in one_by_one(rows):
@@ -294,12 +288,12 @@ def _renamed(rows: Iterable[Read], projection: Projection) -> Iterator[Read]:
     yield from (SkippedInput(RENAMED.format(a, names[a]), n) for a, n in sorted(counts.items()))
 
 
-def _range_of(part: Part) -> BinaryIO:
+def _range_of(part: tables.Part) -> BinaryIO:
     # From the byte before it, which shows whether the range still begins with a line.
     return open_range(part.file.path, max(0, part.start - 1), part.stop or 0)
 
 
-def _fault_before(part: Part, stream: BinaryIO) -> str:
+def _fault_before(part: tables.Part, stream: BinaryIO) -> str:
     """Returns why the byte before a range is not the end of a line; "" if it is."""
     try:
         is_line = not part.start or stream.read(1) in (b"\n", b"\r")
@@ -308,7 +302,7 @@ def _fault_before(part: Part, stream: BinaryIO) -> str:
     return "" if is_line else "the table has changed since it was listed. Convert it again."
 
 
-def cut_text(file: TableFile, range_bytes: int) -> list[Part]:
+def cut_text(file: tables.TableFile, range_bytes: int) -> list[tables.Part]:
     """Returns the byte ranges of a large text table, cut anywhere.
 
     `file` is a file for which `text_ranges.is_large`.
@@ -317,7 +311,7 @@ def cut_text(file: TableFile, range_bytes: int) -> list[Part]:
         return list(text_ranges.cut(stream, file, range_bytes))
 
 
-def scan_text(part: Part) -> text_ranges.RangeScan | None:
+def scan_text(part: tables.Part) -> text_ranges.RangeScan | None:
     """Returns the scan of a byte range that `cut_text` gives; None if it cannot be scanned."""
     with open_range(part.file.path, 0, part.file.size or 0) as stream:
         return text_ranges.scan(stream, part)
@@ -358,7 +352,7 @@ def is_spark_json(name: str) -> bool:
 
 
 def _with_partition(
-    rows: Iterable[Read], partition: Partition, projection: Projection
+    rows: Iterable[Read], partition: tables.Partition, projection: tables.Projection
 ) -> Iterator[Read]:
     """Yields rows with the columns of their partition, whose values are untyped text.
 

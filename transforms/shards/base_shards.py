@@ -36,12 +36,7 @@ from recordmill.transforms.functional.compare import both_values, change_text, c
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records.framing import FrameError, read_frames
 from recordmill.transforms.functional.records.index import arrow_schema
-from recordmill.transforms.functional.rows.placement import (
-    BaseShard,
-    BaseShardLookup,
-    not_in_base,
-    order_of,
-)
+from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.shards.checkpoints import Fingerprint
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.drafts import Draft
@@ -67,9 +62,9 @@ class _Keys:
     second: npt.NDArray[np.uint64]  # its last 8 bytes, (keys,)
     # The shard that holds the key, as an index into `shards`, (keys,).
     shard: npt.NDArray[np.uint32]
-    shards: tuple[BaseShard, ...]
+    shards: tuple[placement.BaseShard, ...]
 
-    def find(self, key: str) -> BaseShard | None:
+    def find(self, key: str) -> placement.BaseShard | None:
         """Returns the shard that holds a key; None if none does."""
         first, second = np.frombuffer(_digest(key), dtype=">u8").astype(np.uint64)
         i = int(np.searchsorted(self.first, first))
@@ -80,13 +75,13 @@ class _Keys:
         return None
 
 
-def base_shard_lookup(base: Base | None) -> BaseShardLookup:
+def base_shard_lookup(base: Base | None) -> placement.BaseShardLookup:
     """Returns a function that looks up the base shard of a key; without a base, it returns None.
 
     Raises UsageError if an index of the base version is missing, or is not the published one.
     """
     if base is None:
-        return not_in_base
+        return placement.not_in_base
     with _lock:  # all threads of a worker wait for one read
         if base.manifest_sha256 not in _by_manifest:
             _by_manifest.clear()
@@ -241,7 +236,7 @@ class KeptShard:
             self.records(),
             new,
             resolved,
-            order=lambda key: order_of(key, seed),
+            order=lambda key: placement.order_of(key, seed),
             on_conflict=self.base.on_conflict,
             removed=self.removed,
         )

@@ -23,23 +23,11 @@ from recordmill.schemas.rejects import RecordError
 from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
 from recordmill.transforms.functional.images.codecs import check_pixels
 from recordmill.transforms.functional.images.sniffing import FOREIGN, foreign, is_image, sniff
+from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, decompressed
 from recordmill.transforms.functional.records.examples import feature_kinds, read_features
-from recordmill.transforms.functional.records.framing import (
-    FrameError,
-    Run,
-    framed,
-    is_record_header,
-    read_runs,
-)
 from recordmill.transforms.functional.rows.binding import common_folder
-from recordmill.transforms.storage.files import (
-    all_files_below,
-    create,
-    is_local,
-    open_binary,
-    write_bytes,
-)
+from recordmill.transforms.storage import files
 from recordmill.transforms.workers.sandbox import run_in_subprocess
 
 # Problems of a file that are described; further ones are counted.
@@ -154,7 +142,7 @@ def check_new(directory: str) -> None:
     Raises UsageError if it has files.
     """
     try:
-        names = all_files_below(directory)
+        names = files.all_files_below(directory)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -170,13 +158,13 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
     Returns the number of records that were written, by the path of the new file. Raises
     RecordmillError if a file cannot be written.
     """
-    paths = [os.path.abspath(path) if is_local(path) else path for path in paths]
+    paths = [os.path.abspath(path) if files.is_local(path) else path for path in paths]
     root = common_folder(paths)
     written, lost = dict[str, int](), list[Problem]()
     for path in paths:
         found = VerifiedFile(path)
         try:
-            open_binary(path).close()
+            files.open_binary(path).close()
         except OSError as error:
             lost.append(Problem(path, f"cannot be read: {error.strerror or error}"))
             continue
@@ -185,11 +173,11 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
         name = name.removesuffix(format_of_file(name).suffix)
         target = layout.join(directory, name)
         try:
-            if is_local(target):
+            if files.is_local(target):
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-            with closing(create(target)) as stream:
+            with closing(files.create(target)) as stream:
                 for run in _intact_records(path, found, decode):
-                    stream.writelines(map(framed, run.data))
+                    stream.writelines(map(framing.framed, run.data))
                     found.records += len(run.data)
         except OSError as error:
             what = error.strerror or error
@@ -197,13 +185,13 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
         written[target] = found.records
         lost += found.problems
     lines = "".join(f"{json.dumps(asdict(problem))}\n" for problem in lost)
-    write_bytes(layout.join(directory, layout.LOST), lines.encode())
+    files.write_bytes(layout.join(directory, layout.LOST), lines.encode())
     return written
 
 
-def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Run]:
+def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[framing.Run]:
     """Yields the intact records of a file, and adds what is damaged to `found`."""
-    with open_binary(path) as stored:
+    with files.open_binary(path) as stored:
         head = stored.read(HEAD_BYTES)
         stored.seek(0)
         if kind := _other_kind(head):
@@ -214,8 +202,8 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Ru
             buffered = io.BufferedReader(cast("io.RawIOBase", stored), _BUFFER_BYTES)
             content = decompressed(cast("BinaryIO", buffered), strict=True)
             found.is_compressed = content is not buffered
-            for run in read_runs(content, resync=True):
-                if isinstance(run, FrameError):
+            for run in framing.read_runs(content, resync=True):
+                if isinstance(run, framing.FrameError):
                     found.add(_described(run), run.record, run.offset)
                     end = (run.record + 1, run.offset + (run.size or 0))
                 else:
@@ -225,18 +213,18 @@ def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[Ru
             found.add(f"the compressed stream is damaged: {error}", *end)
 
 
-def _decodable(run: Run, found: VerifiedFile) -> Iterator[Run]:
+def _decodable(run: framing.Run, found: VerifiedFile) -> Iterator[framing.Run]:
     """Yields the records whose images can be decoded, one by one."""
     for record, offset, data in run.frames():
         if damage := _decode_error(data):
             found.add(damage, record, offset)
         else:
-            yield Run(record, offset, [data])
+            yield framing.Run(record, offset, [data])
 
 
 def _other_kind(head: bytes) -> str | None:
     """Returns the problem of a file that is of another kind by its first bytes."""
-    if is_record_header(head):
+    if framing.is_record_header(head):
         return None
     if format_ := sniff(head):
         return f"is an image ({format_}), not a TFRecord file"
@@ -246,7 +234,7 @@ def _other_kind(head: bytes) -> str | None:
     return f"is not a TFRecord file, but {kind.name}. {kind.remedy}"
 
 
-def _described(error: FrameError) -> str:
+def _described(error: framing.FrameError) -> str:
     if error.offset or not error.ends:
         return str(error)
     return f"{error}. The whole file is damaged, or it is not a TFRecord file"

@@ -161,7 +161,9 @@ def identities_of(rows: Sequence[records.Row], binding: Binding) -> RefBatch:
     keys = _keys(rows, binding, paths)
     splits, groups = _stated_splits(rows, binding), _groups(rows, binding)
     sequences = _sequences(rows, binding)
-    _check_removed([*keys, *sequences], binding.removed_keys)
+    removed = binding.removed_keys
+    if removed and any(digest_of_key(key) in removed for key in (*keys, *sequences)):
+        raise RecordError(Reason.REMOVED_KEY, "was removed from an earlier version by forget")
     clusters, fixed = map(once, zip(*rows.clusters, strict=True))
     stated = first_of(tuple(splits), tuple(fixed))
     frames = [(key, "", "", "") for key in sequences] if schema.sequence else (None,)
@@ -416,11 +418,6 @@ def _line_key(file: str, line: int, binding: Binding) -> str:
     table, root = binding.table_names.get(file) or bare_url(file), binding.key_root
     name = posixpath.basename(table) if root is None else table.removeprefix(root)
     return records.source_of(name, line)
-
-
-def _check_removed(keys: Sequence[str], removed: frozenset[str]) -> None:
-    if removed and any(digest_of_key(key) in removed for key in keys):
-        raise RecordError(Reason.REMOVED_KEY, "was removed from an earlier version by forget")
 
 
 def _stated_splits(rows: RowBatch, binding: Binding) -> Sequence[str]:

@@ -25,17 +25,11 @@ from recordmill.schemas.records import Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import DeclaredClasses, Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.sources import arrays
+from recordmill.transforms.functional.sources import arrays, stated_sizes
 from recordmill.transforms.functional.sources.data_files import (
     DataFile,
     DataFileView,
     deleted_lines,
-)
-from recordmill.transforms.functional.sources.stated_sizes import (
-    MAX_BYTES,
-    MAX_BYTES_PER_BYTE,
-    check_values,
-    pages_of_group,
 )
 
 _BUFFER_BYTES = 2**20
@@ -101,21 +95,21 @@ class _BoundedParquet(pq.ParquetFile):
         """Raises ValueError if a batch of a row group would take far more memory than its pages."""
         stored = self._stored
         stream = io.BytesIO(stored) if isinstance(stored, bytes) else stored
-        pages, repeated = pages_of_group(stream, group), list[str]()
+        pages, repeated = stated_sizes.pages_of_group(stream, group), list[str]()
         try:
             found = [(leaf, pages[leaf.path]) for leaf in self._leaves(columns)]
         except KeyError as error:
             raise ValueError("its footer is damaged") from error
         nested = [column for leaf, column in found if leaf.max_repetition_level]
         paths = [column.path for column in nested]
-        check_values(paths, sum(c.values for c in nested), sum(c.size for c in nested))
-        limit = MAX_BYTES
+        stated_sizes.check_values(paths, sum(c.values for c in nested), sum(c.size for c in nested))
+        limit = stated_sizes.MAX_BYTES
         for leaf, column in found:
             values = column.values if leaf.max_repetition_level else min(column.values, rows)
             has_texts = leaf.physical_type.endswith("BYTE_ARRAY")
-            if values * column.check(stream) > MAX_BYTES and has_texts:
+            if values * column.check(stream) > stated_sizes.MAX_BYTES and has_texts:
                 repeated.append(leaf.path)
-                limit = max(limit, MAX_BYTES_PER_BYTE * column.size)
+                limit = max(limit, stated_sizes.MAX_BYTES_PER_BYTE * column.size)
         if repeated and self._reads_texts:
             texts = _BoundedParquet(stored, repeated)
             for batch in texts.iter_batches(rows, [group], repeated):

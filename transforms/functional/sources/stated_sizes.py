@@ -241,7 +241,7 @@ def first_too_large(stream: BinaryIO, schema: pa.Schema) -> tuple[int, str] | No
     batch that follows. The position of the stream does not change.
     """
     before, number = stream.tell(), 0
-    nested = list(_nested(schema))
+    nested = [found for field in schema for found in _nodes(field.type, field.name, None)]
     try:
         for message in _messages(stream):
             try:
@@ -322,13 +322,8 @@ def _check_size(what: str, size: int, most: int, stored: int) -> None:
         raise ValueError(f"it has {found}; expected at most {MAX_BYTES_PER_BYTE} per byte")
 
 
-def _nested(schema: pa.Schema) -> Iterator[str | None]:
-    """Yields the column of each node of a batch that is within a list; None for other nodes."""
-    for field in schema:
-        yield from _nodes(field.type, field.name, None)
-
-
 def _nodes(type_: pa.DataType, name: str, found: str | None) -> Iterator[str | None]:
+    """Yields the column of each node of a batch that is within a list; None for other nodes."""
     while isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     yield found

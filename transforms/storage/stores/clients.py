@@ -138,15 +138,12 @@ def gcs_store(bucket: str, options: StoreOptions, retries: Any) -> GCSStore:
     """Returns a client of a bucket."""
     if emulator := os.environ.get(GCS_EMULATOR):
         url = emulator if "://" in emulator else f"http://{emulator}"
-        access: dict[str, Any] = {"base_url": url, "credential_provider": _emulated_access}
+        # Emulators ignore the token: obstore always signs writes.
+        token = {"token": "emulator", "expires_at": None}
+        access: dict[str, Any] = {"base_url": url, "credential_provider": lambda: token}
     else:
         url, access = "", _google_access(options)
     return GCSStore(bucket, client_options=_client_options(url), retry_config=retries, **access)
-
-
-def _emulated_access() -> Any:
-    """Returns a token that emulators ignore: obstore always signs writes."""
-    return {"token": "emulator", "expires_at": None}
 
 
 def _google_access(options: StoreOptions) -> dict[str, Any]:
