@@ -8,6 +8,7 @@ name of the annotation file itself.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ from recordmill.transforms.functional.sources.tree import (
     stem_of,
 )
 
+_OF_MASKS = "images in folders of masks"
+# SegmentationClass and SegmentationObject of VOC, annotations/trimaps of Oxford's pets.
+_MASKS = re.compile(r"(?:^|/)(?:segmentation\w*|masks?|trimaps?)/", re.IGNORECASE)
 UNLISTED = "annotations of images that no list in ImageSets/Main names"
 
 # The largest annotation file.
@@ -118,8 +122,11 @@ class Annotated:
 
         yield from parts_of(tree, file, accepts, is_used)
         # Without a common id, the annotation says which image is meant.
-        if images.keys() & annotated and (bare := images.keys() - annotated):
-            yield SkippedInput.named(UNANNOTATED, [images[id_] for id_ in bare])
+        if images.keys() & annotated:
+            bare = [images[id_] for id_ in images.keys() - annotated]
+            masks = {*filter(_MASKS.search, bare)}
+            found = {_OF_MASKS: masks, UNANNOTATED: {*bare} - masks}
+            yield from (SkippedInput.named(kind, names) for kind, names in found.items() if names)
 
     def read(
         self, tree: Tree, part: Part, projection: Projection

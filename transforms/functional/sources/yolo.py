@@ -28,12 +28,13 @@ from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNLABELED, Location,
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.yaml_files import load_yaml
 from recordmill.transforms.functional.images.masks import box_of_outline
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import has_image_suffix, tool_of
 from recordmill.transforms.functional.sources.tree import (
     NO_SPLIT,
     SEVERAL_SPLITS,
     SHARED_LABELS,
     Tree,
+    head_of,
     parts_of,
     split_folders,
     split_named,
@@ -56,7 +57,7 @@ _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _DARKNET = ("obj.data",)
 _TEXTS = ("classes.txt", "obj.names", "classes.names", "labels/classes.txt")
 CLASS_FILES = (*_YAML, *_DARKNET, "classes.txt", "obj.names", "classes.names", "_darknet.labels")
-_NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
+_NO_LABELS = re.compile(r"(?i)(classes|train|val|valid|test|readme.*)\.txt")
 _SPLITS = ("train", "val", "test")  # the keys of data.yaml with the images of a split
 _MAX_BYTES = 16 * 2**20
 _CLASS_ID = re.compile(r"""(["']?)([0-9]{1,9})(?:\.0*)?\1""")
@@ -174,7 +175,9 @@ def _has_labels(tree: Tree) -> bool:
         if {"images", "labels"} <= set(tree.entries(top).folders):
             labels = posixpath.join(top, "labels")
             folders = (labels, *(posixpath.join(labels, n) for n in tree.entries(labels).folders))
-            return any(_is_label(name) for f in folders for name in tree.entries(f).files)
+            found = (posixpath.join(f, n) for f in folders for n in tree.entries(f).files)
+            first = next(filter(_is_label, found), "")
+            return bool(first) and not tool_of(head_of(tree, first))[0]
     files = tree.entries().files
     stems = {stem_of(name) for name in files if has_image_suffix(name)}
     beside = [n for n in files if _is_label(n) and stem_of(n) in stems]
@@ -345,7 +348,9 @@ def _classes(names: dict[int, str], where: str) -> Classes:
 def _parse(text: str, classes: Classes) -> dict[str, Any]:
     """Parses one label file to values by column."""
     boxes, labels, outlines, points = [], [], [], []
-    for number, line in enumerate(text.splitlines(), start=1):
+    lines = text.splitlines()
+    are_alike = len({len(line.split()) for line in lines} - {0}) == 1  # unlike most outlines
+    for number, line in enumerate(lines, start=1):
         fields = line.split()
         if not fields:
             continue
@@ -359,10 +364,7 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
         # its keypoints.
         outline = len(numbers) >= 6 and len(numbers) % 2 == 0 and not classes.keypoints
-        # Visibilities of keypoints after a box.
-        has_flags = len(numbers) % 3 == 1 and {0, 1, 2} >= {*numbers[6::3]}
-        is_track = len(numbers) == 6 and fields[6] == "1"
-        if outline and (max(numbers) > _MAX_POINT or is_track or has_flags):
+        if outline and (max(numbers) > _MAX_POINT or (are_alike and _is_box(numbers, fields[-1]))):
             what = f"expected points from 0 to 1, got {short_repr(line)}"
             detail = f"line {number}: {what}; a box with a confidence and a track id is not read"
             detail += ", nor keypoints without kpt_shape in data.yaml"
@@ -380,6 +382,16 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         names = [classes.keypoint_names.get(ids[label], []) for label in labels]
         return {**values, "keypoints": points, "keypoint_names": names if all(names) else None}
     return {**values, "corners": [outline[0] if outline else [] for outline in outlines]}
+
+
+def _is_box(numbers: list[float], last: str) -> bool:
+    """Returns whether an outline may be a box with the track id 1, or near visible keypoints."""
+    x, y, width, height, *rest = numbers
+    is_inside = max(abs(x - 0.5) + width / 2, abs(y - 0.5) + height / 2) <= 0.501
+    points = [*zip(rest[::3], rest[1::3], rest[2::3], strict=False)]
+    is_near = all(abs(a - x) < width and abs(b - y) < height for a, b, flag in points if flag)
+    has_flags = len(rest) % 3 == 0 and {flag for _, _, flag in points} <= {0, 1}
+    return is_inside and is_near and (last == "1" if len(rest) == 2 else has_flags)
 
 
 def _keypoints(numbers: list[float], shape: tuple[int, int], line: int) -> list[float]:
@@ -542,7 +554,7 @@ def _label_paths(image: str) -> Iterator[str]:
 
 
 def _is_label(name: str) -> bool:
-    return name.endswith(".txt") and posixpath.basename(name).lower() not in _NO_LABELS
+    return name.endswith(".txt") and not _NO_LABELS.fullmatch(posixpath.basename(name))
 
 
 def _content(tree: Tree, name: str) -> bytes:

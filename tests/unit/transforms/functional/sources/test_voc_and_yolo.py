@@ -198,6 +198,24 @@ def test_other_numbers_of_keypoints_are_rejected(line):
         yolo._parse(line, CLASSES._replace(keypoints=(1, 3)))
 
 
+@pytest.mark.parametrize(
+    ("text", "box"),
+    [
+        pytest.param("0 0 0 1 0 1 .5 1 1 0 1", (0, 0, 1, 1), id="whole image, as keypoints"),
+        pytest.param("0 .5 .5 .2 .2 .9 .9 1 .6 .6 1", (0.2, 0.2, 1, 1), id="far from the box"),
+        pytest.param("0 .2 .5 .8 .5 .5 1", (0.2, 0.5, 0.8, 1), id="triangle, as a track"),
+        pytest.param(
+            "0 .5 .5 .2 .2 .9 1\n0 .1 .1 .2 .1 .2 .2 .1 .2", (0.2, 0.2, 0.9, 1), id="with another"
+        ),
+    ],
+)
+def test_outlines_at_the_border_are_no_boxes_with_more(text, box):
+    values = yolo._parse(text, CLASSES)
+    sides = ("xmin", "ymin", "xmax", "ymax")
+    assert tuple(values[side][0] for side in sides) == box
+    assert values["segmentation"][0] == [[float(n) for n in text.splitlines()[0].split()[1:]]]
+
+
 def test_an_outline_of_four_points_has_the_corners_of_an_oriented_box():
     found = yolo._parse("0 .1 .2 .3 .1 .4 .3 .2 .4\n3 .5 .5 1 1", CLASSES)
     assert found["corners"] == [[0.1, 0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.4], []]
@@ -349,10 +367,12 @@ def test_the_splits_of_voc_are_its_lists(tmp_path):
 )
 def test_images_without_an_annotation_are_counted(annotations, bare, tmp_path):
     xml = {f"Annotations/{i}.xml": annotation(filename=f"{i}.jpg") for i in annotations}
-    tree = put(tmp_path, {**xml, **{f"JPEGImages/{i}.jpg": b"" for i in range(3)}})
+    images = {f"JPEGImages/{i}.jpg": b"" for i in range(3)}
+    tree = put(tmp_path, {**xml, **images, "SegmentationClass/2.png": b""})
     found = voc.parts(tree, TableFile(tree.root, "voc"))
     skipped = [(p.kind, *p.names) for p in found if isinstance(p, SkippedInput)]
-    assert skipped == [(UNANNOTATED, *bare)] * bool(bare)
+    masks = [("images in folders of masks", "SegmentationClass/2.png")] * (annotations != (7, 8))
+    assert skipped == [*masks, *[(UNANNOTATED, *bare)] * bool(bare)]
 
 
 def test_ids_in_several_lists_of_voc_are_counted(tmp_path):
