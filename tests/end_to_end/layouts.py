@@ -724,6 +724,63 @@ LAYOUTS = {
             ),
         )
     },
+    **{
+        f"{tool}: {name}": Layout(
+            source,
+            {name: content, **images(image, image.replace("1.", "2."))},
+            stops=rf"annotations of {tool} \({name}\)\. {remedy}",
+        )
+        for tool, source, name, image, content, remedy in (
+            (
+                "KITTI",
+                "https://github.com/bostondiditeam/kitti/blob/master/resources/devkit_object",
+                "training/label_2/1.txt",
+                "training/image_2/1.png",
+                f"Car 0.00 0 -1.58 {'587.01 173.33 ' * 5}-1.59\n",
+                "Export them as COCO",
+            ),
+            (
+                "KITTI",
+                "https://docs.nvidia.com/tao/tao-toolkit/text/data_annotation_format.html",
+                "labels/1.txt",
+                "images/1.jpg",
+                f"car 0.00 0 0.00 {'1 2 30 40'} {'0.00 ' * 6}0.00\n",
+                "Export them as COCO",
+            ),
+            (
+                "YOLOv4 or keras-yolo3",
+                "https://github.com/Tianxiaomo/pytorch-YOLOv4",
+                "train.txt",
+                "data/1.jpg",
+                "data/1.jpg 10,20,30,40,0 5,5,10,10,1\ndata/2.jpg\n",
+                "Write a row per box to a CSV table",
+            ),
+            (
+                "CelebA",
+                "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+                "list_attr_celeba.txt",
+                "img_align_celeba/1.jpg",
+                "2\n5_o_Clock_Shadow Male \n1.jpg -1  1\n2.jpg  1 -1\n",
+                "Write them to a CSV table",
+            ),
+        )
+    },
+    "classes beside other files of JSON": Layout(
+        "https://github.com/rom1504/img2dataset",
+        {
+            "cat/1.json": '{"original_width": 8, "original_height": 8, "caption": "a cat"}',
+            "job.json": '{"task_id": 5, "items": [{"slots": [1]}], "assets": {"a.js": {}}}',
+            "map.json": '{"coordinates": {"type": "Point"}, "className": "x", "classId": 1}',
+            **images("cat/2.jpg", "dog/3.jpg"),
+        },
+        {"cat/2.jpg": (None, "cat"), "dog/3.jpg": (None, "dog")},
+        PETS,
+    ),
+    "img2dataset: shards": Layout(
+        "https://github.com/rom1504/img2dataset#output-format",
+        {"00000.tar": "", "00000.parquet": "", "00000_stats.json": "{}"},
+        stops=r"For shards of WebDataset, use --input '\S+/\*\.tar'\.",
+    ),
     "create ml: one file": Layout(
         "https://docs.voxel51.com/user_guide/export_datasets.html",
         {"labels.json": CREATE_ML, **images("data/1.jpg")},

@@ -12,7 +12,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from posixpath import basename
 from typing import NamedTuple
 from unicodedata import normalize
@@ -21,7 +21,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import FILE_NAME, SPLIT_NAMES, Projection, Sources, TableFile
 from recordmill.transforms.functional.images.masks import are_runs
-from recordmill.transforms.functional.images.sniffing import EXPORT, has_image_suffix, tool_of
+from recordmill.transforms.functional.images.sniffing import has_image_suffix, tool_of
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
@@ -130,9 +130,10 @@ def _annotated_source(tree: Tree) -> Sources | None:
         quoted = {key: shlex.quote(value) for key, value in where.items()}
         raise _error(tree, f"{what} ({path})", remedy.format(**quoted))
     json_files, tables = _ending(files, ".json"), _ending(files, ".csv", ".jsonl", ".ndjson")
-    for name in (*json_files[:_MAX_OPENED], *tables[:_MAX_OPENED]):
-        if tool := tool_of(head_of(tree, name)):
-            raise _error(tree, f"annotations of {tool} ({name})", EXPORT)
+    for name in chain(*(of[:_MAX_OPENED] for of in (json_files, tables, _ending(files, ".txt")))):
+        tool, remedy = tool_of(head_of(tree, name))
+        if tool:
+            raise _error(tree, f"annotations of {tool} ({name})", remedy)
     if beside:
         raise _unread(tree, beside[0], _BESIDE)
     _check_no_other_labels(tree, files)

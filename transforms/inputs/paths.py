@@ -125,11 +125,13 @@ def _tables_or_folder(
     if input_format != "auto" and INPUT_FORMATS[input_format].is_folder:
         return [ListedPath(path)]
     tree, base = FileTree(root, Exclusion(root, exclude)), base.rstrip("/") + "/"
-    if input_format in ("auto", "tfrecord") and (records := record_files(root)):
-        return [ListedPath(file) for file in _not_excluded(records, tree.exclusion)]
-    if input_format in ("auto", "tfrecord") and (names := _records_below(tree)):
-        records = [join(root, name) for name in names]
-        return [ListedPath(file, partition_of(file.removeprefix(base))) for file in records]
+    if input_format in ("auto", "tfrecord"):
+        if records := record_files(root):
+            return [ListedPath(file) for file in _not_excluded(records, tree.exclusion)]
+        # Also of records that are all left out, beside which tables are none of the dataset.
+        if names := _records_below(tree) or (exclude and _records_below(FileTree(root))):
+            records = _not_excluded([join(root, name) for name in names], tree.exclusion)
+            return [ListedPath(file, partition_of(file.removeprefix(base))) for file in records]
     _check_no_log(FileTree(root))  # which no pattern hides
     files = [join(root, name) for name in _tables_below(tree)]
     if not files:
@@ -181,17 +183,19 @@ def is_table(name: str) -> bool:
 
 
 def _tables_below(tree: Tree) -> list[str]:
-    """Returns the names of the tables in a folder, sorted; none if it has other files, too.
+    """Returns the tables, or the tars, in a folder, sorted; none if it has other files, too.
 
     Files and folders whose name begins with `_` or `.` are ignored, as Spark does.
     """
-    found = list[str]()
+    found, kinds = list[str](), set[bool]()
     for name in tree.walk():
         if not isinstance(name, str):
             continue  # hidden files, and folders that cannot be listed
         if any(part.startswith("_") for part in name.split("/")) or _NOTES.search(name):
             continue
-        if not (is_table(name) or is_spark_json(name)):
+        is_tar = name.lower().endswith(".tar")
+        kinds.add(is_tar)
+        if len(kinds) > 1 or not (is_tar or is_table(name) or is_spark_json(name)):
             return []  # without listing the rest: it may be a million images
         found.append(name)
     return sorted(found)

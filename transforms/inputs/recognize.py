@@ -15,7 +15,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
 from recordmill.schemas.tables import NO_EXCLUSION, Exclusion, Sources, TableFile
-from recordmill.transforms.functional.images.sniffing import sniff
+from recordmill.transforms.functional.images.sniffing import sniff, tool_of
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
 from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
@@ -174,5 +174,8 @@ def _describe(path: str, head: bytes) -> str:
         return found
     if sniff(head) is not None:
         return "an image. Name its folder, or a table with the paths of images."
+    tool, remedy = tool_of(head)
+    if tool:
+        return f"a file of annotations of {tool}. {remedy}."
     text = "a text file. Set --input_format csv, with --delimiter and --header where they differ."
     return text if name.endswith(_TEXT_SUFFIXES) else ""

@@ -135,22 +135,29 @@ _ELEMENTS = {
 }
 _BEFORE_ELEMENT = {b"<?": b"?>", b"<!--": b"-->"}
 
-# What annotations of tools have in JSON or CSV that are not read, and what to do with them.
+# What annotations that are not read have, all of it in one file: other files have one or the other.
 _TOOLS = {
-    "the VGG Image Annotator": re.compile(rb'shape_attributes\b|"_via_'),
-    "VoTT": re.compile(rb'"assets?"\s*:\s*\{'),
-    "Create ML": re.compile(rb'"coordinates"\s*:\s*\{'),
-    "Supervisely": re.compile(rb'"(classTitle|classId|geometryType)"'),
-    "BDD100K": re.compile(rb'"box2d"\s*:'),
-    "Datumaro": re.compile(rb'"items"\s*:\s*\['),
-    "Label Studio": re.compile(rb'"(original_width|from_name)"'),
-    "Labelbox": re.compile(rb'"data_row"\s*:'),
-    "SuperAnnotate": re.compile(rb'"className"\s*:'),
-    "V7 Darwin": re.compile(rb'"slots"\s*:\s*\['),
-    "Encord": re.compile(rb'"label_hash"\s*:'),
-    "Scale AI": re.compile(rb'"task_id"\s*:'),
+    "the VGG Image Annotator": (rb'shape_attributes\b|"_via_',),
+    "VoTT": (rb'"assets?"\s*:\s*\{\s*(\}|"(format|id|[0-9a-f]{32})")',),
+    "Create ML": (rb'"coordinates"\s*:\s*\{\s*"(x|y|width|height)"',),
+    "Supervisely": (rb'"(classTitle|geometryType)"',),
+    "BDD100K": (rb'"box2d"\s*:',),
+    "Datumaro": (rb'"items"\s*:\s*\[', rb'"categories"\s*:'),
+    "Label Studio": (rb'"(original_width|from_name)"', rb'"(x|value|result)"'),
+    "Labelbox": (rb'"data_row"\s*:',),
+    "SuperAnnotate": (rb'"className"\s*:', rb'"instances"\s*:'),
+    "V7 Darwin": (rb'"slots"\s*:\s*\[', rb'"item"\s*:'),
+    "Encord": (rb'"label_hash"\s*:',),
+    "Scale AI": (rb'"task_id"\s*:', rb'"(response|annotations|attachment)"\s*:'),
+    "KITTI": (rb"\A[A-Za-z_]+(?: -?\d+(?:\.\d+)?){14,15}\s*(?:\n|\Z)",),
+    "YOLOv4 or keras-yolo3": (rb"(?m)^[^\n,]+\.\w+(?: +\d[\d.]*(?:,\d[\d.]*){4})+\s*$",),
+    "CelebA": (rb"\A\d+\s*\n[\w ]+\n\S+\.\w+(?: +-?\d+)+\s*(?:\n|\Z)",),
 }
-EXPORT = "Export them as COCO, Pascal VOC or YOLO"
+_EXPORT = "Export them as COCO, Pascal VOC or YOLO"
+_REMEDIES = {
+    "YOLOv4 or keras-yolo3": "Write a row per box to a CSV table: image,xmin,ymin,xmax,ymax,label",
+    "CelebA": "Write them to a CSV table with a column of images, without the number of rows",
+}
 
 # Number of bytes for `sniff` and `foreign`: they contain the signature of a NIfTI, the compatible
 # brands of an AVIF, and the comments before an SVG.
@@ -259,15 +266,18 @@ _BMP_HEADERS = (12, 16, 40, 52, 56, 64, 108, 124)
 _BMP_BITS = (1, 4, 8, 16, 24, 32)
 
 
-def tool_of(head: bytes) -> str:
-    """Returns the tool that wrote annotations that are not read, by their first bytes, or ""."""
-    return next((tool for tool, has in _TOOLS.items() if has.search(head)), "")
+def tool_of(head: bytes) -> tuple[str, str]:
+    """Returns the tool or dataset of annotations that are not read, and a remedy, or twice ""."""
+    found = (one for one, signs in _TOOLS.items() if all(re.search(sign, head) for sign in signs))
+    tool = next(found, "")
+    return tool, tool and _REMEDIES.get(tool, _EXPORT)
 
 
 def not_a_table(head: bytes) -> str:
     """Returns the kind of a file that is no table, by its first bytes, and a remedy, or ""."""
-    if tool := tool_of(head):
-        return f"annotations of {tool}. {EXPORT}."
+    tool, remedy = tool_of(head)
+    if tool:
+        return f"annotations of {tool}. {remedy}."
     kind = foreign(head)
     return f"{kind.name}. {kind.remedy}" if kind not in (None, FOREIGN["gzip"]) else ""
 

@@ -100,8 +100,13 @@ def test_patterns_leave_tfrecords_out(tmp_path: Path, names, kept, format_: str)
     assert list_paths(str(tmp_path), format_, exclude) == expected
 
 
-def test_patterns_that_leave_all_tfrecords_out_stop(tmp_path: Path) -> None:
-    touch(tmp_path, "a.tfrecord", "b.tfrecord")
+@pytest.mark.parametrize(
+    "names",
+    [("a.tfrecord", "b.tfrecord"), ("a.tfrecord", "lost.jsonl"), ("x/a.tfrecord", "lost.jsonl")],
+    ids=["shards", "salvaged", "below"],
+)
+def test_patterns_that_leave_all_tfrecords_out_stop(tmp_path: Path, names) -> None:
+    touch(tmp_path, *names)
     with pytest.raises(UsageError) as error:
         list_paths(str(tmp_path), "auto", ("*.tfrecord",))
     assert str(error.value) == (
