@@ -20,6 +20,7 @@ from recordmill.schemas.plan import Plan, SplitRanges
 from recordmill.schemas.sums import Summed
 from recordmill.transforms.elements import displayed
 from recordmill.transforms.functional.read_ahead import map_in_threads
+from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.analysis import (
     UNASSIGNED,
     Analysis,
@@ -33,7 +34,6 @@ from recordmill.transforms.functional.rows.analysis import (
     unassigned_rows,
 )
 from recordmill.transforms.functional.rows.batches import RowBatch
-from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.strata import (
     GROUP_BITS,
     Group,

@@ -407,8 +407,7 @@ class ColumnKinds(Summed):
     lists: set[str] = field(default_factory=set)
     filled: Counter[str] = field(default_factory=Counter)
     floats: dict[str, set[str]] = field(default_factory=dict)  # how numbers are written
-    # The number of texts by column, and whether they may be numbers; None: as identifiers.
-    texts: Counter[tuple[str, bool | None]] = field(default_factory=Counter)
+    scores: Counter[str] = field(default_factory=Counter)  # of texts that may be numbers
     rows: int = 0  # the number of all rows; columns with fewer values are optional
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -437,10 +436,8 @@ class ColumnKinds(Summed):
             # A column with any text is text, whatever its other values are.
             if "text" not in types:
                 types.update([plain] if plain else map(_type_of_text, typed.distinct(values)))
-            found = [""] * len(values) if plain else typed.like_numbers(values)
-            self.texts[column, True] += len(found)
-            self.texts[column, False] += len(values) - values.count("") - len(found)
-            self.texts[column, None] += len(found) - found.count("")
+            score = typed.NUMBER * len(values) if plain else typed.number_score(values)
+            self.scores[column] += score
             return
         for value in values:
             if isinstance(value, list):
@@ -463,8 +460,7 @@ class ColumnKinds(Summed):
         """Yields warnings on text that may be numbers, and floats with other values than meant."""
         kinds = {name: _kind(types, name in self.untyped) for name, types in self.seen.items()}
         found = {n: f for n, f in sorted(self.floats.items()) if kinds.get(n) in (None, Kind.FLOAT)}
-        texts, like = sorted(n for n, kind in kinds.items() if kind is Kind.BYTES), self.texts
-        texts = [n for n in texts if like[n, True] >= max(1, like[n, False]) and not like[n, None]]
+        texts = sorted(n for n, k in kinds.items() if k is Kind.BYTES and self.scores[n] > 0)
         if texts:
             text = f"most values of {some(texts)} may be numbers, and all are stored as text"
             hint = "write them as 1234.5, without other marks, and leave missing ones empty"

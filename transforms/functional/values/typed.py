@@ -34,13 +34,17 @@ _NUMBER = re.compile(
 _COMMA = re.compile(r"[+-]?\d*(?:\.\d{3})*,\d+", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d*(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-# Of texts that are a line each: identifiers with leading zeros, and numbers with marks between
-# thousands, units or an exponent; and numbers that may have too many digits for float32.
+# Of texts that are a line each: identifiers with leading zeros, marks of missing values, and
+# numbers with marks between thousands, units or an exponent; and numbers that may have too many
+# digits for float32.
 _LIKE_NUMBERS = re.compile(
-    r"(?aim)^[ \t\r]*(?:(0\d+)|[+-]?[$€£]?(?=[.,]?\d)(?:\d{1,3}(?:[., ']\d{3})+|\d{0,18})"
+    r"(?aim)^[ \t\r]*(?:(0\d+)|([-?.]+|n[/.]?a\.?|null|none|missing|unknown|#\S+[!?])"
+    r"|[+-]?[$€£]?(?=[.,]?\d)(?:\d{1,3}(?:[., ']\d{3})+|\d{0,18})"
     r"(?:[.,]\d+)?(?:e[+-]?\d+)?[ \t]?%?|[+-]?inf(?:inity)?|nan)[ \t\r]*$"
 )
 _MANY_DIGITS = re.compile(r"(?aim)^[+-]?\d{8,20}(?:\.\d*(?:e[+-]?\d+)?)?$")
+# 19 numbers outweigh a text, one outweighs a missing value, and none an identifier.
+NUMBER, _MISSING, _TEXT, _ID = 20, -19, -379, -(10**15)
 _SHOWN = 80
 _NUMBER_BYTES = 8
 _BOOLEANS = {"true": 1, "false": 0}
@@ -296,11 +300,19 @@ def number_form(text: str) -> str:
     return next((name for name, form in forms.items() if form.fullmatch(text.strip())), "text")
 
 
-def like_numbers(texts: Sequence[str]) -> list[str]:
-    """Returns "" for each text that may be a number, also as people write it; and identifiers."""
+def number_score(texts: Sequence[str]) -> int:
+    """Returns the score of texts, which is positive if they may be numbers as people write."""
+    found = _like_numbers(texts)
+    ids, missing = (sum(bool(marks[i]) for marks in found) for i in (0, 1))
+    others = len(texts) - texts.count("") - len(found)
+    return NUMBER * (len(found) - ids - missing) + _ID * ids + _MISSING * missing + _TEXT * others
+
+
+def _like_numbers(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the identifier or mark of each text that is one, or two "" for one like a number."""
     lines = "\n".join(texts)
     if lines.count("\n") >= len(texts) > 0:
-        return like_numbers([text for text in texts if "\n" not in text])
+        return _like_numbers([text for text in texts if "\n" not in text])
     return _LIKE_NUMBERS.findall(lines)
 
 
