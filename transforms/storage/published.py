@@ -15,12 +15,13 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from recordmill.schemas import layout
+from recordmill.schemas.config import FORMAT_VERSION
 from recordmill.schemas.document import first_fault
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.storage import files
 
-_OF_0_1_0 = re.compile(rb'\s*\{\s*"format_version":\s*1\b')
+_FORMAT = re.compile(rb'\s*\{\s*"format_version":\s*(\d{1,9})\b')
 _VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 # Returns the content of a file, or None if it does not exist.
@@ -165,10 +166,13 @@ def read_manifest(folder: str, read: Read = read_file) -> tuple[Manifest, str, b
     try:
         manifest = _parse_manifest(data)
     except ValidationError as error:
-        what = f"is not a manifest that this version reads: {first_fault(error)}"
-        if _OF_0_1_0.match(data):
-            what = "was written by recordmill 0.1.0, whose datasets this version does not read"
-        raise VerificationFailed(f"{path}: {what}. Convert again.") from error
+        stated = int(found[1]) if (found := _FORMAT.match(data)) else FORMAT_VERSION
+        writer = "recordmill 0.1.0" if stated == 1 else "a newer recordmill"
+        what = f"was written by {writer}, whose datasets this version does not read"
+        if stated == FORMAT_VERSION:
+            what = f"is not a manifest that this version reads: {first_fault(error)}"
+        remedy = "Update recordmill" if stated > FORMAT_VERSION else "Convert again"
+        raise VerificationFailed(f"{path}: {what}. {remedy}.") from error
     expected = commit_marker(data)
     return manifest, expected.decode().strip(), marker == expected
 

@@ -81,23 +81,22 @@ def test_garbage_collection_is_restored(folder: Path, collects: bool, is_valid: 
         gc.enable()
 
 
-def test_a_manifest_of_a_later_version_is_rejected(folder: Path) -> None:
-    later = (folder / "manifest.json").read_bytes().replace(b'_version": ', b'_version": 9', 1)
-    write(folder / "manifest.json", later)
-    write(folder / "_SUCCESS", commit_marker(later))
-    assert "is not a manifest that this version reads: at format_version" in failing(
-        DatasetFolder.open, folder
+@pytest.mark.parametrize(
+    ("version", "writer", "remedy"),
+    [
+        (b"1", "recordmill 0.1.0", "Convert again"),
+        (b"3", "a newer recordmill", "Update recordmill"),
+    ],
+)
+def test_the_recordmill_of_another_format_is_named(folder: Path, version, writer, remedy) -> None:
+    path = folder / "manifest.json"
+    document = path.read_bytes().replace(b'_version": 2', b'_version": ' + version, 1)
+    write(path, document[:-3] + b', "a": 1}')
+    write(folder / "_SUCCESS", commit_marker(path.read_bytes()))
+    assert failing(DatasetFolder.open, folder) == (
+        f"{path}: was written by {writer}, whose datasets this version does not read. {remedy}."
     )
     assert find_manifest(str(folder)) == (None, True)
-
-
-def test_a_manifest_of_0_1_0_is_named(folder: Path) -> None:
-    path = folder / "manifest.json"
-    write(path, path.read_bytes().replace(b'_version": 2', b'_version": 1', 1)[:-3] + b', "a": 1}')
-    assert failing(DatasetFolder.open, folder) == (
-        f"{path}: was written by recordmill 0.1.0, whose datasets this version does not read. "
-        "Convert again."
-    )
 
 
 def test_a_dataset_moved_by_an_interrupted_run_is_found(tmp_path: Path) -> None:
