@@ -537,11 +537,11 @@ def _values(
         ),
         "labels": [_category_name(number, a, categories) for number, a in objects],
         "category_id": [a.get("category_id") for _, a in objects],
-        "is_crowd": [a.get("iscrowd", 0) for _, a in objects],
+        "is_crowd": [a.get("iscrowd") or 0 for _, a in objects],
         "caption": [a["caption"] for _, a in numbered if "caption" in a],
     }
     # These columns have one item per object, so they are omitted if any object lacks one.
-    if all("area" in a for _, a in objects):
+    if all(a.get("area") is not None for _, a in objects):
         values["area"] = [a["area"] for _, a in objects]
     if all("segmentation" in a for _, a in objects):
         values["segmentation"] = [_outline(number, a) for number, a in objects]

@@ -62,6 +62,14 @@ def probe(document_):
     return coco.probe(io.BufferedReader(io.BytesIO(data)), FILE)
 
 
+def test_null_is_no_area_and_no_crowd():
+    without = annotation(1, 5)
+    del without["area"]
+    rows = read(document([image_bytes(5)], [annotation(1, 5, area=None, iscrowd=None)]))
+    assert rows == read(document([image_bytes(5)], [without]))
+    assert (rows[0].values["is_crowd"], "area" in rows[0].values) == ([0], False)
+
+
 def test_an_entry_that_is_no_annotation_decides_nothing_for_the_others():
     whole = document([image_bytes(5)], [annotation(1, 5), annotation(2, 5)])
     odd = document([image_bytes(5)], [1, None, {"image_id": 6}, *whole["annotations"]])
