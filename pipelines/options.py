@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -23,7 +25,7 @@ from recordmill.schemas.layout import split_rank
 from recordmill.schemas.masking import bare_url
 from recordmill.schemas.option import Properties, options_of, parse_properties
 from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, is_integer
-from recordmill.schemas.tables import FILE_NAME, SPLIT
+from recordmill.schemas.tables import FILE_NAME, SPLIT, SPLIT_NAMES
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.columns import columns_of
 from recordmill.transforms.functional.rows.feature_values import is_class_name
@@ -188,10 +190,17 @@ def _with_boxes(
 
 
 def _unused_splits(options: Mapping[str, Any], tables: InputTables) -> Iterator[Finding]:
-    """Yields a warning if tables have a column of splits that nothing reads."""
+    """Yields a warning if names of inputs, or a column, may be splits that nothing reads."""
+    if tables.splits or options.get("split_column") is not None:
+        return
+    names = [file.path.rpartition("/")[2] for file in tables.files]
+    words = [{*re.findall("[a-z]+", name.lower())} & SPLIT_NAMES for name in names]
+    if len({*chain(*(named for named in words if len(named) == 1))}) > 1:
+        text = f"the names of the inputs do not decide the splits ({some(names)})"
+        hint = "to have splits, name the folder above folders train, test, … as --input; otherwise "
+        yield finding("warning", "unused_splits", text, f"{hint}add --split_column none")
     columns = [name for name in tables.columns if name.casefold() in _SPLIT_COLUMNS]
-    is_stated = tables.splits or options.get("split_column") is not None
-    if columns and tables.are_tables and not is_stated:
+    if columns and tables.are_tables:
         text = f"the column {columns[0]!r} does not decide the splits"
         hint = f"--split_column {shlex.quote(columns[0])} takes them from it, and "
         hint += "--split_column none does not"

@@ -53,8 +53,8 @@ _REMEDIES = {
 }
 
 
-# The name of a shard of Hugging Face Datasets.
-_SHARD = re.compile(r"(\w+)-\d{5}-of-\d{5}\b")
+# The name of a shard of Hugging Face Datasets, or of WebDataset.
+_SHARD = re.compile(r"(\w+)-(?:\d{5}-of-\d{5}\b|\d+\.tar)")
 
 # Files that Spark writes beside those of a table.
 _MARKER = re.compile(
@@ -226,8 +226,8 @@ def partition_of(name: str) -> Partition:
 
     >>> partition_of("split=train/day=2024-03-01/site=A%2FB/part-0.parquet")
     (('split', 'train'), ('day', '2024-03-01'), ('site', 'A/B'))
-    >>> partition_of("data/test-00000-of-00001.parquet")
-    (('split', 'test'),)
+    >>> partition_of("data/test-00000-of-00001.parquet"), partition_of("val-0001.tar")
+    ((('split', 'test'),), (('split', 'val'),))
     """
     *folders, base = name.split("/")
     pairs = [part.partition("=") for part in folders]

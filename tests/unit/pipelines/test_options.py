@@ -38,6 +38,29 @@ def test_columns_of_splits_that_nothing_reads_are_a_warning(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "is_warned"),
+    [
+        (("a/train.csv", "b/test.csv"), True),
+        (("pets-train-00.tar", "pets-validation-00.tar"), True),
+        (("pets/train", "pets/test"), True),
+        (("train_1.csv", "train_2.csv"), False),
+        (("train_test_1.csv", "train_test_2.csv"), False),
+        (("latest.csv", "trains.csv"), False),
+    ],
+)
+def test_inputs_named_like_splits_that_nothing_reads_are_a_warning(
+    names: tuple[str, ...], is_warned: bool
+) -> None:
+    formats = {"csv": "csv", "tar": "tar"}
+    files = tuple(TableFile(name, formats.get(name[-3:], "folder")) for name in names)
+    tables = InputTables(("image", "label"), True, files=files)
+    shown = ", ".join(name.rpartition("/")[2] for name in names)
+    expected = [f"the names of the inputs do not decide the splits ({shown})"] * is_warned
+    assert [one.text for one in _unused_splits({}, tables)] == expected
+    assert not [*_unused_splits({"split_column": "none"}, tables)]
+
+
+@pytest.mark.parametrize(
     ("options", "hint"),
     [
         ({}, "--split_column Split takes them from it, and --split_column none does not"),
