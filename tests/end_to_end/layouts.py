@@ -779,7 +779,7 @@ LAYOUTS = {
     "img2dataset: shards": Layout(
         "https://github.com/rom1504/img2dataset#output-format",
         {"00000.tar": "", "00000.parquet": "", "00000_stats.json": "{}"},
-        stops=r"For shards of WebDataset, use --input '\S+/\*\.tar'\.",
+        stops=r"beside 00000\.tar\. For tars of WebDataset, use --input '\S+/\*\.tar'\.",
     ),
     "create ml: one file": Layout(
         "https://docs.voxel51.com/user_guide/export_datasets.html",

@@ -115,6 +115,10 @@ def _annotated_source(tree: Tree) -> Sources | None:
     """Returns a folder with annotations beside its images as a source, or None."""
     files = sorted(n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str))
     if not any(map(has_image_suffix, files)):
+        if tars := _ending(files, ".tar"):
+            pattern = shlex.quote(tree.path(posixpath.join(posixpath.dirname(tars[0]), "*.tar")))
+            what = f"expected images, or only tars, got other files beside {tars[0]}"
+            raise UsageError(f"{tree.root}: {what}. For tars of WebDataset, use --input {pattern}.")
         return None
     beside = _annotations(files)
     if xml := _first([*beside, *files], ".xml", lambda n: _is_voc(tree, n)):

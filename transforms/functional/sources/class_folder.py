@@ -332,12 +332,9 @@ def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
     del others[NO_IMAGE]
     seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))
     remedies = " ".join(kind.remedy for kind in FOREIGN.values() if kind.files in others)
-    if any(isinstance(name, str) and name.endswith(".tar") for name in tree.walk()):
-        pattern = shlex.quote(posixpath.join(file.path, "*.tar"))
-        remedies = f"For shards of WebDataset, use --input {pattern}. {remedies}".strip()
     raise UsageError(
         f"{file.path}: the folder contains no image{f' but {seen}' if seen else ''}; expected a "
-        f"table, or images in folders named after their classes{remedies and f'. {remedies}'}"
+        f"table, or images in folders named after their classes{f'. {remedies}' if seen else ''}"
     )
 
 
