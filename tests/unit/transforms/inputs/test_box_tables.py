@@ -12,9 +12,10 @@ import pytest
 from recordmill.pipelines.graph import projection_of
 from recordmill.pipelines.options import config_of, with_implied_options
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import MORE_BOXES, Row, SkippedInput
 from recordmill.schemas.tables import Projection
-from recordmill.transforms.functional.rows import annotations
+from recordmill.transforms.functional.rows.annotations import Annotations
 from recordmill.transforms.functional.rows.columns import resolve_sources
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import probe_tables
@@ -149,8 +150,7 @@ def boxes_of(config, tables):
     """Returns the corners of the boxes in the only row, and the size of its image."""
     schema = resolve_sources(config.dataset_schema, tables.columns, config, "t.csv")
     (row,) = (r for r in FORMATS["csv"].rows(tables.files[0], Projection()) if isinstance(r, Row))
-    feature = schema.features["image/object/bbox/xmin"]
-    found = annotations._read_boxes(row, schema.boxes, config.columns, feature)
+    found = Annotations(ResolvedSchema(schema, {}), config.columns)._boxes(row)
     return found.corners, found.size
 
 
