@@ -13,7 +13,7 @@ import hashlib
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -231,17 +231,10 @@ class KeptShard:
         self, new: Iterable[SerializedExample | Reject], resolved: ResolvedSchema
     ) -> Iterator[Merged]:
         """Yields the shard's records and those of new rows, in order."""
-        seed = self.base.seed
-        return _merge_records(
-            self.records(),
-            new,
-            resolved,
-            order=lambda key: placement.order_of(key, seed),
-            on_conflict=self.base.on_conflict,
-            removed=self.removed,
-        )
+        order = partial(placement.order_of, seed=self.base.seed)
+        return _merge_records(self._records(), new, resolved, order, self.base.on_conflict)
 
-    def records(self) -> Iterator[CopiedRecord]:
+    def _records(self) -> Iterator[CopiedRecord]:
         """Yields the shard's records in order, in one pass that checks every checksum.
 
         Raises UsageError if the shard or its index is not the published one.
@@ -254,7 +247,7 @@ class KeptShard:
             rows = (row for batch in batches for row in batch.to_pylist())
             with MeasuredShard(path) as file:
                 for frame, row in zip(read_frames(file.stream), rows, strict=True):
-                    yield CopiedRecord(row["key"], frame.data, row)
+                    yield CopiedRecord(row["key"], frame.data, row, row["key"] in self.removed)
                 found = file.digests().sha256
         except VerificationFailed as error:
             raise UsageError(f"--base {error}") from error
@@ -291,8 +284,7 @@ def _merge_records(
     new: Iterable[SerializedExample | Reject],
     resolved: ResolvedSchema,
     order: Callable[[str], bytes],
-    on_conflict: OnConflict = "fail",
-    removed: Collection[str] = frozenset(),
+    on_conflict: OnConflict,
 ) -> Iterator[Merged]:
     """Yields the records of a shard in order, and the outcome of each new row.
 
@@ -302,7 +294,7 @@ def _merge_records(
     `order`: returns the order hash of a key. `on_conflict`: which of two different records with one
     key is written; "fail" rejects the new row.
     """
-    remaining = (r._replace(is_removed=r.key in removed) for r in old)
+    remaining = iter(old)
     waiting = next(remaining, None)
     for record in new:
         if isinstance(record, Reject):  # an old record with its key stays
