@@ -18,9 +18,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas import statistics
 from recordmill.schemas.records import ImageShape
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.statistics import (
+    EXAMPLES,
+    ISSUES,
+    ImageQuality,
+    IssueName,
+    QualityIssue,
+    RecordExample,
+)
 from recordmill.transforms.functional.images.pixels import MIN_HASHED_SIDE, THUMBNAIL_SIDE
 
 # The columns that describe an image; for sequences, each is a list with one item per frame.
@@ -113,7 +120,7 @@ def _measured(images: list[ImageShape], hashed: bool) -> Measures:
     return Measures(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def check_quality(shape: ImageShape, rejected: Collection[statistics.IssueName]) -> None:
+def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
     """Checks that an image has none of some quality issues.
 
     Raises RecordError (low_quality) if it has one.
@@ -121,9 +128,7 @@ def check_quality(shape: ImageShape, rejected: Collection[statistics.IssueName])
     values = _values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
     for name, found in _find_issues(values).items():
         if found[0] and name in rejected:
-            raise RecordError(
-                Reason.LOW_QUALITY, statistics.ISSUES[name].describe(float(values[name][0]))
-            )
+            raise RecordError(Reason.LOW_QUALITY, ISSUES[name].describe(float(values[name][0])))
 
 
 # Frequencies per side that are hashed, as by PDQ.
@@ -256,7 +261,7 @@ def _std(sums: Integers, squares: Integers, number: int) -> Floats:
 MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sharpness")
 
 
-def _values_of(images: pa.Table) -> dict[statistics.IssueName, Floats]:
+def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
     """Returns the measure of each issue, by its name; NaN where it is unknown.
 
     `images` are the columns in `MEASURES`, with one image per row.
@@ -268,23 +273,23 @@ def _values_of(images: pa.Table) -> dict[statistics.IssueName, Floats]:
     shorter = np.minimum(columns["width"], columns["height"])
     longer = np.maximum(columns["width"], columns["height"])
     columns |= {"aspect": shorter / longer, "side": shorter}
-    return {name: columns[issue.measure] for name, issue in statistics.ISSUES.items()}
+    return {name: columns[issue.measure] for name, issue in ISSUES.items()}
 
 
 def _find_issues(
-    values: Mapping[statistics.IssueName, Floats],
-) -> dict[statistics.IssueName, npt.NDArray[np.bool_]]:
+    values: Mapping[IssueName, Floats],
+) -> dict[IssueName, npt.NDArray[np.bool_]]:
     """Returns which images have each issue, by its name."""
     return {
         # Comparisons with NaN are false: an unknown measure is no issue.
         name: values[name] > issue.limit if issue.above else values[name] < issue.limit
-        for name, issue in statistics.ISSUES.items()
+        for name, issue in ISSUES.items()
     }
 
 
 def quality_of_shard(
     split: str, shard: int, images: pa.Table, keys: pa.Array, records: Integers
-) -> statistics.ImageQuality:
+) -> ImageQuality:
     """Returns the statistics of the images of one shard.
 
     `images` are the columns in `MEASURES`, with one image per row.
@@ -295,18 +300,15 @@ def quality_of_shard(
         if found.any():
             at = np.flatnonzero(found)
             # The worst first; images with equal measures in the order of the shard.
-            worst = at[
-                np.argsort(statistics.ISSUES[name].severity(values[name][at]), kind="stable")
-            ][: statistics.EXAMPLES]
+            order = np.argsort(ISSUES[name].severity(values[name][at]), kind="stable")
+            worst = at[order[:EXAMPLES]]
             shown = [
                 (round(float(values[name][i]), 4), keys[records[i]].as_py(), int(records[i]))
                 for i in worst
             ]
             examples = tuple(
-                (value, statistics.RecordExample(key=key, split=split, shard=shard, index=record))
+                (value, RecordExample(key=key, split=split, shard=shard, index=record))
                 for value, key, record in shown
             )
-            issues[name] = statistics.QualityIssue(images={split: len(at)}, examples=examples)
-    return statistics.ImageQuality(
-        measured=len(images) - images["luma_std"].null_count, issues=issues
-    )
+            issues[name] = QualityIssue(images={split: len(at)}, examples=examples)
+    return ImageQuality(measured=len(images) - images["luma_std"].null_count, issues=issues)
