@@ -776,6 +776,16 @@ LAYOUTS = {
         {"cat/2.jpg": (None, "cat"), "dog/3.jpg": (None, "dog")},
         PETS,
     ),
+    "dtd: lists in labels": Layout(
+        "https://www.robots.ox.ac.uk/~vgg/data/dtd/",
+        {
+            "labels/train1.txt": "banded/1.jpg\n",
+            "labels/test1.txt": "dotted/2.jpg\n",
+            **images("images/banded/1.jpg", "images/dotted/2.jpg"),
+        },
+        {"images/banded/1.jpg": (None, "banded"), "images/dotted/2.jpg": (None, "dotted")},
+        ("banded", "dotted"),
+    ),
     "img2dataset: shards": Layout(
         "https://github.com/rom1504/img2dataset#output-format",
         {"00000.tar": "", "00000.parquet": "", "00000_stats.json": "{}"},
