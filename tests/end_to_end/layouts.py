@@ -768,7 +768,7 @@ LAYOUTS = {
     "classes beside other files of JSON": Layout(
         "https://github.com/rom1504/img2dataset",
         {
-            "cat/1.json": '{"original_width": 8, "original_height": 8, "caption": "a cat"}',
+            "cat/1.json": '{"original_width": 8, "original_height": 8, "caption": "x"}',
             "job.json": '{"task_id": 5, "items": [{"slots": [1]}], "assets": {"a.js": {}}}',
             "map.json": '{"coordinates": {"type": "Point"}, "className": "x", "classId": 1}',
             **images("cat/2.jpg", "dog/3.jpg"),

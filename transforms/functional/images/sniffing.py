@@ -143,7 +143,7 @@ _TOOLS = {
     "Supervisely": (rb'"(classTitle|geometryType)"',),
     "BDD100K": (rb'"box2d"\s*:',),
     "Datumaro": (rb'"items"\s*:\s*\[', rb'"categories"\s*:'),
-    "Label Studio": (rb'"(original_width|from_name)"', rb'"(x|value|result)"'),
+    "Label Studio": (rb'"(original_width|from_name)"', rb'"(x|value|result)"+\s*:'),
     "Labelbox": (rb'"data_row"\s*:',),
     "SuperAnnotate": (rb'"className"\s*:', rb'"instances"\s*:'),
     "V7 Darwin": (rb'"slots"\s*:\s*\[', rb'"item"\s*:'),
