@@ -60,9 +60,7 @@ CLASS_FILES = (*_YAML, *_DARKNET, "classes.txt", "obj.names", "classes.names", "
 _NO_LABELS = re.compile(r"(?i)(classes|train|val|valid|test|readme.*)\.txt")
 _SPLITS = ("train", "val", "test")  # the keys of data.yaml with the images of a split
 _MAX_BYTES = 16 * 2**20
-_LABEL = re.compile(
-    rb"(\xef\xbb\xbf)?\s*([^\s,]+[\s,]+[-+.\d]|\Z)"
-)  # lists of images have other texts
+_PATH = re.compile(rb"\s*\S*/")  # a line of a list of images
 _CLASS_ID = re.compile(r"""(["']?)([0-9]{1,9})(?:\.0*)?\1""")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 
@@ -180,8 +178,8 @@ def _has_labels(tree: Tree) -> bool:
             folders = (labels, *(posixpath.join(labels, n) for n in tree.entries(labels).folders))
             found = (posixpath.join(f, n) for f in folders for n in tree.entries(f).files)
             first = next(filter(_is_label, found), "")
-            head = head_of(tree, first) if first else b"-"
-            return bool(_LABEL.match(head)) and not tool_of(head)[0]
+            head = head_of(tree, first) if first else b"/"
+            return not (_PATH.match(head) or tool_of(head)[0])
     files = tree.entries().files
     stems = {stem_of(name) for name in files if has_image_suffix(name)}
     beside = [n for n in files if _is_label(n) and stem_of(n) in stems]
