@@ -488,7 +488,8 @@ def _read_ids(
         _check_format(data)
         header = png.examine(data)
     if header.mode not in modes or (header.mode == "RGB" and header.depth == 16):
-        detail = f"expected a gray or palette PNG as mask, got mode {header.mode}"
+        detail = f"expected a gray or palette PNG of ids as mask, got mode {header.mode}"
+        detail += ". Write the id of each color" * (header.mode in ("RGB", "RGBA"))
         raise RecordError(Reason.UNSUPPORTED_FEATURE, detail)
     if (header.width, header.height) != size:
         detail = f"{header.width} x {header.height} pixels; its image is {size[0]} x {size[1]}"
