@@ -182,7 +182,7 @@ def _with_boxes(
     if listed := ", ".join(map("=".join, mapped.items())):
         notes.append(f"columns: {listed}; --columns sets others")
     schema, order = config.dataset_schema, boxes.orders[0]
-    if not box_tables.is_order_stated(schema) and order != schema.boxes.order:
+    if not schema.boxes.states_order and order != schema.boxes.order:
         schema = _with_settings(schema, "boxes", {"order": order})
         notes.append(f"boxes: {order}, as their columns are named; --boxes order=… sets others")
     update = {"columns": {**mapped, **config.columns}, "dataset_schema": schema}

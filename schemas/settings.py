@@ -259,6 +259,11 @@ class BoxSettings(AnnotationSettings):
         return self
 
     @property
+    def states_order(self) -> bool:
+        """Whether a schema, or an option, states the order of the numbers of a box."""
+        return "order" in self.model_fields_set
+
+    @property
     def all_columns(self) -> tuple[str, ...]:
         """All schema columns of boxes, with those of their units and of the annotated size."""
         single = () if self.column is None else (self.column,)

@@ -414,8 +414,10 @@ def _heading(
         mappings = {name: _mapping(preset(name), guess) for name in fitting}
         lines += ["", "The table fits these presets without a schema file:"]
         for name, columns in mappings.items():
-            mapping = ",".join(map("=".join, columns.items()))
-            lines += [f"  {_command(name, table, {**options, 'columns': mapping})}"]
+            given = {**options, "columns": ",".join(map("=".join, columns.items()))}
+            if preset(name).has_boxes and preset(name).boxes.column in guess.columns:
+                given["boxes"] = "order=ORDER"  # xywh or xyxy, as the remark on the column says
+            lines += [f"  {_command(name, table, given)}"]
     used = tables.embedded | tables.structs  # as images, and by their fields
     others = {name: type_ for name, type_ in tables.unsupported.items() if name not in used}
     lines += [f"Left out: {name}, of type {type_}." for name, type_ in others.items()]

@@ -53,17 +53,12 @@ def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxC
     return found if len(images) > len(set(images)) else None
 
 
-def is_order_stated(schema: Schema) -> bool:
-    """Returns whether a schema, or an option, states the order of the numbers of boxes."""
-    return "order" in schema.boxes.model_fields_set
-
-
 def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
     """Checks that the order of the numbers of boxes is stated, if their names leave it open.
 
     Raises UsageError with the orders.
     """
-    if len(found.orders) == 1 or is_order_stated(schema):
+    if len(found.orders) == 1 or schema.boxes.states_order:
         return
     where = masked_url(tables.files[0].path)
     values = [_first(tables.files[0], found.sides)[0].get(side) for side in found.sides]

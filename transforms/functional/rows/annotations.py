@@ -22,7 +22,7 @@ from recordmill.schemas.origins import KEYPOINTS, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
 from recordmill.schemas.rejects import Reason, RecordError, located
-from recordmill.schemas.settings import AnnotationSettings, Units
+from recordmill.schemas.settings import AnnotationSettings, BoxSettings, Units
 from recordmill.schemas.sums import Summed
 from recordmill.transforms.functional.images.masks import checked_outlines
 from recordmill.transforms.functional.rows.batches import RowBatch
@@ -219,11 +219,13 @@ class Annotations:
             units = settings.units_column
             # As the rows of annotation formats do.
             all_state_units = units is not None and all(rows.column(self._column(units)))
-            if settings.units is None and not all_state_units:
+            is_open = isinstance(settings, BoxSettings) and not settings.states_order
+            if (settings.units is None or is_open) and not all_state_units:
                 found = counts.setdefault(block, CoordinateCounts())
+                unstated = settings.model_copy(update={"units": None})
                 for row in rows:
                     size = self._stated_size(row, settings)
-                    for coordinates in self._unstated(row, block, settings):
+                    for coordinates in self._unstated(row, block, unstated):
                         found.add(coordinates, size)
 
     def _unstated(self, row: Row, block: str, settings: AnnotationSettings) -> list[list[float]]:
@@ -390,6 +392,9 @@ _MIN_FRACTION, _MAX_FRACTION = -0.5, 1.5
 _OBJECTS = {"boxes": "boxes", "masks": "outlines"}
 
 
+# The fewest inverted boxes that may be in another order than that of corners.
+_FEW_INVERTED = 3
+
 # The sides of images, in pixels, above which coordinates up to 100 may be percentages.
 _LARGE = 150
 
@@ -407,6 +412,7 @@ class CoordinateCounts(Summed):
     largest: float = 0.0  # the largest coordinate of all
     large: int = 0  # those in images that are stated to be larger than percentages
     small: int = 0  # those in images that are stated to be smaller
+    inverted: int = 0  # those whose second corner is to the left of or above the first
 
     def add(self, coordinates: list[float], size: tuple[float, float] | None = None) -> None:
         """Adds a box or an outline, unless it is at the origin or invalid in all units."""
@@ -414,6 +420,7 @@ class CoordinateCounts(Summed):
             self.total += 1
             self.fractions += all(_MIN_FRACTION <= c <= _MAX_FRACTION for c in coordinates)
             self.largest = max(self.largest, *map(float, coordinates))
+            self.inverted += coordinates[2] < coordinates[0] or coordinates[3] < coordinates[1]
             if size is not None:
                 self.large += min(size) > _LARGE
                 self.small += min(size) <= _LARGE
@@ -440,6 +447,7 @@ def with_units(
     Raises a UsageError if the coordinates contradict their default.
     """
     findings = []
+    _check_order(schema, counts.get("boxes", CoordinateCounts()))
     for block, settings in _blocks(schema):
         if settings.units is None:
             units, finding = _decided(
@@ -449,6 +457,18 @@ def with_units(
             schema = schema.model_copy(update=update)
             findings += [finding] if finding else []
     return schema, findings
+
+
+def _check_order(schema: Schema, found: CoordinateCounts) -> None:
+    """Rejects a column of boxes that are mostly no corners, unless their order is stated."""
+    boxes, (inverted, total) = schema.boxes, (found.inverted, found.total)
+    is_open = schema.has_boxes and boxes.column is not None and not boxes.states_order
+    if is_open and inverted >= _FEW_INVERTED and 4 * inverted >= total:
+        raise UsageError(
+            f"--boxes: the order of the numbers of boxes is not stated, and {inverted:,} of "
+            f"{total:,} boxes are inverted as two corners. Set --boxes order=xywh for left, top, "
+            "width, height; order=cxcywh for center, width, height; or order=xyxy for two corners."
+        )
 
 
 def _by_convention(schema: Schema, block: str, columns: Mapping[str, str]) -> bool:

@@ -260,6 +260,24 @@ def test_coordinates_that_are_all_fractions_need_units():
         assert units_of(rows, boxes={"units": "normalized"}) == ("normalized", [])
 
 
+def test_boxes_that_are_no_corners_need_an_order():
+    one = {"column": "bbox"}
+    inverted, corners = [[90, 80, 30, 20]] * 3, [[1, 2, 30, 40]] * 9
+    for boxes in (inverted, inverted + corners):
+        with pytest.raises(UsageError, match=rf"3 of {len(boxes)} boxes are inv.* order=xywh"):
+            units_of(table(*boxes), boxes=one)
+    with pytest.raises(UsageError, match="3 of 3"):
+        units_of(table(*inverted), boxes={**one, "units": "normalized"})
+    assert units_of(table(*inverted), boxes={**one, "order": "xywh"})[0] == "pixel"
+    few = (inverted[1:], [*inverted, *corners, corners[0]])
+    assert [units_of(table(*boxes), boxes=one)[0] for boxes in few] == ["pixel"] * 2
+    sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), zip(*inverted, strict=True), strict=True))
+    rows = [{"image": "a", "labels": ["cat"] * 3, **{n: list(v) for n, v in sides.items()}}]
+    assert (
+        units_of(rows, boxes={"columns": [*sides]})[0] == "pixel"
+    )  # the names of the columns say what they are
+
+
 def test_rows_that_state_their_units_need_no_decision():
     rows = [{**row, "box_units": "normalized"} for row in table([0, 0, 0.5, 1])]
     assert units_of(rows) == ("pixel", [])  # of rows without units: there is none
