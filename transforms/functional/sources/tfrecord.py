@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -17,7 +18,12 @@ from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import IMAGES, SPLIT, SPLIT_NAMES, Part, Probe, Projection, TableFile
-from recordmill.transforms.functional.images.sniffing import is_image, sniff
+from recordmill.transforms.functional.images.sniffing import (
+    HEAD_BYTES,
+    is_image,
+    not_a_table,
+    sniff,
+)
 from recordmill.transforms.functional.records.compression import is_tfrecord
 from recordmill.transforms.functional.records.framing import (
     Frame,
@@ -85,7 +91,11 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         except ValueError as error:
             fault = fault or error  # `read` reports it as a reject
     if not records and fault is not None:
-        raise UsageError(f"{file.path}: is not a TFRecord file of Examples: {fault}") from fault
+        what: object = fault
+        with suppress(OSError):  # not all compressed streams can be read again
+            stream.seek(0)
+            what = not_a_table(stream.read(HEAD_BYTES)) or fault
+        raise UsageError(f"{file.path}: is not a TFRecord file of Examples: {what}") from fault
     return _probed(records, file, _columns_of(file))
 
 

@@ -192,6 +192,11 @@ def test_records_that_are_not_examples_are_rejected(record, message):
         probe(framed(record))
 
 
+def test_a_pointer_in_place_of_records_is_named():
+    with pytest.raises(UsageError, match=r"of Examples: Git LFS pointer\. Fetch"):
+        probe(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+
+
 def probe(data, path=PATH):
     return tfrecord.probe(io.BufferedReader(io.BytesIO(data)), TableFile(path, "tfrecord"))
 
