@@ -190,7 +190,9 @@ def _renamed_classes(
 ) -> dict[str, DeclaredClasses]:
     """Returns declared classes with the names of `--rename`; raises UsageError for ids."""
     if config.rename and not columns:
-        raise UsageError("--rename: the schema has no feature with classes. Remove the option.")
+        raise UsageError(
+            "--rename: no feature has classes. Declare classes: true for one in the schema."
+        )
     for name in (name for name in columns if name in declared and declared[name].by_id):
         raise UsageError(
             f"--rename: column {name!r} has class ids, whose names are in its metadata; expected "

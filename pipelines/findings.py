@@ -205,7 +205,7 @@ def _changed_values(outcome: Outcome) -> Iterator[Finding]:
         "8 bits": ("reduced to 8 bits per sample", "info"),
         sniffing.OUTSIDE_WINDOW: ("clipped to the window {:g}:{:g} in some pixels", "note"),
         sniffing.FIRST_FRAME: ("the first of several frames or pages", "note"),
-        sniffing.SIXTEEN_BITS: ("of 16 bits; readers return 8 without bit_depth: 16", "note"),
+        sniffing.SIXTEEN_BITS: ('of 16 bits; readers return 8 without dtype="uint16"', "note"),
     }
     for change, (text, severity) in texts.items():
         if number := sum(n for how, n in images.items() if change in how.split(", ")):

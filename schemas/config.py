@@ -399,7 +399,7 @@ class ConvertConfig(Document):
         if not self.dataset_schema.class_features or self.dataset_schema.sequence:
             raise ValueError(
                 "--per_class: expected a schema with classes and without sequences, got "
-                f"{self.dataset_schema.name!r}. Remove the option."
+                f"{self.dataset_schema.name!r}. Declare classes: true, or omit the option."
             )
 
     def _check_near_duplicates(self) -> None:

@@ -179,8 +179,8 @@ def test_equal_file_names_of_two_coco_files_are_rejected_with_a_remedy(
     assert ended.code == 4
     assert (
         "coco/val/instances.json:1: duplicate_key: duplicate key, first seen at "
-        "coco/train/instances.json:1; only the first row is kept. Remove one of the rows, or set "
-        "--key_column to a column of ids.\n"
+        "coco/train/instances.json:1; only the first row is kept. Remove one of the rows; only if "
+        "each is a record of its own, set --key_column to ids.\n"
     ) in ended.err
 
 

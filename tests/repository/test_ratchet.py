@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 35_936,
-    "lines of docstrings": 7_433,
+    "lines of code": 35_911,
+    "lines of docstrings": 7_421,
     "lines of the longest function": 50,
     "lines of the longest file": 625,
     "public functions used in no other file": 0,
-    "modules with one importer": 26,
+    "modules with one importer": 25,
     "names with two meanings": 0,
     "import cycles between folders": 0,
 }

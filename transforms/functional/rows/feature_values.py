@@ -339,7 +339,8 @@ def _hint(label: Any) -> str:
 
 def _known_id(number: int, count: int) -> int:
     if not 0 <= number < count:
-        raise RecordError(
-            Reason.UNKNOWN_LABEL, f"id {number} is not within 0 to {count - 1}{_hint(number)}"
-        )
+        hint = _hint(number)
+        if number == count:
+            hint = "; ids count from 0: where they count from 1, give their names with --rename"
+        raise RecordError(Reason.UNKNOWN_LABEL, f"id {number} is not within 0 to {count - 1}{hint}")
     return number

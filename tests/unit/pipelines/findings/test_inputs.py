@@ -62,7 +62,7 @@ def test_changes_to_the_meaning_of_samples_are_noted() -> None:
         "1 image is reduced to 8 bits per sample",
         "note: 2 images are clipped to the window -1000:3000 in some pixels",
         "note: 2 images are the first of several frames or pages",
-        "note: 9 images are of 16 bits; readers return 8 without bit_depth: 16",
+        'note: 9 images are of 16 bits; readers return 8 without dtype="uint16"',
     ]
 
 

@@ -260,7 +260,7 @@ def test_labels_offset_for_the_background():
     assert labels(["dog", "cat"], names) == ([b"dog", b"cat"], [2, 1])
     assert labels([0, 1], names) == ([b"cat", b"dog"], [1, 2])  # ids as the table counts them
     assert labels([0, 90], ()) == ([b"0", b"90"], [1, 91])
-    with pytest.raises(RecordError, match="id 2 is not within 0 to 1"):
+    with pytest.raises(RecordError, match="id 2 is not within 0 to 1; ids count from 0: where"):
         labels([0, 2], names)
     with pytest.raises(RecordError, match="not a valid int64"):
         labels([0, 2**63 - 1], ())
