@@ -19,7 +19,7 @@ Thumbnail: TypeAlias = bytes
 # Kinds of skipped inputs that findings and lists of the dataset name.
 UNMATCHED_LABELS = "label rows without an image"
 UNUSED_IMAGES = "images that no row names"
-MORE_BOXES = "rows with another box or mask of an image, added to its record"
+MORE_BOXES = "rows with another box, mask or caption of an image, added to its record"
 KEYPOINTS = "images with keypoints that the schema leaves out; --schema keypoints has them"
 ORIENTED = (
     "images with four corners per object, as of oriented boxes, read as upright boxes; "

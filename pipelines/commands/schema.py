@@ -322,12 +322,11 @@ def _schema_of_boxes(
             features[name] = feature.model_copy(update=of_boxes)
     placeholders = {"columns": "labels=COLUMN"} if "labels" not in boxes.names else {}
     if len(boxes.orders) > 1:
-        placeholders["boxes"] = "order=ORDER"
+        placeholders["boxes"] = f"order={'|'.join(boxes.orders)}"
     what = "has a row per box; this preset has its boxes and their classes without a schema file"
     heading = [
         f"# {table} {what}:",
         f"#   {_command(found.name, table, {**options, **placeholders})}",
-        *(f"# ORDER is {' or '.join(boxes.orders)}." for _ in boxes.orders[1:2]),
         f"# Its other columns are added here, guessed from the first {guess.rows:,} rows: check "
         "them before you use them, with --schema FILE.",
     ]
@@ -416,7 +415,7 @@ def _heading(
         for name, columns in mappings.items():
             given = {**options, "columns": ",".join(map("=".join, columns.items()))}
             if preset(name).has_boxes and preset(name).boxes.column in guess.columns:
-                given["boxes"] = "order=ORDER"  # xywh or xyxy, as the remark on the column says
+                given["boxes"] = "order=xywh|xyxy"
             lines += [f"  {_command(name, table, given)}"]
     used = tables.embedded | tables.structs  # as images, and by their fields
     others = {name: type_ for name, type_ in tables.unsupported.items() if name not in used}

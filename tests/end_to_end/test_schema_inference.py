@@ -213,8 +213,8 @@ def test_a_table_with_a_row_per_box_has_object_detection(
 
     lists = [{"image_id": r["filename"], "bbox": [0, 0, 2, 2]} for r in rows]
     printed = recordmill("schema", "--infer", write_table(folder / "lists.jsonl", lists)).out
-    assert "--columns labels=COLUMN --boxes order=ORDER\n# ORDER is xywh or xyxy" in printed
+    assert "--columns labels=COLUMN --boxes 'order=xywh|xyxy|cxcywh|yxyx'\n" in printed
     lists = [{"image": r["filename"], "bbox": [[0, 0, 2, 2]], "labels": ["a"]} for r in rows]
     printed = recordmill("schema", "--infer", write_table(folder / "all.jsonl", lists)).out
     assert "--schema object_detection --input" in printed
-    assert "--name all --boxes order=ORDER\n" in printed
+    assert "--name all --boxes 'order=xywh|xyxy'\n" in printed

@@ -109,7 +109,7 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
     columns = _columns_of_objects(config, tables)
     if not columns:
         return tables
-    objects = "box" if schema.has_boxes else "mask"
+    objects = "box" if schema.has_boxes else "mask" if schema.has_outlines else repr(columns[0])
     first = tables.files[0]
     options = first.options if isinstance(first.options, DelimitedOptions) else DelimitedOptions()
     has = "has no header, and" if options.header and config.header is None else "has"
@@ -117,7 +117,8 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
     text = f"{masked_url(first.path)}: {what}"
     # An image has its key in place of the ids of boxes.
     has_ids = _ID in tables.columns and _ID not in config.columns
-    if has_ids and _has_several(_values(tables, image), _values(tables, _ID)):
+    images = _values(tables, image) if has_ids else []
+    if has_ids and len({*zip(images, _values(tables, _ID), strict=True)}) > len({*images}):
         text += f"; {_ID!r} has ids of objects, and is not read"
         tables = replace(tables, columns=tuple(n for n in tables.columns if n != _ID))
     note = Finding(kind="row_per_box", severity="note", text=text)
@@ -128,34 +129,31 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
 
 
 def _columns_of_objects(config: ConvertConfig, tables: InputTables) -> list[str]:
-    """Returns the columns with one box or mask per row; none for other tables."""
-    schema, present = config.dataset_schema, {*tables.columns}
+    """Returns the columns with one box, mask or single item per row; none for other tables."""
+    schema, present = config.dataset_schema, {*tables.columns} if tables.are_tables else set()
     sides = [config.column(name) for name in schema.boxes.columns or ()]
     box = [config.column(schema.boxes.column)] if schema.boxes.column else []
     if schema.has_boxes:
         found = next((names for names in (sides, box) if names and {*names} <= present), [])
         return found if found and _has_row_per_box(tables, found) else []
-    sources = (source for feature in schema.features.values() for source in feature.sources)
-    names = {config.column(source.name) for source in sources if source.origin in OUTLINES}
-    found = sorted(names & present)
+    sources = [(source, f.single) for f in schema.features.values() for source in f.sources]
+    found = sorted(present & {config.column(s.name) for s, _ in sources if s.origin in OUTLINES})
     values = [v for name in found for v in _values(tables, name) if v not in ("", "None")]
-    return found if values and all(map(are_runs, values)) and tables.are_tables else []
+    if values and all(map(are_runs, values)):
+        return found
+    found = sorted(present & {config.column(source.name) for source, single in sources if single})
+    images = _values(tables, config.column(schema.image.column)) if found else []
+    return found if len(images) > len({*images}) else []
 
 
 def _has_row_per_box(tables: InputTables, sides: list[str]) -> bool:
-    if not tables.are_tables:
-        return False
     first = (_first(file, sides) for file in tables.files)
-    return all(has_row_per_box(rows, sides) for rows in first if rows)
+    return tables.are_tables and all(has_row_per_box(rows, sides) for rows in first if rows)
 
 
 def _values(tables: InputTables, column: str) -> list[str]:
     """Returns the values in a column of the first rows of all tables, as text."""
     return [str(row.get(column)) for file in tables.files for row in _first(file, [column])]
-
-
-def _has_several(images: list[str], values: list[str]) -> bool:
-    return len(set(zip(images, values, strict=True))) > len(set(images))
 
 
 def _first(file: TableFile, columns: list[str]) -> list[Mapping[str, Any]]:

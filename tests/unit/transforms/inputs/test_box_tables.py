@@ -103,6 +103,23 @@ def test_only_columns_of_the_schema_are_mapped(tmp_path):
     resolve_sources(config.dataset_schema, RACCOON.split("\n")[0].split(","), config, "t.csv")
 
 
+@pytest.mark.parametrize(("second", "captions"), [("1.jpg", [["a", "b", "c"]]), ("2.jpg", None)])
+def test_the_captions_of_an_image_are_one_record(second, captions, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"image,caption,note\n1.jpg,a,x\n{second},b,y\n{second},c,z\n")
+    options = {"schema": "captioning"}
+    if captions is None:
+        options["key_column"] = "note"  # each row is a record
+    config, tables = opened(path, **options)
+    (file,) = tables.files
+    found = list(FORMATS[file.format].rows(file, projection_of(config.dataset_schema, config)))
+    rows = [row.values["caption"] for row in found if isinstance(row, Row)]
+    assert rows == (captions or ["a", "b", "c"])
+    notes = [finding.text for finding in tables.findings if finding.kind == "row_per_box"]
+    text = f"{path}: has a row per 'caption'; the rows with the same 'image' are one record"
+    assert notes == ([text] if captions else [])
+
+
 def test_a_table_of_labels_has_no_image_twice(tmp_path):
     text = RACCOON.replace("filename", "image").replace("class", "label")
     config, _ = opened(write(tmp_path, text, "csv"))
