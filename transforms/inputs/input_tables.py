@@ -409,7 +409,9 @@ def unused_columns(
         above = {n: {n[: dot.start()] for dot in re.finditer(r"\.", n)} for n in columns}
         partly = {name for one in used for name in above.get(one, ())}
         read = {key for name in used for key in tables.reads.get(name, ())}
-        known = used | partly | read | {*schema.image_attributes, *(tables.splits and [SPLIT])}
+        # Features that follow from the image or the key are made again.
+        made = {n for n, feature in schema.features.items() if feature.column is None}
+        known = used | partly | read | made | {*(tables.splits and [SPLIT])}
         left |= {
             name: name in tables.partial
             for name in columns

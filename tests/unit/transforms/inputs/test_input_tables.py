@@ -13,6 +13,7 @@ import pytest
 
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features import Schema
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import Exclusion, Part, Projection
 from recordmill.transforms.functional.rows.batches import one_by_one
@@ -222,6 +223,13 @@ def test_columns_that_nothing_uses_are_named(tmp_path: Path) -> None:
     assert unused(path) == ["info: not stored: ''"]
     path.write_text("image,label\n1.jpg,x\n")
     assert unused(path) == []
+    # What is made of the image and the key, as in records of the same schema.
+    path.write_text("image,name,width,other\n1.jpg,x,5,1\n")
+    sources = {"image": "image:bytes", "name": "key", "width": "image:width"}
+    kinds = {"image": "bytes", "name": "bytes", "width": "int64"}
+    features = {n: {"kind": kinds[n], "from": source} for n, source in sources.items()}
+    schema = Schema.model_validate({"name": "own", "features": features})
+    assert unused(path, schema=schema) == ["info: not stored: other"]
 
 
 def test_used_columns_that_the_labels_have_too_are_named(tmp_path: Path) -> None:
