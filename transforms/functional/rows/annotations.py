@@ -219,8 +219,7 @@ class Annotations:
             units = settings.units_column
             # As the rows of annotation formats do.
             all_state_units = units is not None and all(rows.column(self._column(units)))
-            is_open = isinstance(settings, BoxSettings) and not settings.states_order
-            if (settings.units is None or is_open) and not all_state_units:
+            if (settings.units is None or _has_open_order(settings)) and not all_state_units:
                 found = counts.setdefault(block, CoordinateCounts())
                 unstated = settings.model_copy(update={"units": None})
                 for row in rows:
@@ -420,7 +419,8 @@ class CoordinateCounts(Summed):
             self.total += 1
             self.fractions += all(_MIN_FRACTION <= c <= _MAX_FRACTION for c in coordinates)
             self.largest = max(self.largest, *map(float, coordinates))
-            self.inverted += coordinates[2] < coordinates[0] or coordinates[3] < coordinates[1]
+            if len(coordinates) == 4:  # keypoints can have two numbers
+                self.inverted += coordinates[2] < coordinates[0] or coordinates[3] < coordinates[1]
             if size is not None:
                 self.large += min(size) > _LARGE
                 self.small += min(size) <= _LARGE
@@ -459,10 +459,15 @@ def with_units(
     return schema, findings
 
 
+def _has_open_order(settings: AnnotationSettings) -> bool:
+    # Four columns have names that say what their numbers are.
+    return isinstance(settings, BoxSettings) and bool(settings.column) and not settings.states_order
+
+
 def _check_order(schema: Schema, found: CoordinateCounts) -> None:
     """Rejects a column of boxes that are mostly no corners, unless their order is stated."""
     boxes, (inverted, total) = schema.boxes, (found.inverted, found.total)
-    is_open = schema.has_boxes and boxes.column is not None and not boxes.states_order
+    is_open = schema.has_boxes and _has_open_order(boxes)
     if is_open and inverted >= _FEW_INVERTED and 4 * inverted >= total:
         raise UsageError(
             f"--boxes: the order of the numbers of boxes is not stated, and {inverted:,} of "

@@ -278,6 +278,18 @@ def test_boxes_that_are_no_corners_need_an_order():
     )  # the names of the columns say what they are
 
 
+def test_keypoints_of_which_one_is_labeled_have_no_order():
+    features = {
+        "image": {"kind": "bytes", "from": "image:bytes"},
+        "x": {"kind": "float", "from": "keypoint_x:keypoints", "shape": []},
+    }
+    schema = Schema.model_validate({"name": "own", "features": features})
+    counts = {}
+    row = Row({"image": "a", "keypoints": [[90, 80, 2]]}, "/t", 1)
+    Binding(ResolvedSchema(schema, {}), {}).annotations.count(RowBatch.of([row]), counts)
+    assert (counts["boxes"].total, counts["boxes"].inverted) == (1, 0)
+
+
 def test_rows_that_state_their_units_need_no_decision():
     rows = [{**row, "box_units": "normalized"} for row in table([0, 0, 0.5, 1])]
     assert units_of(rows) == ("pixel", [])  # of rows without units: there is none
