@@ -276,9 +276,7 @@ def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
     return {name: columns[issue.measure] for name, issue in ISSUES.items()}
 
 
-def _find_issues(
-    values: Mapping[IssueName, Floats],
-) -> dict[IssueName, npt.NDArray[np.bool_]]:
+def _find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
     """Returns which images have each issue, by its name."""
     return {
         # Comparisons with NaN are false: an unknown measure is no issue.

@@ -29,10 +29,7 @@ from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.rows import placement
-from recordmill.transforms.functional.rows.annotations import (
-    CoordinateCounts,
-    with_units,
-)
+from recordmill.transforms.functional.rows.annotations import CoordinateCounts, with_units
 from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch
 from recordmill.transforms.functional.rows.binding import (
     Binding,

@@ -436,8 +436,9 @@ class ColumnKinds(Summed):
             # A column with any text is text, whatever its other values are.
             if "text" not in types:
                 types.update([plain] if plain else map(_type_of_text, typed.distinct(values)))
-            score = typed.NUMBER * len(values) if plain else typed.number_score(values)
-            self.scores[column] += score
+            self.scores[column] += (
+                typed.NUMBER * len(values) if plain else typed.number_score(values)
+            )
             return
         for value in values:
             if isinstance(value, list):

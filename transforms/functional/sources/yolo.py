@@ -178,8 +178,8 @@ def _has_labels(tree: Tree) -> bool:
             folders = (labels, *(posixpath.join(labels, n) for n in tree.entries(labels).folders))
             found = (posixpath.join(f, n) for f in folders for n in tree.entries(f).files)
             first = next(filter(_is_label, found), "")
-            head = head_of(tree, first) if first else b"/"
-            return not (_PATH.match(head) or tool_of(head)[0])
+            head = head_of(tree, first) if first else b""
+            return bool(first) and not (_PATH.match(head) or tool_of(head)[0])
     files = tree.entries().files
     stems = {stem_of(name) for name in files if has_image_suffix(name)}
     beside = [n for n in files if _is_label(n) and stem_of(n) in stems]
