@@ -7,10 +7,12 @@ declares. New inputs go to the first folder given, or to `build/fuzz/`, never to
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 
 import atheris
+import pyarrow as pa
 
 with atheris.instrument_imports(include=["recordmill.schemas", "recordmill.transforms.functional"]):
     from tests.fuzz.seeds import CORPUS
@@ -30,7 +32,19 @@ def main() -> None:
     finds = f"-artifact_prefix={FOUND}/"
     arguments = [sys.argv[0], *LIMITS, finds, *chosen, *folders, str(found), str(CORPUS / target)]
     atheris.Setup(arguments, TARGETS[target])
+    _leave_threads_at_exit()
     atheris.Fuzz()
+
+
+def _leave_threads_at_exit() -> None:
+    """Ends the process before Arrow joins its threads: they wait for the GIL, which libFuzzer keeps
+
+    in `exit`. Handlers run in reverse, so Arrow's pools have to register theirs first.
+    """
+    pa.cpu_count()
+    pa.io_thread_count()
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc._exit, None)
 
 
 if __name__ == "__main__":
