@@ -70,9 +70,7 @@ class WebAddress(NamedTuple):
 
 @lru_cache(256)  # a root is parsed for each row
 def parse_web_address(text: str) -> WebAddress:
-    """Parses a web address.
-
-    Raises ValueError if it is invalid, or ambiguous: programs would parse it differently.
+    """Parses a web address; raises ValueError if it is invalid, or programs would differ on it.
 
     >>> str(parse_web_address("HTTPS://me:pw@Host:443/a/../b c.jpg?d#e"))
     'https://host/b%20c.jpg?d'
@@ -95,11 +93,7 @@ def parse_web_address(text: str) -> WebAddress:
 
 
 def _has_control_characters(text: str) -> bool:
-    r"""Returns whether a text has control characters, which some programs drop or stop at.
-
-    >>> _has_control_characters("a b"), _has_control_characters("a\tb")
-    (False, True)
-    """
+    r"""Returns whether a text has control characters, which some programs drop or stop at."""
     return _CONTROL.search(text) is not None
 
 
@@ -160,7 +154,6 @@ def is_public(text: str) -> bool:
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """Returns the IPv4 address that an IPv6 address embeds: mapped, or by NAT64."""
     return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address.ipv4_mapped
 
 

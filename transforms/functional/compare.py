@@ -89,11 +89,10 @@ def row_dtype(features: int) -> np.dtype:
 def digest_rows(
     first: ComparedRecord, keys: Sequence[str], values: bytes | None, features: int
 ) -> np.ndarray:
-    """Returns the rows to compare for consecutive records of a shard.
+    """Returns the rows to compare, of `row_dtype`, for consecutive records of a shard.
 
-    Returns an array of `row_dtype`, one row for each record. `values` are the value digests of all
-    records, concatenated; None if they are not needed, because the other dataset has an identical
-    shard.
+    `values` are the value digests of all records, concatenated; None if the other dataset has an
+    identical shard.
     """
     rows = np.zeros(len(keys), row_dtype(features))
     digests = b"".join(hashlib.sha256(key.encode()).digest()[:_KEY_BYTES] for key in keys)
@@ -121,8 +120,8 @@ def value_digests(
 ) -> bytes:
     """Returns the digests of the feature values of a serialized example, concatenated.
 
-    In sequences, the values of a feature in all frames count as one value. `names` are the
-    features, in order; missing ones have a digest of zeros. `ids`: replaces class ids, by feature.
+    In sequences, the values of a feature in all frames count as one value. Missing features have a
+    digest of zeros. `ids` replaces class ids, by feature.
     """
     features = _message_features(data)
     for name in ids.keys() & features.keys():
@@ -204,10 +203,7 @@ def _text(data: bytes) -> str:
 
 
 def compare(left: np.ndarray, right: np.ndarray, shown: int) -> Comparison:
-    """Compares the records of two datasets.
-
-    `right`: rows of the other, with unique keys.
-    """
+    """Compares the records of two datasets; keys are unique in each."""
     one, other = _pairs(left["key"], right["key"])
     a, b = left[one], right[other]
     differing = a["values"] != b["values"]  # (common keys, features)

@@ -51,11 +51,7 @@ def label_text(label: str | list[str] | None) -> str:
 
 
 def tally_shard(split: str, shard: int, rows: Iterable[tuple[str, str | None, str]]) -> Tally:
-    """Returns the tally of one shard.
-
-    `rows`: key, hex digest of the image and label of each record; those without an image are left
-    out.
-    """
+    """Returns the tally of one shard, of the key, image digest in hex and label of each record."""
     tally: Tally = {}
     for number, (key, sha256, label) in enumerate(rows):
         if not sha256:
@@ -80,10 +76,7 @@ def split_by_bucket(tally: Tally, buckets: int) -> dict[int, Tally]:
 
 
 def merge(tally: Tally, other: Tally) -> Tally:
-    """Adds a tally to another, in place.
-
-    Returns the first tally.
-    """
+    """Adds a tally to another, in place."""
     for digest, seen in other.items():
         present = tally.get(digest)
         tally[digest] = seen if present is None else _merged(present, seen)
@@ -150,7 +143,6 @@ def _group(rank: _Rank, seen: Sequence[Seen]) -> statistics.ImageGroup:
 
 
 def _pairs_of(splits: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Returns the pairs of splits that leakage of one image is counted for."""
     # The pairs of k-fold splits grow quadratically: beyond a limit, pair the first with the rest.
     if len(splits) > statistics.PAIRED_SPLITS:
         return ((splits[0], other) for other in splits[1:])

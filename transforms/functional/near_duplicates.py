@@ -100,10 +100,7 @@ _ORDER = _zigzag()
 
 
 def _band_values(hashes: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.int64]:
-    """Returns the values of the bands of hashes, (images, bands); the lowest frequency is first.
-
-    `hashes` are the hashes in four words, (images, 4).
-    """
+    """Returns the bands of hashes (images, 4) as (images, bands), the lowest frequency first."""
     bits = np.unpackbits(np.ascontiguousarray(hashes).view(np.uint8).reshape(-1, 32), axis=1)
     # Neighboring frequencies are dealt out to different bands, so that all are equally stable.
     dealt = bits[:, _ORDER].reshape(-1, _MAX_WIDTH, BANDS)[:, :width]
@@ -132,7 +129,6 @@ def _encode(images: Images) -> bytes:
 
 
 def _decode(data: bytes) -> Images:
-    """Returns the images that `_encode` received."""
     size = data[0]
     each = size + IMAGE["phash"].itemsize
     images = np.empty((len(data) - _HEADER_BYTES) // each, IMAGE)
@@ -160,10 +156,7 @@ def split_by_bucket(images: Images, rows: int) -> Iterator[tuple[Bucket, bytes]]
 
 
 def groups_of_bucket(bucket: Bucket, elements: Iterable[bytes]) -> Groups:
-    """Returns the groups of similar images in a bucket.
-
-    `bucket` is the part of the values of each band, and the number of rows of the dataset.
-    """
+    """Returns the groups of similar images in a bucket."""
     part, rows = bucket
     images = np.concatenate([_decode(data) for data in elements])
     values, parts = _parts_of_bands(images, rows)
@@ -175,7 +168,6 @@ def groups_of_bucket(bucket: Bucket, elements: Iterable[bytes]) -> Groups:
 
 
 def _groups_of_band(images: Images, value: Numbers, width: int) -> Groups:
-    """Returns the groups of images that are similar and agree in a band."""
     # Sorted by value of the band, then by hash: images with equal hashes are adjacent.
     words = images["phash"]
     order = np.lexsort((images["id"], *(words[:, word] for word in range(4)), value))
@@ -193,11 +185,10 @@ def _groups_of_band(images: Images, value: Numbers, width: int) -> Groups:
 
 
 def _candidates(values: Numbers, width: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yields the ranges of images, [first, last), that each image is compared to.
+    """Yields the ranges of images, [first, last), that each image of sorted values is compared to.
 
     They have the same value or one bit more, so that no pair of images is compared twice. Where a
-    bucket has a part of the values only, pairs that differ in a high bit are missed. `values` are
-    the sorted values of a band, (images,).
+    bucket has a part of the values only, pairs that differ in a high bit are missed.
     """
     yield np.arange(1, len(values) + 1), np.searchsorted(values, values, "right")
     for bit in 1 << np.arange(width):
@@ -208,10 +199,7 @@ def _candidates(values: Numbers, width: int) -> Iterator[tuple[Numbers, Numbers]
 def _similar_pairs(
     words: npt.NDArray[np.uint64], candidates: Iterable[tuple[Numbers, Numbers]]
 ) -> Iterator[Numbers]:
-    """Yields pairs of similar images, (pairs, 2), by their positions.
-
-    `words` are the hashes, (images, 4).
-    """
+    """Yields pairs of similar images, (pairs, 2), by their positions."""
     halves = np.ascontiguousarray(words[:, :2])
     for first, last in candidates:
         compared = np.arange(len(words))
@@ -284,7 +272,7 @@ def _connect_all(parts: Iterable[Ids]) -> Groups:
 
 
 def _tree(groups: Groups) -> Ids:
-    """Returns as many pairs as connect groups: those of each member and its root."""
+    """Returns the fewest pairs that connect groups: each member and its root."""
     return np.stack([groups.members, groups.roots], axis=1)
 
 

@@ -47,8 +47,8 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def first_results(function: Callable[[T], R], items: Sequence[T]) -> tuple[list[R], bool]:
     """Calls an I/O-bound function with the first few items, one after the other.
 
-    Returns the results, and whether even the fastest call took longer than a local disk needs: then
-    the files are in a network file system, for which threads should read ahead.
+    Also returns whether even the fastest call took longer than a local disk needs: then the files
+    are in a network file system, for which threads should read ahead.
     """
     results, seconds = list[R](), list[float]()
     for item in items[:_PROBED]:
@@ -93,19 +93,13 @@ def map_ahead(
 def map_in_threads(
     function: Callable[[T], R], items: Iterable[T], threads: int = _REQUESTS
 ) -> Iterator[R]:
-    """Yields `function(item)` for each item, in order, as `map_ahead`, with threads of its own.
-
-    `threads`: for an I/O-bound function, the default; else the number of cores.
-    """
+    """Yields `function(item)` for each item, in order, as `map_ahead`, with threads of its own."""
     with ThreadPoolExecutor(threads) as executor:
         yield from map_ahead(function, items, executor, _ITEMS_PER_THREAD * threads)
 
 
 class Inline(Executor):
-    """Calls functions immediately, in the thread that submits them.
-
-    For a process that has one core: a thread of its own would only wait for the GIL.
-    """
+    """Immediate calls: on one core, a thread of its own would only wait for the GIL."""
 
     def submit(self, function: Callable[..., R], /, *arguments: Any, **named: Any) -> Future[R]:
         """Returns a finished call."""
@@ -128,8 +122,7 @@ def fetch_ahead(
     """Yields `function(item)` for each item, in order, as far ahead as a byte budget allows.
 
     A call that hangs while later ones return is made a second time, and the first result counts:
-    one slow object does not hold up all others. `function` is an I/O-bound function; it may be
-    called twice. `budget` is the limit of their bytes; a single item may exceed it.
+    one slow object does not hold up all others. A single item may exceed the budget.
     """
     fetch = partial(_fetch, function, budget, size_of)
 

@@ -72,10 +72,7 @@ def reconcile(
     verified: Iterable[ShardVerification],
     base: Base | None = None,
 ) -> DatasetInfo:
-    """Returns the metadata of a written dataset, with all problems that prevent its publication.
-
-    `base` is the base version; None if there is none.
-    """
+    """Returns the metadata of a written dataset, with all problems that prevent its publication."""
     shards, tallies = sorted(verified, key=lambda shard: (shard.split, shard.index)), stages.tallies
     counts, splits = found = stages.with_records(((s.split, s.entry) for s in shards), plan.shards)
     # Three independent counts must agree: the stages', the writers' and TensorFlow's.
@@ -120,7 +117,7 @@ def _copied(tallies: Mapping[str, SplitTally], base: Base | None) -> dict[str, C
 
 
 def _first_rejects(rejects: Mapping[tuple[str, str], RejectSum]) -> tuple[Reject, ...]:
-    """Returns the first reject of each reason, in the order of the tables; sorted by reason."""
+    """Returns the first reject of each reason, in the order of the tables."""
     found: dict[str, list[Reject]] = {}
     for (_, reason), rejected in rejects.items():
         found.setdefault(reason, []).extend(rejected.examples)
@@ -146,7 +143,6 @@ def _classes(tally: SplitTally, split: str, base: Base | None) -> dict[str, dict
 
 
 def _damage(plan: Plan, shards: Sequence[ShardVerification]) -> Iterator[Problem]:
-    """Yields the problems of shards, and the shards that are missing or not planned."""
     for shard in shards:
         yield from shard.problems
     planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}
@@ -175,7 +171,6 @@ def tally_of(written: WrittenShard, verified: ShardVerification) -> tuple[str, S
 
 
 def _compare_shard(written: WrittenShard, verified: ShardVerification) -> Iterator[Problem]:
-    """Yields every difference between a shard as written and as re-read."""
     entry = verified.entry
     for what in ("records", "frames", "payload", "crc32c"):
         wrote, read = getattr(written, what), getattr(entry, what)

@@ -39,10 +39,9 @@ class RecordRange(NamedTuple):
 
 
 def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
-    """Returns the slices that a split specification selects, in its order.
+    """Returns the slices that a split specification selects, in its order; "all" is every split.
 
-    `spec`: splits and slices of them, joined by "+"; "all" is every split. Raises UsageError if the
-    specification is invalid, or exceeds the dataset.
+    Raises UsageError if the specification is invalid, or exceeds the dataset.
 
     >>> parse_split("train[:50%] + test[-1:]", {"train": [2, 3], "test": [4]})
     [SplitSlice(split='train', start=0, stop=2), SplitSlice(split='test', start=3, stop=4)]
@@ -55,8 +54,6 @@ def parse_split(spec: str, lengths: Lengths) -> list[SplitSlice]:
 
 def share_of(parts: Sequence[SplitSlice], index: int, count: int) -> list[SplitSlice]:
     """Returns one of several disjoint shares of some records, equal up to one record.
-
-    `index` is the number of the share, from 0.
 
     >>> share_of([SplitSlice("train", 0, 4), SplitSlice("test", 0, 3)], 1, 2)
     [SplitSlice(split='train', start=3, stop=4), SplitSlice(split='test', start=0, stop=3)]

@@ -104,7 +104,7 @@ class SourceImage:
         """Checks a file that is stored as it is, or without its metadata.
 
         Returns its bytes and its thumbnail, which is b"" if the pixels were not decoded; None if
-        some reader cannot open it. Raises RecordError (truncated) or corrupt.
+        some reader cannot open it.
         """
         raise NotImplementedError
 
@@ -117,7 +117,6 @@ class SourceImage:
         image.load()
 
     def _opened_by_readers(self, data: bytes) -> ImageFile.ImageFile | None:
-        """Opens a file like `Image.open`; returns None if that fails."""
         image = _attempt(partial(open_image, data, PILLOW_FORMATS[self.family]), None)
         return image if image and image.size == self.size else None
 
@@ -256,7 +255,6 @@ class Png(SourceImage):
 
 
 def _is_plain(header: png.PngHeader) -> bool:
-    """Returns whether a PNG is small and consists of pixels that Pillow stores as they are."""
     return (
         header.only_pixels
         and header.depth == 8
@@ -278,10 +276,7 @@ def _plain_thumbnail(data: bytes, header: png.PngHeader) -> bytes:
 
 
 def _read_rows(image: ImageFile.ImageFile, data: bytes, header: png.PngHeader) -> bytes:
-    """Checks the image data of a PNG whose pixels are at its end, and decodes it for the measures.
-
-    Returns a thumbnail; b"" if the image is too large, or if Pillow fails on it.
-    """
+    """Checks a PNG whose pixels are at its end; returns a thumbnail, b"" if it is not measured."""
     if header.width * header.height <= _MAX_MEASURED_PIXELS:
         # Pillow gets the rows that have been decompressed for the check, so this is not done twice.
         rows = png.stored(png.checked_rows(data, header))
@@ -295,10 +290,7 @@ def _read_rows(image: ImageFile.ImageFile, data: bytes, header: png.PngHeader) -
 
 
 def sniffed_format(data: bytes) -> str:
-    """Returns the format of a file after checking that it is supported.
-
-    Raises RecordError (empty_file), not_an_image or unsupported_format.
-    """
+    """Returns the format of a file; raises RecordError if it is not supported."""
     if not data:
         raise RecordError(Reason.EMPTY_FILE, "the file is empty")
     head = data[: sniffing.HEAD_BYTES]
@@ -317,10 +309,7 @@ def _unsupported(kind: sniffing.Foreign) -> RecordError:
 
 
 def examine(data: bytes) -> SourceImage:
-    """Reads the header of an image file.
-
-    Raises RecordError if the file is not an image, is not supported, or has a damaged header.
-    """
+    """Reads the header of an image file; raises RecordError if it is damaged or not supported."""
     format_ = sniffed_format(data)
     if format_ == "jpeg":
         return Jpeg.examine(data, bounded=False)
@@ -337,10 +326,7 @@ def examine(data: bytes) -> SourceImage:
 
 
 def check_pixels(data: bytes) -> None:
-    """Decodes an image file completely, as the pixels of stored images are checked.
-
-    Raises RecordError if it is damaged, or is not supported.
-    """
+    """Decodes an image file completely, as the pixels of stored images are checked."""
     source = examine(data)
     if isinstance(source, Jpeg | Png) and source.keep(data, strip=False, decode="full"):
         return
@@ -351,8 +337,7 @@ def check_pixels(data: bytes) -> None:
 def examine_in_process(data: bytes) -> Jpeg | Png | None:
     """Reads the header of a JPEG or PNG within the limits; returns None for all other files.
 
-    Other files are opened only in a separate process, since opening them can crash or hang. Raises
-    RecordError if the header is damaged.
+    Those are opened only in a separate process, since opening them can crash or hang.
     """
     codec = Jpeg if data.startswith(jpeg.SIGNATURE) else Png
     if not data.startswith((jpeg.SIGNATURE, png.SIGNATURE)) or len(data) > MAX_FILE_BYTES:
@@ -386,7 +371,7 @@ def _valid(orientation: object) -> int:
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
-    """Returns the stored width and height, which Pillow swaps for a rotated TIFF."""
+    """Returns the width and height as stored, which Pillow swaps for a rotated TIFF."""
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return image.size
     tags = image.tag_v2
@@ -449,7 +434,6 @@ def _frames(image: Image.Image, data: bytes) -> int:
 
 
 def _tiff_layout(data: bytes) -> str:
-    """Describes the samples of a TIFF whose layout Pillow does not decode."""
     stream = io.BytesIO(data)
     is_big = data[2:3] == b"+" or data[3:4] == b"+"
     tags = TiffImagePlugin.ImageFileDirectory_v2(stream.read(16 if is_big else 8))
@@ -472,17 +456,12 @@ def _attempt(call: Callable[[], T], otherwise: T) -> T:
 
 
 def _can_load(image: Image.Image) -> bool:
-    """Returns whether Pillow can load an opened image and the chunks after its pixels."""
     return _attempt(image.load, None) is not None
 
 
 @contextmanager
 def opened(data: bytes, format_: str) -> Iterator[ImageFile.ImageFile]:
-    """Opens a file with Pillow, and converts errors of Pillow to rejects, also in the `with` block.
-
-    Raises RecordError (truncated), corrupt or unsupported_feature; too_many_pixels if there is not
-    enough memory.
-    """
+    """Opens a file with Pillow, and converts its errors to rejects, also in the `with` block."""
     plugins = _plugins(format_)
     with reject_damage(), open_image(data, plugins) as image:
         yield image
@@ -492,9 +471,8 @@ def open_image(data: bytes, plugins: Iterable[str]) -> ImageFile.ImageFile:
     """Opens a file like `Image.open`, but without its check for decompression bombs.
 
     That check uses the global `Image.MAX_IMAGE_PIXELS`, which belongs to the host program. Instead,
-    callers compare the size in the header to the limits of their settings. `plugins` are tried in
-    order. Raises the error of the first plugin that accepts the file and fails to open it, or
-    UnidentifiedImageError if no plugin accepts the file.
+    callers compare the size in the header to the limits of their settings. Raises the error of the
+    first plugin that accepts the file, or UnidentifiedImageError if none does.
     """
     Image.preinit()
     failure: Exception | None = None
@@ -522,7 +500,6 @@ def reject_damage() -> Iterator[None]:
 
 
 def _plugins(format_: str) -> tuple[str, ...]:
-    """Returns the plugins for a format that this build of Pillow includes."""
     names = PILLOW_FORMATS[format_]
     Image.preinit()
     # preinit() imports only five common plugins; init() imports all, which takes much longer.
@@ -536,7 +513,6 @@ def _plugins(format_: str) -> tuple[str, ...]:
 
 
 def _damage(error: Exception) -> RecordError:
-    """Converts an error of Pillow to the reason for a reject."""
     text = str(error)
     sentence = f"Pillow cannot decode it: {type(error).__name__}" + (f": {text}" if text else "")
     if isinstance(error, OSError | ValueError | NotImplementedError) and " " in text:

@@ -119,11 +119,7 @@ def _segments(data: bytes) -> Iterator[Segment]:
 
 
 def examine(data: bytes, bounded: bool = False) -> JpegHeader:
-    """Reads the header of a JPEG, which may be damaged.
-
-    `bounded`: whether to enforce the limits on metadata. Raises WorkLimitError if a limit is
-    exceeded.
-    """
+    """Reads the header of a JPEG, which may be damaged; `bounded` may raise WorkLimitError."""
     frame: Segment | None = None
     last: Segment | None = None
     exif: bytes | None = None
@@ -156,10 +152,7 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
 
 
 def _bounded(data: bytes) -> Iterator[Segment]:
-    """Yields the segments up to the limits.
-
-    Raises WorkLimitError if there are more segments, or Pillow would parse one slowly.
-    """
+    """Yields segments; raises WorkLimitError for too many, or one that Pillow parses slowly."""
     parsed, scans = 0, 0
     for number, segment in enumerate(_segments(data)):
         scans += segment.marker == _SOS
@@ -176,10 +169,7 @@ def _bounded(data: bytes) -> Iterator[Segment]:
 
 
 def _has_whole_factors(components: bytes) -> bool:
-    """Returns whether each sampling factor divides the largest, which libjpeg requires.
-
-    `components` are the component specifications of a frame header, of 3 bytes each.
-    """
+    """Returns whether each sampling factor divides the largest, which libjpeg requires."""
     # T.81, B.2.2: identifier, horizontal and vertical factor of 4 bits each, quantization table.
     factors = [(byte >> 4, byte & 15) for byte in components[1::3]]
     if not factors or not all(1 <= factor <= 4 for pair in factors for factor in pair):
@@ -219,7 +209,6 @@ def _without(data: bytes, dropped: Callable[[Segment], bool]) -> bytes:
 
 
 def _is_too_short(segment: Segment) -> bool:
-    """Returns whether a color segment is shorter than its minimum length."""
     return segment.stop - segment.body < _MIN_LENGTHS.get(segment.marker, 0)
 
 
@@ -231,8 +220,6 @@ def _is_metadata(data: bytes, segment: Segment) -> bool:
 
 
 class _Tag(NamedTuple):
-    """An entry of a TIFF directory."""
-
     name: int
     kind: int
     number: int
@@ -266,8 +253,8 @@ def _order_of(tiff: memoryview) -> str:
 def _tags(tiff: memoryview) -> Iterator[_Tag]:
     """Yields the tags of the first directory, up to a tag whose values exceed the block.
 
-    Reads only the entries of the directory, in linear time. Pillow copies the values of every tag,
-    so thousands of tags that refer to the same megabyte take gigabytes.
+    Reads only its entries, in linear time. Pillow copies the values of every tag, so thousands of
+    tags that refer to the same megabyte take gigabytes.
     """
     # TIFF 6.0, section 2, header: byte order, 42, offset of the first directory.
     order = _order_of(tiff)

@@ -66,11 +66,7 @@ def are_runs(value: Any) -> bool:
 
 
 def checked_outlines(values: Iterable[Any], run_order: RunOrder | None = None) -> list[Outline]:
-    """Validates the outlines of a row, and converts them to values that Beam can serialize.
-
-    `run_order` is that of pixels in run lengths of Kaggle. Raises RecordError (wrong_type) if a
-    value is not an outline.
-    """
+    """Validates the outlines of a row, and converts them to values that Beam can serialize."""
     outlines = []
     for i, value in enumerate(values):
         with located(f"outline {i}"):
@@ -117,10 +113,7 @@ def _checked(value: Any) -> Outline:
 
 
 def box_of_outline(value: Any) -> Box:
-    """Returns the smallest box around an outline, in its units.
-
-    Raises RecordError (wrong_type) if the value is not an outline, or outlines nothing.
-    """
+    """Returns the smallest box around an outline, in its units."""
     outline = _checked(value)
     if not isinstance(outline, dict):
         return box_around([side for polygon in outline for side in polygon])
@@ -175,11 +168,7 @@ def _drawn_objects(
 def _draw_segments(
     objects: list[tuple[int, Outline]], size: Size, segments: np.ndarray | None = None
 ) -> np.ndarray:
-    """Draws objects to class ids: uint16, (height, width).
-
-    Later objects cover earlier ones. Pixels without an object are 0. `objects` are the class id, up
-    to 65535, and the outline of each.
-    """
+    """Draws objects to ids, uint16 (height, width): later ones cover earlier ones; 0 is none."""
     # Column-major like run lengths, so that each run is a single slice.
     by_columns = np.zeros(size[0] * size[1], np.uint16)
     for class_id, spans in _drawn_objects(objects, size, segments):
@@ -208,11 +197,7 @@ def drawn_values(
     geometry: Geometry,
     segments: np.ndarray | None,
 ) -> dict[str, FeatureValue]:
-    """Returns the values of features with the masks of objects, by name.
-
-    `kept` are the objects of the record; None for all. `segments` is the file of outlines that are
-    segments, as `read_segments` returns it.
-    """
+    """Returns the features with the masks of the objects `kept` (None for all), by name."""
     features = schema.features.items()
     origins = {n: f.source.origin for n, f in features if f.source.origin in INSTANCES}
     if not origins:
@@ -245,7 +230,6 @@ def _compressed_runs(mask: np.ndarray) -> bytes:
 
 
 def _png_of_ids(ids: np.ndarray) -> bytes:
-    """Encodes ids of 8 or 16 bits as a gray PNG."""
     stream = io.BytesIO()
     Image.fromarray(ids).save(stream, "PNG")
     return stream.getvalue()
@@ -367,10 +351,7 @@ def _check_format(data: bytes) -> None:
 
 
 def examine_mask_in_process(data: bytes) -> png.PngHeader | None:
-    """Reads the header of a mask file; returns None for a file over the work limits.
-
-    Raises RecordError if the file is not a PNG, or is damaged.
-    """
+    """Reads the header of a mask file; returns None for a file over the work limits."""
     _check_format(data)
     source = codecs.examine_in_process(data)
     if isinstance(source, codecs.Png) and source.work <= codecs.MAX_WORK:
@@ -387,10 +368,9 @@ def mask_from_file(
 ) -> tuple[bytes, tuple[str, ...]]:
     """Builds the mask of a record from a file: a PNG with one channel, aligned with the image.
 
-    Also returns `IGNORED` and `OTHER_GRAYS`, as they apply. `data` is a gray or palette PNG, whose
-    values or palette indexes are class ids. `classes` is their number, 0 if it is not known. Raises
-    RecordError if the file is not such a PNG, is damaged, differs in size from the image, or has an
-    id of no class, other than the largest one, which losses ignore.
+    Also returns `IGNORED` and `OTHER_GRAYS`, as they apply. The values or palette indexes of the
+    file are class ids, of which the largest is the one that losses ignore. `classes` is 0 if their
+    number is not known.
     """
     settings = schema.masks
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
@@ -417,10 +397,7 @@ def _has_other_grays(palette: bytes, ids: np.ndarray) -> bool:
 def read_segments(
     data: bytes, image: StoredImage, schema: Schema, header: png.PngHeader | None = None
 ) -> np.ndarray:
-    """Reads the ids of segments of a PNG, aligned with the annotated image: (height, width).
-
-    Raises RecordError as `mask_from_file` does.
-    """
+    """Reads the ids of segments of a PNG, aligned with the annotated image: (height, width)."""
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     size, frame = geometry.annotated(schema.masks.frame), schema.masks.frame
     return np.asfortranarray(_read_ids(data, size, frame, header, ("1", "L", "P", "I;16", "RGB")))
@@ -440,11 +417,7 @@ def check_segments(outlines: RowOutlines, segments: np.ndarray) -> None:
 def mask_from_outlines(
     outlines: RowOutlines, image: StoredImage, schema: Schema, segments: np.ndarray | None = None
 ) -> bytes:
-    """Builds the mask of a record from the outlines of objects: a PNG aligned with the image.
-
-    Raises RecordError if an outline is invalid or differs in size from the image, or a class id
-    exceeds the bit depth.
-    """
+    """Builds the mask of a record from the outlines of objects: a PNG aligned with the image."""
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
     for class_id, _ in outlines.objects:
         _check_id(class_id, schema.masks)
@@ -456,7 +429,6 @@ def mask_from_outlines(
 def _in_pixels(
     outlines: RowOutlines, geometry: Geometry, settings: MaskSettings
 ) -> list[tuple[int, Outline]]:
-    """Returns objects whose outlines are in pixels of the annotated image."""
     objects = outlines.objects
     if objects and (scale := coordinate_scale(outlines, geometry, settings.frame))[:2] != (1, 1):
         return [(class_id, _scaled(outline, scale)) for class_id, outline in objects]
@@ -507,7 +479,6 @@ def _read_ids(
 
 
 def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
-    """Transforms class ids like their image, and encodes them as a PNG."""
     _check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
     ids = ids.astype(dtype, copy=False)
@@ -515,7 +486,6 @@ def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) ->
 
 
 def _check_id(class_id: int, settings: MaskSettings) -> None:
-    """Checks that a class id fits the bit depth of masks."""
     if not 0 <= class_id <= settings.max_id:
         remedy = ". Set masks: {bit_depth: 16}." if 0 <= class_id <= 65_535 else ""
         detail = f"class id {class_id} in a mask of {settings.bit_depth} bits{remedy}"
@@ -540,8 +510,8 @@ def _transform_ids(
 def _nearest_pixels(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source column of each target column, and the source row of each target row.
 
-    The source pixel is the one below the center of the target pixel. If the center is between two
-    pixels, it is the right or lower of them.
+    The source pixel is the one below the center of the target pixel: between two, the right or
+    lower one.
     """
     left, top, right, bottom = geometry.crop
     across = _centers(geometry.content[0], left, right)

@@ -91,10 +91,7 @@ class TransformedObjects(NamedTuple):
 def all_objects(
     row: RowBoxes | RowOutlines, geometry: Geometry, frame: CoordinateFrame
 ) -> TransformedObjects:
-    """Returns the objects of a row without boxes; none of them is dropped.
-
-    Raises RecordError (invalid_dimensions) if the row states a size of another aspect ratio.
-    """
+    """Returns the objects of a row without boxes; none of them is dropped."""
     if not row.number:
         return TransformedObjects([], [])
     to_record = PointMap.of(row, geometry, frame)
@@ -105,9 +102,8 @@ def all_objects(
 def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) -> TransformedObjects:
     """Transforms the boxes of a row from the annotated image to the image of the record.
 
-    `row` is the corners of each box, in pixels or as fractions of the annotated image. Raises
-    RecordError (bad_box) if the settings reject invalid boxes and there is one; invalid_dimensions
-    if the row states a size of another aspect ratio.
+    Raises RecordError: bad_box if the settings reject invalid boxes and there is one,
+    invalid_dimensions if the row states a size of another aspect ratio.
     """
     found = all_objects(row, geometry, settings.frame)
     to_record, boxes, kept, remarks = found.map, list[Box](), list[int](), {*found.remarks}
@@ -131,10 +127,7 @@ def transform_boxes(row: RowBoxes, geometry: Geometry, settings: BoxSettings) ->
 
 
 def object_values(feature: Feature, value: FeatureValue, found: TransformedObjects) -> FeatureValue:
-    """Returns the value of a feature that has items per object, but is not drawn.
-
-    `value` is the items of the row, including those of dropped boxes; empty if missing.
-    """
+    """Returns the value of a feature with an item per object of the row, without dropped boxes."""
     origin, name = feature.source.origin, feature.source.name
     if origin is Origin.BOX:
         return _sides(found.boxes, name)
@@ -217,11 +210,7 @@ def _keypoints(numbers: Sequence[float], to_record: PointMap) -> np.ndarray:
 def _checked(
     box: Box, size: Size, settings: BoxSettings, index: int, remarks: set[str]
 ) -> Box | None:
-    """Checks a box and clips it to its image.
-
-    Returns the clipped box; None for a box to drop. `box` is the box in pixels of the annotated
-    image.
-    """
+    """Clips a box in pixels to its image; returns None for a box to drop."""
     problem = _problem(box)
     if problem is None:
         inside = _clipped(box, size)
@@ -241,7 +230,6 @@ def _checked(
 
 
 def _problem(box: Box) -> str | None:
-    """Describes the reason why a box is invalid; None if it is valid."""
     xmin, ymin, xmax, ymax = box
     if not all(map(math.isfinite, box)):
         return "has a coordinate that is not finite"

@@ -99,10 +99,7 @@ Pixels: TypeAlias = "Image.Image | Deep"
 
 
 def canonical(image: Image.Image, bit_depth: int = 8) -> Pixels:
-    """Converts a decoded image to one of the modes of PNG and to sRGB.
-
-    `bit_depth` is the bits per sample in the file, which is the depth of a transparent color.
-    """
+    """Converts a decoded image, with `bit_depth` bits in its file, to a mode of PNG and to sRGB."""
     if image.mode in ("1", "L", "RGB", "I;16") and "transparency" in image.info:
         image = _with_alpha(image, image.info["transparency"], bit_depth)
     if image.mode.startswith("I") or image.mode == "F":
@@ -161,10 +158,7 @@ def without_alpha(image: Pixels, background: tuple[int, int, int] | None) -> Pix
 
 
 def in_color(image: Pixels, color: str) -> Pixels:
-    """Converts an image to RGB or gray, and keeps its alpha channel.
-
-    `color`: "rgb", "gray", or "keep" for no change.
-    """
+    """Converts an image to RGB or gray, and keeps its alpha channel; "keep" changes nothing."""
     if isinstance(image, Deep):
         colors = image.colors
         if color == "rgb" and image.channels < 3:
@@ -244,7 +238,6 @@ def encode(image: Pixels, format_: Encoding, quality: int) -> bytes:
     """Encodes an image; "raw" is the samples themselves, and 16 bits are a PNG.
 
     No color profile is stored: readers assume sRGB, and profiles of lcms contain the current time.
-    Raises RecordError (invalid_dimensions) if a side exceeds the limit of JPEG.
     """
     if isinstance(image, Deep):
         if image.channels > 1:
@@ -296,7 +289,6 @@ def _plain_mode(image: Image.Image) -> str:
 def _with_alpha(
     image: Image.Image, clear: int | tuple[int, ...] | bytes, bit_depth: int
 ) -> Image.Image:
-    """Converts the transparent color of an image to an alpha channel of 8 bits."""
     key = np.atleast_1d(np.asarray(clear if not isinstance(clear, bytes) else list(clear)))
     # PNG, section 11.3.1.1: tRNS has the bit depth of the file. Pillow reduces 16-bit RGB to its
     # high bytes, and scales gray of 2 and 4 bits to 0…255: do the same to the transparent color.
@@ -314,7 +306,6 @@ def _with_alpha(
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:
-    """Converts an image to sRGB by its color profile, or by Pillow's formulas without a profile."""
     profile = image.info.get("icc_profile")
     converted = _by_profile(image, profile) if profile else None
     if converted is not None:
@@ -328,7 +319,7 @@ def _to_srgb(image: Image.Image) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
-    """Returns the transform from a profile to sRGB, cached since it takes 6 ms to build."""
+    """Builds the transform from a profile to sRGB, which takes 6 ms."""
     source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
     return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
 
@@ -367,10 +358,7 @@ def mapped(values: np.ndarray, low: float, high: float) -> Deep:
 
 
 def measured(image: Image.Image, samples: str, settings: ImageSettings) -> Deep:
-    """Maps the values of a loaded gray image to 16 bits, by the window or per image.
-
-    Raises RecordError (unsupported_feature) without either setting, or for NaN and infinite values.
-    """
+    """Maps the values of a loaded gray image to 16 bits, by the window or per image."""
     values = _values_of(image)
     invalid = int(np.count_nonzero(~np.isfinite(values))) if values.dtype.kind == "f" else 0
     finite = values[np.isfinite(values)] if invalid else values
@@ -405,10 +393,7 @@ def _values_of(image: Image.Image) -> np.ndarray:
 
 
 def decode_deep(image: ImageFile.ImageFile, reopened: ImageFile.ImageFile) -> Deep:
-    """Decodes an image of 16 bits per sample that was opened twice, and is not loaded.
-
-    Raises RecordError (unsupported_feature) if 16 bits cannot be kept.
-    """
+    """Decodes an image of 16 bits per sample that was opened twice, and is not loaded."""
     is_gray = image.mode.startswith("I")
     if not is_gray and "icc_profile" in image.info and not _is_srgb(image.info["icc_profile"]):
         raise _not_kept("a color profile other than sRGB")

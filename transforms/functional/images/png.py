@@ -114,12 +114,7 @@ class PngHeader:
 
 
 def examine(data: bytes, bounded: bool = False) -> PngHeader:
-    """Reads the header of a PNG.
-
-    `bounded`: whether to enforce the limits on chunks. Raises WorkLimitError if a limit is
-    exceeded. Raises RecordError (corrupt) or truncated if the header or a critical chunk is
-    damaged; unsupported_feature for an image with a high dynamic range.
-    """
+    """Reads the header of a PNG; `bounded` may raise WorkLimitError."""
     chunks = _bounded(_chunks(data)) if bounded else _chunks(data)
     header = _header(next(chunks))
     palette: bytes | None = None
@@ -180,7 +175,7 @@ _ANCILLARY = {b"eXIf": _add_orientation, b"acTL": _add_frames, b"cICP": _check_c
 
 
 def _header(chunk: Chunk) -> PngHeader:
-    """Returns the header with the fields of IHDR (section 11.2.1)."""
+    """Returns the fields of IHDR (section 11.2.1)."""
     if chunk.name == b"CgBI":
         raise RecordError(
             Reason.UNSUPPORTED_FEATURE,
@@ -199,7 +194,6 @@ def _header(chunk: Chunk) -> PngHeader:
 
 
 def _check_chunk(chunk: Chunk) -> None:
-    """Checks the type of a chunk after IHDR, and its checksum if it is critical."""
     if chunk.name == b"IHDR":
         raise RecordError(Reason.CORRUPT, "chunk IHDR occurs twice")
     if chunk.name in _CRITICAL:
@@ -217,10 +211,7 @@ def check_rows(data: bytes, header: PngHeader) -> None:
 
 
 def checked_rows(data: bytes, header: PngHeader) -> Iterator[bytes]:
-    """Yields the decompressed image data in parts whose filter types are checked, none empty.
-
-    Raises RecordError (corrupt) or truncated if the image data is damaged.
-    """
+    """Yields the decompressed image data in parts whose filter types are checked, none empty."""
     try:
         is_complete = yield from _inflate(data, header)
     except zlib.error as error:
@@ -242,10 +233,7 @@ def stored(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _inflate(data: bytes, header: PngHeader) -> Generator[bytes, None, bool]:
-    """Yields the decompressed image data.
-
-    Returns whether it contains all rows, and then the end of the stream or enough further bytes.
-    """
+    """Yields the image data; returns whether it has all rows, and then its end or more bytes."""
     rows = RowChecker(header)
     inflate = zlib.decompressobj(0)  # takes the window size from the zlib header, like libpng
     # After the last row, libpng continues to the end of the stream; it fails if the file ends
@@ -275,10 +263,7 @@ def _inflate(data: bytes, header: PngHeader) -> Generator[bytes, None, bool]:
 
 
 def _image_data(data: bytes) -> Iterator[memoryview]:
-    """Yields the compressed data in small parts, since each call of zlib copies unused input.
-
-    No part is empty.
-    """
+    """Yields the compressed data in small parts, since each call of zlib copies unused input."""
     for chunk in _chunks(data):
         if chunk.name == b"IDAT":
             content = chunk.data
@@ -317,10 +302,7 @@ class RowChecker:
         return stride - self._done % stride
 
     def feed(self, data: bytes) -> None:
-        """Checks the next bytes; bytes after the last row are ignored.
-
-        Raises RecordError (corrupt) if a row has an unknown filter type.
-        """
+        """Checks the next bytes; bytes after the last row are ignored."""
         start = 0
         while self._passes and start < len(data):
             rows, stride = self._passes[0]
@@ -388,7 +370,6 @@ def _join(chunks: Iterable[Chunk]) -> bytes:
 
 
 def _chunks(data: bytes) -> Iterator[Chunk]:
-    """Yields the chunks up to IEND."""
     view, position = memoryview(data), len(SIGNATURE)
     while position + 12 <= len(data):
         length, name = _LENGTH_AND_TYPE.unpack_from(data, position)
@@ -403,10 +384,7 @@ def _chunks(data: bytes) -> Iterator[Chunk]:
 
 
 def _bounded(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yields the chunks up to the limits.
-
-    Raises WorkLimitError if there are more chunks.
-    """
+    """Yields the chunks; raises WorkLimitError if there are more than the limits."""
     others = 0
     for number, chunk in enumerate(chunks):
         others += chunk.name != b"IDAT"
@@ -429,10 +407,7 @@ def _palette_fits(palette: bytes | memoryview) -> bool:
 
 
 def _row_layout(header: PngHeader) -> Iterator[tuple[int, int]]:
-    """Yields (rows, bytes per row including the filter byte) of each pass that has pixels.
-
-    Sections 7.2 and 8.2: rows are padded to whole bytes, and passes without pixels are omitted.
-    """
+    """Yields (rows, bytes per row with the filter byte) of each pass with pixels (7.2 and 8.2)."""
     bits = _SAMPLES[header.color_type] * header.depth
     for x, y, dx, dy in (*_PASSES, _LAST_PASS) if header.interlaced else ((0, 0, 1, 1),):
         # Pixels of the pass: ceil((size - first) / step).

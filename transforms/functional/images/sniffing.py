@@ -201,7 +201,6 @@ def foreign(head: bytes) -> Foreign | None:
 
 
 def _text(head: bytes) -> str | None:
-    """Returns the format of a text by its first element."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     otherwise = "xml" if text.startswith(b"<?xml") else None
     for _ in range(len(text)):
@@ -312,10 +311,7 @@ _AVIF_SIZE = re.compile(rb"ispe\0\0\0\0(.{8})", re.DOTALL)
 
 
 def check_stated_size(data: bytes, format_: str) -> None:
-    """Checks the stated size of an image whose decoder allocates pixels when it opens the file.
-
-    Raises RecordError (too_many_pixels) if the image is too large.
-    """
+    """Checks the stated size of an image whose decoder allocates pixels when it opens the file."""
     sizes = {"avif": _avif_sizes, "ico": _icon_sizes, "webp": _webp_sizes}
     for width, height in sizes[format_](data) if format_ in sizes else ():
         if width * height > MAX_PIXELS:

@@ -44,8 +44,7 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     """Converts an image file to the image that a record stores.
 
     `decode`: for images that are not re-encoded, "full" to check all coded data, and "header" to
-    check only the header. Raises RecordError if the file is not an image, is damaged or not
-    supported, or exceeds a limit.
+    check only the header.
     """
     source = examine(data)
     _check_limits(source, settings)
@@ -63,8 +62,7 @@ def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> Stored
     """Stores a file without re-encoding, if it passes through and may be decoded in this process.
 
     Images within the work limits use only well-tested decoders. All others are decoded in a
-    separate process, since their decoders can crash or hang: for them, the result is None. Raises
-    RecordError if the image has to be rejected.
+    separate process, since their decoders can crash or hang: for them, the result is None.
     """
     source = _pass_through_source(data, settings)
     return _keep(data, source, settings, decode) if source else None
@@ -81,7 +79,6 @@ def _pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | 
 
 
 def _check_limits(source: SourceImage, settings: ImageSettings) -> None:
-    """Checks the size and the frames of an image."""
     width, height = source.width, source.height
     if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
@@ -99,15 +96,11 @@ def _check_limits(source: SourceImage, settings: ImageSettings) -> None:
 
 
 def _passes_through(source: SourceImage, settings: ImageSettings) -> bool:
-    """Returns whether a file can be stored without re-encoding."""
     return source.common and not _changes(source, settings)
 
 
 def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
-    """Returns the names of the changes to an image that the settings require.
-
-    They are published in manifest.json, so they must not change.
-    """
+    """Returns the required changes to an image; their names are in manifest.json, so keep them."""
     gray = source.channels <= 2
     size = source.size
     if settings.orientation == "apply":
@@ -137,7 +130,6 @@ def _is_cut(settings: ImageSettings) -> bool:
 
 
 def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
-    """Describes why an image cannot be stored without re-encoding."""
     if not source.common:
         return (
             f"{source.format} with mode {source.mode or 'unknown'} is not supported by every reader"
@@ -148,10 +140,7 @@ def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
 def _keep(
     data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode
 ) -> StoredImage | None:
-    """Stores a file without re-encoding; only metadata may be removed.
-
-    Returns the stored image; None if Pillow cannot open the file.
-    """
+    """Stores a file, at most without its metadata; returns None if Pillow cannot open it."""
     try:
         kept = source.keep(data, settings.strip_metadata, decode)
     except MemoryError as error:
@@ -172,7 +161,6 @@ def _keep(
 
 
 def _source_metadata(source: SourceImage) -> dict[str, Any]:
-    """Returns the fields of a stored image that describe its source file."""
     return {
         "source_format": source.format,
         "mode": source.mode,
@@ -235,8 +223,8 @@ def _decoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Pixel
 def _stored_format(source: SourceImage, decoded: Pixels, settings: ImageSettings) -> Encoding:
     """Returns the format of a re-encoded image.
 
-    Pixels that were scaled have lost what a lossless copy of a JPEG would preserve, and as a PNG
-    they would take more bytes than the JPEG did. Other changes to a JPEG are stored without loss.
+    Scaled pixels have lost what a lossless copy of a JPEG would preserve, and as a PNG they would
+    take more bytes. Other changes to a JPEG are stored without loss.
     """
     if settings.format != "keep":
         return settings.format
@@ -246,7 +234,6 @@ def _stored_format(source: SourceImage, decoded: Pixels, settings: ImageSettings
 
 
 def _oriented(image: Pixels, source: SourceImage, settings: ImageSettings) -> Pixels:
-    """Returns an image upright or in its stored orientation, as the settings require."""
     # Pillow applies the orientation of a TIFF when it loads the pixels, but not that of a JPEG.
     is_upright, applied = source.format == "tiff", settings.orientation == "apply"
     if is_upright == applied:

@@ -56,8 +56,8 @@ def decompressed(stream: BinaryIO, strict: bool = False) -> BinaryIO:
     """Returns the content of a seekable stream at its start, buffered if it is compressed.
 
     A compressed stream has the attribute `largest_record`, the maximum bytes of a record in it.
-    `strict`: whether all bytes before damage are read, and zeros after gzip are damage, as they are
-    for TensorFlow; other tools pad tables with them.
+    If `strict`, all bytes before damage are read, and zeros after gzip are damage, as they are for
+    TensorFlow; other tools pad tables with them.
     """
     if (unpack := unpacker_in(stream)) is None:
         return stream

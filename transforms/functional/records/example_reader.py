@@ -35,10 +35,7 @@ _MODES = {1: "L", 3: "RGB"}
 
 
 def check_pixel_type(dtype: str) -> None:
-    """Checks the type of decoded samples.
-
-    Raises UsageError if it is not supported.
-    """
+    """Raises UsageError if a type of decoded samples is not supported."""
     if dtype not in get_args(PixelType):
         raise UsageError(f"dtype={dtype!r}: expected one of {', '.join(get_args(PixelType))}")
 
@@ -57,11 +54,10 @@ def warn_of_lost_bits(
 
 
 def _decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -> np.ndarray:
-    """Decodes a JPEG or PNG to pixels: (height, width, channels).
+    """Decodes a JPEG or PNG to pixels: (height, width, channels); raises ValueError for damage.
 
     Like `tf.io.decode_image`, it ignores color profiles and drops alpha without blending. As uint8,
     16-bit samples are reduced to their high byte; as uint16, 8-bit samples are multiplied by 257.
-    Raises ValueError if the image cannot be decoded.
     """
     try:
         if dtype == "uint16" and is_16_bit(data):
@@ -79,7 +75,6 @@ def _as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
 
 
 def _deep(data: bytes, channels: int) -> np.ndarray:
-    """Decodes a PNG of 16 bits: uint16, (height, width, channels)."""
     with open_image(data, ("PNG",)) as image, open_image(data, ("PNG",)) as reopened:
         return _select_channels(read_samples(image, reopened).astype(np.uint16), channels)
 
@@ -100,21 +95,14 @@ def _select_channels(samples: np.ndarray, channels: int) -> np.ndarray:
 
 
 def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
-    """Decodes a JPEG or PNG to RGB like `decode_stored`, averaged over blocks of pixels.
-
-    `side` is the minimum of the longest side in pixels; smaller images keep their size. Raises
-    RecordError if the image cannot be decoded.
-    """
+    """Decodes a JPEG or PNG to RGB, averaged over blocks to a longest side of at least `side`."""
     with opened(data, source.family) as image:
         source.load_reduced(image, side)
         return reduced(_in_channels(image, data, 3), side)
 
 
 def _decode_mask(data: bytes) -> np.ndarray:
-    """Decodes a mask to class ids: uint8 or uint16, (height, width, 1).
-
-    Raises ValueError if the mask cannot be decoded.
-    """
+    """Decodes a mask to uint8 or uint16 ids, (height, width, 1); ValueError for damage."""
     try:
         with open_image(data, ("PNG",)) as image:
             return np.array(image)[:, :, None]
@@ -123,10 +111,7 @@ def _decode_mask(data: bytes) -> np.ndarray:
 
 
 def reshape_raw(data: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
-    """Converts raw samples to an array: uint8, (height, width, channels).
-
-    Raises ValueError if the number of bytes does not match the size.
-    """
+    """Converts raw samples to uint8 (height, width, channels); ValueError for another size."""
     stored, rest = divmod(len(data), height * width)
     if rest or stored not in (1, 2, 3, 4):
         raise ValueError(f"{len(data)} bytes are not an image of {width} x {height} pixels")
@@ -164,15 +149,11 @@ def common_size(settings: ImageSettings) -> tuple[int, int] | None:
 
 
 def _attribute_features(schema: Schema) -> dict[ImageAttribute, str]:
-    """Returns the name of the feature that stores each image attribute."""
     return {attribute: name for name, attribute in schema.image_attributes.items()}
 
 
 def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Returns the height and width of a raw image, from its example or from the schema.
-
-    Raises UsageError if neither states the size.
-    """
+    """Returns the height and width of a raw image; UsageError if no feature or setting has them."""
     check_raw_size(schema)
     names = _attribute_features(schema)
     if ImageAttribute.HEIGHT in names and ImageAttribute.WIDTH in names:
@@ -181,10 +162,7 @@ def raw_size(schema: Schema, example: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def check_raw_size(schema: Schema) -> None:
-    """Checks that the size of raw images is stored with them, or fixed by the schema.
-
-    Raises UsageError if the size is unknown.
-    """
+    """Raises UsageError if the size of raw images is neither stored with them nor fixed."""
     sized = {ImageAttribute.HEIGHT, ImageAttribute.WIDTH} <= _attribute_features(schema).keys()
     if not sized and common_size(schema.image) is None:
         raise UsageError(
@@ -212,10 +190,7 @@ class ExampleReader:
             check_raw_size(self.schema)
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Returns the features of a serialized example.
-
-        Raises ValueError if the example does not match the schema.
-        """
+        """Returns the features of a serialized example; raises ValueError for another schema."""
         if not self._decoded:
             return self._features(data, self.names)
         # Raw pixels are shaped by the features with their size, even if those are not returned.
@@ -232,7 +207,6 @@ class ExampleReader:
         return decode_example(data, self.schema.features, names)
 
     def _decode_frames(self, example: dict[str, Any]) -> None:
-        """Decodes the images and mask of each frame to lists, in place."""
         # Transposes {feature: [value of each frame]} to [{feature: value}], one dict per frame.
         lists = {name: list(example[name]) for name in self.schema.frame_features}
         frames = [
@@ -244,7 +218,6 @@ class ExampleReader:
             example[name] = [frame[name] for frame in frames]
 
     def _decode(self, example: dict[str, Any]) -> None:
-        """Decodes the images and mask of an example or a frame, in place."""
         for name in self._decoded:
             example[name] = self._image(example, name)
 
@@ -255,7 +228,6 @@ class ExampleReader:
 
     @property
     def _decoded(self) -> list[str]:
-        """The features whose images, or mask, are decoded."""
         stored = (*self.schema.stored_images, self.schema.mask_feature) if self.decode else ()
         return [name for name in stored if name and (self.names is None or name in self.names)]
 
@@ -272,11 +244,7 @@ class ExampleReader:
 
 
 def check_choice(schema: Schema, names: Sequence[str] | None, channels: int) -> None:
-    """Checks the features and the number of channels to return.
-
-    `names` are the features to return, or None for all. Raises UsageError if a feature is unknown,
-    or the number of channels not supported.
-    """
+    """Raises UsageError if a feature to return is unknown, or the channels are not supported."""
     for name in names or ():
         if name not in schema.features:
             guess = did_you_mean(name, schema.features)

@@ -98,10 +98,7 @@ def build_example(
     masks: Masks = NO_MASKS,
     others: Sequence[StoredImage] = (),
 ) -> SerializedExample:
-    """Builds the example of a reference and its images; `others` are those besides the first.
-
-    Raises RecordError (bad_box) if the schema rejects invalid boxes and there is one.
-    """
+    """Builds the example of a reference and its images; `others` are those besides the first."""
     frame = build_frame(schema, ref, image, masks, others)
     values = dict(zip(schema.features, frame.values, strict=True))
     return SerializedExample(frame.ref, _encode_example(schema.features, values), *frame[2:])
@@ -114,11 +111,7 @@ def build_frame(
     masks: Masks = NO_MASKS,
     others: Sequence[StoredImage] = (),
 ) -> BuiltFrame:
-    """Completes a reference with the values that depend on its image.
-
-    `image` is the image; None for schemas without images. Raises RecordError (bad_box) if the
-    schema rejects invalid boxes and there is one.
-    """
+    """Completes a reference with the values that depend on its image, if the schema has one."""
     if image is None:
         return BuiltFrame(ref, ref.values)
     ref, remarks, drawn = _with_objects(schema, ref, image, masks)
@@ -150,7 +143,6 @@ def build_frame(
 def _with_objects(
     schema: Schema, ref: ImageRef, image: StoredImage, masks: Masks
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
-    """Returns a reference with its values of objects, remarks on them, and their masks."""
     if ref.boxes is None and ref.outlines is None:
         return ref, (), {}
     geometry = geometry_of(image.source_size, image.orientation, schema.image)
@@ -188,24 +180,19 @@ def image_shape(image: StoredImage) -> ImageShape:
 
 
 def _encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:
-    """Serializes the values of an example."""
     return b"".join(field(FEATURES, encoded_features(specs, values)))
 
 
 def read_features(data: bytes) -> dict[str, list[Any]]:
     """Returns the values of each feature of an example of any schema, sorted by name.
 
-    The values of the frames of a `tf.train.SequenceExample` are concatenated. Raises ValueError if
-    the bytes are neither message.
+    Those of the frames of a sequence are concatenated. Raises ValueError for any other bytes.
     """
     return _features_of(data, None)
 
 
 def read_first_frame(data: bytes) -> dict[str, list[Any]]:
-    """Returns the values of an example, or of the context and the first frame of a sequence.
-
-    Raises ValueError if the bytes are neither message.
-    """
+    """Returns the values of an example, or of the context and the first frame of a sequence."""
     return _features_of(data, 1)
 
 
@@ -247,10 +234,7 @@ def _features_of(data: bytes, frames: int | None) -> dict[str, list[Any]]:
 
 
 def class_ids(data: bytes, features: Mapping[str, FeatureSpec]) -> dict[str, list[int]]:
-    """Returns the class ids of a serialized record of any schema, by class feature.
-
-    Raises ValueError if the bytes are neither an example nor a sequence.
-    """
+    """Returns the class ids of a serialized record of any schema, by class feature."""
     message = _parsed(data)
     context, lists = message.context.feature, message.feature_lists.feature_list
     return {
@@ -295,10 +279,7 @@ def decode_example(
 
 
 def _decode_feature(name: str, spec: FeatureSpec, features: Mapping[str, Feature]) -> Any:
-    """Returns the value of one feature as the schema declares it.
-
-    Raises ValueError if the number of values does not match the schema.
-    """
+    """Returns the value of one feature; raises ValueError if it does not match the schema."""
     field = _FIELDS[spec.kind]
     items: Any = getattr(features[name], field).value if name in features else ()
     # Optional features may have no value, whatever their shape.
@@ -360,7 +341,6 @@ def _encode_sequence(
     context: Mapping[str, FeatureValue],
     lists: Mapping[str, Sequence[FeatureValue]],
 ) -> bytes:
-    """Serializes the values of a sequence."""
     frames = {
         name: [encoded_feature(specs[name].kind, value) for value in values]
         for name, values in lists.items()

@@ -40,10 +40,9 @@ _MIN_ZEROS = 256
 
 
 class FrameError(Exception):
-    """The error for a damaged record.
+    """The error for a damaged record; `ends` if the records after it cannot be located.
 
-    `record` is the number of the record, from 0. `ends`: whether the records after it cannot be
-    located. `size` is the number of bytes up to the next record; None if it was not searched for.
+    `record` is its number from 0, and `size` the bytes up to the next; None if not searched for.
     """
 
     def __init__(
@@ -161,10 +160,7 @@ def overlong_record(file: int, size: int) -> tuple[int, int, int] | None:
 
 
 def read_frames(stream: BinaryIO) -> Iterator[Frame]:
-    """Yields each record of an uncompressed TFRecord file.
-
-    Raises FrameError: at the first record that is truncated or has a checksum mismatch.
-    """
+    """Yields each record of an uncompressed TFRecord; raises FrameError at the first damage."""
     for found in read_frames_or_errors(stream):
         if isinstance(found, FrameError):
             raise found
@@ -231,7 +227,7 @@ def read_runs(stream: BinaryIO, resync: bool = False) -> Iterator[Run | FrameErr
 
 
 def _fault(run: Run, rest: bytes, size: int) -> FrameError:
-    """Returns the error of a frame with a verified length."""
+    """Returns the error of a frame whose length is verified."""
     if len(rest) >= size:  # so the next record can be located
         what = "the checksum of the record's data does not match"
         return FrameError(run.record, run.offset, what, ends=False, size=size)
@@ -241,10 +237,10 @@ def _fault(run: Run, rest: bytes, size: int) -> FrameError:
 
 
 def _bounded(fault: FrameError, rest: bytes, stream: BinaryIO) -> tuple[FrameError, bytes]:
-    """Returns the error of a damaged place with its size, and the bytes after it.
+    """Returns the error of damage at the start of `rest` with its size, and the bytes after it.
 
-    `rest` begins with the damaged frame. Bytes that are missing or too many move the next record:
-    a frame with damaged data is followed by one only if its size has not changed.
+    Bytes that are missing or too many move the next record: a frame with damaged data is followed
+    by one only if its size has not changed.
     """
     what, size = str(fault), fault.size
     if size is not None:
@@ -264,10 +260,7 @@ def _bounded(fault: FrameError, rest: bytes, stream: BinaryIO) -> tuple[FrameErr
 
 
 def _next_header(rest: bytes, stream: BinaryIO) -> tuple[int, int, bytes]:
-    """Returns the bytes before the next header, how many zeros end them, and all from it on.
-
-    `rest` begins with a damaged frame, whose own header is not the next one.
-    """
+    """Returns the bytes before the next header, how many zeros end them, and all from it on."""
     lost = zeros = 0
     first = 1
     while True:
@@ -298,7 +291,6 @@ def _find_header(data: bytes, first: int) -> int | None:
 
 
 def _zeros(data: bytes) -> int:
-    """Returns the number of zero bytes at the end of data."""
     return len(data) - len(data.rstrip(b"\0"))
 
 
@@ -310,7 +302,6 @@ def _zeros_at_end(zeros: int, size: int) -> str:
 
 
 def _intact_records(buffer: bytes) -> list[bytes]:
-    """Returns the records before the first frame that is incomplete or damaged."""
     records, start = list[bytes](), HEADER_BYTES
     with suppress(ValueError, struct.error):  # a damaged length; the end of the buffer
         while True:
@@ -344,10 +335,7 @@ def _large_records(stream: BinaryIO, run: Run) -> Iterator[Run]:
 
 
 def _frame_size(start: bytes, most: int) -> int:
-    """Returns the size of a frame, or of its header if that is incomplete.
-
-    Raises ValueError if the checksum of the length does not match, or it is too large.
-    """
+    """Returns the size of a frame, or of an incomplete header; ValueError if it is damaged."""
     if len(start) < HEADER_BYTES:
         return HEADER_BYTES
     if (length := _length(start[:HEADER_BYTES])) > most:
@@ -369,11 +357,7 @@ def _read(stream: BinaryIO, size: int) -> bytes:
 
 @lru_cache(1024)  # small records have few distinct lengths, and so few distinct headers
 def _length(header: bytes) -> int:
-    """Returns the length of the data of a record in bytes.
-
-    Raises struct.error if the header is incomplete. Raises ValueError if its checksum does not
-    match.
-    """
+    """Returns the length of a record's data; ValueError for a checksum, struct.error if cut."""
     length, crc = _HEADER.unpack(header)
     if crc != _masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
         raise ValueError("the checksum of the record's length does not match")

@@ -86,10 +86,7 @@ class ImageColumns:
 
 
 def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordBatch:
-    """Returns one row of `IMAGE_COLUMNS` per image; unknown values are null.
-
-    `shapes` are the images; None for a record without one.
-    """
+    """Returns one row of `IMAGE_COLUMNS` per image, with nulls for what is unknown."""
     measured = [i for i, shape in enumerate(shapes) if shape and shape.thumbnail]
     images = [shape for shape in shapes if shape and shape.thumbnail]
     found = _measured(images, hashed)
@@ -111,7 +108,6 @@ def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordB
 
 
 def _measured(images: list[ImageShape], hashed: bool) -> Measures:
-    """Returns the measures of images that have thumbnails."""
     parts = []
     for at in range(0, len(images) or 1, _MEASURED_IMAGES):  # once if there are none
         some = images[at : at + _MEASURED_IMAGES]
@@ -121,10 +117,7 @@ def _measured(images: list[ImageShape], hashed: bool) -> Measures:
 
 
 def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
-    """Checks that an image has none of some quality issues.
-
-    Raises RecordError (low_quality) if it has one.
-    """
+    """Raises RecordError (low_quality) if an image has one of some quality issues."""
     values = _values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
     for name, found in _find_issues(values).items():
         if found[0] and name in rejected:
@@ -187,11 +180,7 @@ class Measures(NamedTuple):
 
 
 def _measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measures:
-    """Measures images.
-
-    `sides` is the shorter side of each image in pixels, (images,). `hashed`: whether to compute
-    perceptual hashes; otherwise, no image has one.
-    """
+    """Measures images, given their shorter sides in pixels; only with hashes if `hashed`."""
     pixels = np.frombuffer(thumbnails, np.uint8).reshape(-1, _SIDE, _SIDE)
     images = len(pixels)
     # One histogram over (image, level): the levels of the n-th image are counted from 256 n.
@@ -211,10 +200,7 @@ def _measure(thumbnails: bytes, sides: Integers, hashed: bool = True) -> Measure
 
 
 def _perceptual_hashes(pixels: Bytes) -> Bytes:
-    """Returns the perceptual hashes of thumbnails, (images, 32): similar images share most bits.
-
-    `pixels` are the thumbnails, (images, 64, 64).
-    """
+    """Returns the hashes of thumbnails, (images, 32): similar images share most bits."""
     coefficients = (_DCT @ pixels.astype(np.float64) @ _DCT.T).reshape(len(pixels), 8 * HASH_BYTES)
     middle = 8 * HASH_BYTES // 2
     medians = np.partition(coefficients, middle, axis=1)[:, middle, None]
@@ -222,11 +208,7 @@ def _perceptual_hashes(pixels: Bytes) -> Bytes:
 
 
 def _sharpness(pixels: Bytes, counts: Integers) -> Floats:
-    """Returns the `blurry` scores of cleanvision: the deviation of the edges of thumbnails.
-
-    `pixels` are the thumbnails, (images, 64, 64). `counts` are the histograms of their levels,
-    (images, 256).
-    """
+    """Returns the `blurry` scores of cleanvision: the deviation of the edges of thumbnails."""
     # Pillow's FIND_EDGES: 9 times the center minus the sum of 3 x 3, clipped to 8 bits. The pixels
     # of all images are one row, since numpy adds long rows twice as fast; then the border is left
     # out, where the sums contain pixels of the other side, and which the filter copies.
@@ -262,10 +244,7 @@ MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sh
 
 
 def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
-    """Returns the measure of each issue, by its name; NaN where it is unknown.
-
-    `images` are the columns in `MEASURES`, with one image per row.
-    """
+    """Returns the measure of each issue of images; NaN where it is unknown."""
     columns = {
         name: pc.cast(images[name], pa.float64()).to_numpy(zero_copy_only=False)
         for name in MEASURES
@@ -277,7 +256,6 @@ def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
 
 
 def _find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
-    """Returns which images have each issue, by its name."""
     return {
         # Comparisons with NaN are false: an unknown measure is no issue.
         name: values[name] > issue.limit if issue.above else values[name] < issue.limit
@@ -288,10 +266,7 @@ def _find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDAr
 def quality_of_shard(
     split: str, shard: int, images: pa.Table, keys: pa.Array, records: Integers
 ) -> ImageQuality:
-    """Returns the statistics of the images of one shard.
-
-    `images` are the columns in `MEASURES`, with one image per row.
-    """
+    """Returns the statistics of the images of one shard."""
     values = _values_of(images)
     issues = {}
     for name, found in _find_issues(values).items():

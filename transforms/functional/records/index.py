@@ -74,10 +74,7 @@ class RecordIndex:
     def __init__(
         self, handle: Any, split: str, shard: int, resolved: ResolvedSchema, hashed: bool = True
     ) -> None:
-        """Starts an index.
-
-        `handle` is a binary file opened for writing.
-        """
+        """Starts an index in a binary file."""
         self._split, self._shard, self._resolved = split, shard, resolved
         self._schema = arrow_schema(resolved)
         self._writer = pq.ParquetWriter(pa.PythonFile(handle, mode="w"), self._schema)
@@ -183,11 +180,7 @@ def row_classes(rows: Sequence[tuple[FeatureValue, ...]], resolved: ResolvedSche
 
 
 def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any:
-    """Returns the class name or names of the first class feature of a row.
-
-    Returns the name or label as text, or a list of these; None for schemas without classes.
-    `values` are the values of the row, in the order of the features of the schema.
-    """
+    """Returns the class of a row as text, a list of these, or None for schemas without classes."""
     schema, position = resolved.schema, resolved.class_position
     if position is None:
         return None
@@ -198,7 +191,6 @@ def row_class(values: tuple[FeatureValue, ...], resolved: ResolvedSchema) -> Any
 
 
 def _record_classes(examples: Sequence[SerializedExample], resolved: ResolvedSchema) -> list[Any]:
-    """Returns the values of records in the column `class` of the index."""
     if resolved.class_position is None:
         return [None] * len(examples)
     return [_record_class(example, resolved) for example in examples]
@@ -222,11 +214,7 @@ def label_ids(value: FeatureValue, feature: Feature) -> list[int]:
 def index_mismatch(
     table: pa.Table, split: str, shard: int, lengths: list[int], frames: list[int] | None = None
 ) -> str | None:
-    """Describes the first difference between an index and its shard; None if they match.
-
-    `lengths` is the size in bytes of the data of each record, as read from the shard. `frames` is
-    the number of frames of each record; None for schemas without sequences.
-    """
+    """Describes the first difference of an index from its shard; None if they match."""
     if table.num_rows != len(lengths):
         return f"{table.num_rows} rows; the shard has {len(lengths)} records"
     expected: dict[str, Any] = {

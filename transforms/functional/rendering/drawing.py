@@ -79,10 +79,7 @@ _FAR = 100
 
 
 class DrawnBox(NamedTuple):
-    """A box as fractions of the image's width and height, and its class.
-
-    Its color follows from the number of its class, so that it is the same in all images.
-    """
+    """A box as fractions of the image, and its class, whose number decides the color."""
 
     corners: tuple[tuple[float, float], ...]  # x and y of each, clockwise
     name: str
@@ -157,10 +154,7 @@ def box_label_of(schema: Schema) -> str | None:
 def _read_boxes(
     features: Features, size: tuple[int, int], class_names: Sequence[str] = ()
 ) -> list[DrawnBox]:
-    """Returns the boxes of a record with finite coordinates, as fractions of the image.
-
-    `size`: width and height of its image, for boxes in pixels.
-    """
+    """Returns the boxes of a record with finite coordinates, as fractions of the image."""
     lists = (features.get(key, []) for key in (*BOX_KEYS, CORNERS_KEY))
     *sides, corners = ([v for v in values if not isinstance(v, bytes)] for values in lists)
     if not any(sides):
@@ -233,7 +227,6 @@ def _name_box(
     ground: tuple[int, int, int],
     size: tuple[int, int],
 ) -> None:
-    """Draws the class name on a box, if there is room for readable letters."""
     height = round(max(size) / 24)
     if not name or height < 9:
         return
@@ -300,11 +293,10 @@ _FILTER = Image.Resampling.HAMMING
 
 
 def draw_record(features: Features, side: int, class_names: Sequence[str] = ()) -> Image.Image:
-    """Returns a record's images in RGB, the first with its objects and masks.
+    """Returns a record's images in RGB, side by side, the first with its objects and masks.
 
-    No side is longer than `side`; several images are side by side. `side` is the longest side in
-    pixels; smaller images keep their size. Raises RecordError if an image cannot be decoded. Raises
-    ValueError if there is no image, or it has too many pixels.
+    No side is longer than `side` pixels, and none is enlarged. Raises RecordError if an image
+    cannot be decoded, and ValueError if there is none, or it has too many pixels.
     """
     others = [data for data in features.get(OTHERS_KEY, []) if is_image(data)]
     if others:
@@ -333,7 +325,6 @@ def _side_by_side(images: Sequence[Image.Image], number: int) -> Image.Image:
 
 
 def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Returns the thumbnail of a record's image, and the size at which the image is stored."""
     key = image_key(features)
     if key is None:
         raise ValueError("the record has no image")
@@ -346,10 +337,7 @@ def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int
 
 
 def is_cheap_to_draw(features: Features) -> bool:
-    """Returns whether the images of a record are within the work limits, by their headers.
-
-    Raises RecordError if a header is damaged.
-    """
+    """Returns whether the images of a record are within the work limits, by their headers."""
     single = (features.get(key or "", [])[:1] for key in (image_key(features), MASK_KEY))
     values = chain(*single, features.get(INSTANCE_KEY, []), features.get(OTHERS_KEY, []))
     found = [codecs.examine_in_process(value) for value in values if is_image(value)]
@@ -396,10 +384,7 @@ def error_detail(error: RecordError | ValueError) -> str:
 
 
 def thumbnail_of_damaged(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
-    """Returns a JPEG thumbnail of a damaged image, and its width and height.
-
-    Raises RecordError if nothing can be decoded.
-    """
+    """Returns a JPEG thumbnail of a damaged image, and its size; RecordError if nothing is left."""
     image = _decode_damaged(data, side)
     return to_jpeg(image, _DAMAGED_QUALITY), image.size
 
@@ -485,7 +470,6 @@ class Caption(NamedTuple):
 
 
 def _make_caption(text: str, size: int) -> Caption:
-    """Returns a text with the first font that has most of its characters."""
     # Fonts are tried in order until one has all characters; otherwise the first of those that lack
     # the fewest is used.
     best, missing = _PILLOW_FONT, len(text) + 1
@@ -499,7 +483,6 @@ def _make_caption(text: str, size: int) -> Caption:
 
 
 def _fit_caption(text: str, width: float, size: int) -> Caption:
-    """Returns a text, shortened with an ellipsis if it is wider than `width`."""
     whole = _make_caption(text[:_MAX_CHARACTERS], size)
     if whole.width <= width:
         return whole
@@ -518,7 +501,6 @@ def _lacks(name: str, text: str) -> int:
 
 @lru_cache
 def _font(name: str, size: int) -> Font | None:
-    """Returns Pillow's own font or a system font; None if it is not installed."""
     if name == _PILLOW_FONT:
         return ImageFont.load_default(size)
     try:

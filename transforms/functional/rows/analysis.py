@@ -175,10 +175,7 @@ class Analysis(Summed):
         analyzer: Analyzer,
         find: placement.BaseShardLookup = placement.not_in_base,
     ) -> None:
-        """Adds rows; values that cannot be read are ignored, and rejected when the row is bound.
-
-        `rows`: rows with the same columns of untyped text, one at least.
-        """
+        """Adds rows; values that cannot be read are ignored, and rejected when the row is bound."""
         self.rows += len(rows)
         if analyzer.schema.every_column:
             self.columns.add(rows)
@@ -210,7 +207,6 @@ class Analysis(Summed):
             check_strata(len(self.labels[name].found if name in self.labels else ()))
 
     def _check_limits(self) -> None:
-        """Rejects tables with too many splits or columns."""
         if len(self.splits) > MAX_SPLITS:
             examples = ", ".join(map(repr, islice(self.splits, 3)))
             raise UsageError(
@@ -386,10 +382,9 @@ def build_plan(
 ) -> Plan:
     """Computes the plan of a run from the result of its analyze pass.
 
-    `image_sizes` is the size in bytes of each sampled image, by uri; without unreadable images.
-    `shard_starts` are the hash positions of the shards except the first of each split; only with
-    `records_per_shard`. `ranges` are the ranges of the splits, if they depend on
-    all rows. Raises UsageError if there are rows but no columns.
+    `image_sizes` has the bytes of each sampled image that is readable, by uri. `shard_starts` are
+    the hash positions of all shards but the first of each split, with `records_per_shard`. `ranges`
+    are those of the splits, if they depend on all rows. Raises UsageError for rows without columns.
     """
     config, schema = analyzer.config, analyzer.schema
     base, kept, inferred = analyzer.base, 0, analysis.columns.features()
@@ -423,8 +418,8 @@ def build_plan(
 def _schema_of_base(resolved: Schema, base: Base) -> Schema:
     """Returns the schema of a base version that keeps its records, which new rows must match too.
 
-    The types of columns without a schema are those of the base version, whatever the new rows have;
-    a row that does not fit is rejected.
+    The types of columns without a schema are those of the base version: a row that does not fit is
+    rejected.
     """
     old = base.manifest.dataset_schema
     for name in resolved.features.keys() ^ old.features.keys():
@@ -457,7 +452,6 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any], block: str) -> s
 
 
 def _with_classes(analysis: Analysis, analyzer: Analyzer, resolved: Schema) -> ResolvedSchema:
-    """Returns a schema with class names: as configured, declared by the source, or found."""
     known = analyzer.base.manifest.classes if analyzer.base else {}
     declared, classes = analyzer.declared, dict[str, tuple[str, ...]]()
     for name in resolved.named_features:
@@ -480,7 +474,6 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
 
 
 def _unnamed(analyzer: Analyzer) -> Iterator[Finding]:
-    """Yields the features whose class ids have no names in any TFRecord file."""
     for feature, found in analyzer.declared.items():
         if found.unnamed and not found.names and analyzer.config.class_names is None:
             what = f"the class ids in {found.unnamed!r} are kept as they are"
@@ -529,10 +522,7 @@ def _source(analyzer: Analyzer, notes: Iterable[str], findings: Iterable[Finding
 
 
 def _rows_by_split(counts: Mapping[str, int], ranges: SplitRanges | None) -> dict[str, int]:
-    """Returns the number of rows of each split; where it is an estimate, at least 1.
-
-    `counts` is the number of rows by the split that they state, and of `UNASSIGNED` rows. `ranges`
-    are the ranges of the splits, whose bounds have the shares of the unassigned rows.
+    """Returns the number of rows of each split, given those `UNASSIGNED`; estimates are 1 or more.
 
     >>> _rows_by_split({"": 4, "b": 5}, SplitRanges(("a", "b", "c"), (2**63, 2**64, 2**64)))
     {'b': 7, 'a': 2}
@@ -547,7 +537,6 @@ def _rows_by_split(counts: Mapping[str, int], ranges: SplitRanges | None) -> dic
 
 
 def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of shards of each split, including those of the base version."""
     # Base shards keep their numbers. New rows are assigned to new shards after them, or to the same
     # shards, if these keep their records.
     counts = dict(shards)
@@ -559,7 +548,6 @@ def _with_base(base: Base | None, shards: Mapping[str, int]) -> dict[str, int]:
 
 
 def _num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
-    """Returns the number of shards of a split, as configured or from the shard size."""
     requested = config.requested_shards(split)
     if requested is not None:
         return requested
@@ -567,10 +555,7 @@ def _num_shards(split_bytes: float, config: ConvertConfig, split: str) -> int:
 
 
 def check_shard_counts(records: Mapping[str, int], records_per_shard: int) -> None:
-    """Checks that no split has too many shards.
-
-    Raises RecordmillError if a split has too many shards.
-    """
+    """Raises RecordmillError if a split has too many shards."""
     for split, count in sorted(records.items()):
         shards = -(-count // records_per_shard)
         if shards > MAX_SHARDS:

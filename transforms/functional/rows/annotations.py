@@ -56,11 +56,7 @@ class Annotations:
         return self.columns.get(name, name)
 
     def added_to(self, ref: ImageRef, row: Row, resolve: Callable[[str], str]) -> ImageRef:
-        """Adds the boxes of a row, and the outlines of its masks and their file, to its reference.
-
-        `resolve` returns the address of a file. Raises RecordError if a value is missing or of the
-        wrong type, or a list of the wrong length.
-        """
+        """Adds the boxes of a row, the outlines of its masks, and their file to its reference."""
         schema = self._schema
         if schema.has_boxes or schema.has_points:
             boxes = self._objects(row)
@@ -85,7 +81,6 @@ class Annotations:
         return ref._replace(outlines=(found.units, found.objects, found.size))
 
     def _objects(self, row: Row) -> RowBoxes:
-        """Reads the boxes of a row, and the other shapes of its objects."""
         schema = self._schema
         if schema.has_boxes:
             found = self._boxes(row)
@@ -104,10 +99,7 @@ class Annotations:
         return found._replace(shapes=shapes)
 
     def _boxes(self, row: Row) -> RowBoxes:
-        """Reads the boxes of a row as xmin, ymin, xmax and ymax in the units of the row.
-
-        Boxes outside the image are detected when the image is read.
-        """
+        """Reads the boxes of a row; those outside the image are detected with the image."""
         settings = self._schema.boxes  # resolved, with either one column or four
         # One that is read from boxes, whose `missing` and `separator` apply to their columns.
         features = self._schema.features.values()
@@ -141,14 +133,13 @@ class Annotations:
         return str(units)
 
     def _stated_size(self, row: Row, settings: AnnotationSettings) -> tuple[float, float] | None:
-        """Returns the width and height of the annotated image; None if a row lacks one of them."""
+        """Returns the width and height of the annotated image, if the row states both."""
         if settings.size_columns is None:
             return None
         width, height = (_stated_side(row, self._column(n)) for n in settings.size_columns)
         return (width, height) if width > 0 and height > 0 else None
 
     def _shapes(self, row: Row) -> dict[str, list[list[Any]]]:
-        """Returns the corners, keypoints and names of all objects, by schema column."""
         shapes: dict[str, list[list[Any]]] = {}
         for name, feature in self._schema.columns_from(POINTS).items():
             column = self._column(name)
@@ -182,10 +173,7 @@ class Annotations:
         return self._column(next(iter(self._schema.columns_from(OUTLINES))))
 
     def _outlines(self, row: Row) -> tuple[RowOutlines, str]:
-        """Returns the class id and outline of each object, in drawing order, and their file.
-
-        The file is that of outlines that are segments; "" if there are none.
-        """
+        """Returns the objects in drawing order, and the file of outlines that are segments."""
         settings, column = self._schema.masks, self._outlines_column
         outlines = _items(row, column)
         segments = [o for o in outlines if isinstance(o, Mapping) and "segment" in o]
@@ -274,7 +262,6 @@ def _items(row: Row, column: str, feature: Feature = _ANY_LIST) -> list[Any]:
 
 
 def _zipped(lists: list[list[Any]], columns: list[str]) -> list[tuple[Any, ...]]:
-    """Transposes four lists of numbers to one tuple of four per box."""
     counts = [len(items) for items in lists]
     if len(set(counts)) > 1:
         found = ", ".join(f"{n} in {column!r}" for n, column in zip(counts, columns, strict=True))
@@ -346,7 +333,7 @@ def _corners(item: Any) -> list[float]:
 def _keypoints(item: Any) -> list[float]:
     """Returns x, y and visibility of each keypoint.
 
-    A flat list has three numbers per keypoint, as in COCO; in a list of lists, keypoints without a
+    A flat list has three numbers per keypoint, as in COCO; in lists of lists, keypoints without a
     visibility are visible.
     """
     expected = "keypoints [x, y, visibility, …] with a visibility of 0, 1 or 2, or [[x, y], …]"
@@ -376,7 +363,6 @@ _READERS: dict[Origin, Callable[[Any], list[Any]]] = {
 
 
 def _check_number(column: str, items: Sized, number: int, of: str) -> None:
-    """Checks that a column has a number of items; raises RecordError (wrong_type) if not."""
     if len(items) != number:
         detail = f"column {column!r}: expected {number} items, one per {of}, got {len(items)}"
         raise RecordError(Reason.WRONG_TYPE, detail)
@@ -442,10 +428,7 @@ def _blocks(schema: Schema) -> Iterator[tuple[str, AnnotationSettings]]:
 def with_units(
     schema: Schema, columns: Mapping[str, str], counts: Mapping[str, CoordinateCounts]
 ) -> tuple[Schema, list[Finding]]:
-    """Returns a schema that states the units of its coordinates, and findings on them.
-
-    Raises a UsageError if the coordinates contradict their default.
-    """
+    """Returns a schema with units, and findings; UsageError if coordinates contradict them."""
     findings = []
     _check_order(schema, counts.get("boxes", CoordinateCounts()))
     for block, settings in _blocks(schema):
@@ -485,7 +468,6 @@ def _by_convention(schema: Schema, block: str, columns: Mapping[str, str]) -> bo
 def _decided(
     block: str, found: CoordinateCounts, by_convention: bool
 ) -> tuple[Units, Finding | None]:
-    """Returns the units of a block, and what should be known about them."""
     objects, (total, fractions) = _OBJECTS[block], (found.total, found.fractions)
     are_fractions = 2 * fractions >= total
     choice = f"--{block} units=normalized for fractions of the image, or units=pixel for pixels"

@@ -51,10 +51,7 @@ class Batch(Sequence[T]):
 
 
 class ColumnBatch(Batch[T]):
-    """Rows that are named tuples of one class.
-
-    `columns` are the values of each field; of the first, one per row.
-    """
+    """Rows that are named tuples of one class, as the values of each field."""
 
     row_class: ClassVar[type[tuple[Any, ...]]]
     fields: ClassVar[tuple[str, ...]]
@@ -186,12 +183,10 @@ class RowBatch(Batch[Row]):
         is_sparse: bool = False,
         keys: Sequence[str | None] = (),
     ) -> None:
-        """Creates a batch.
+        """Creates a batch; None is a missing value of a row.
 
-        `columns` is the value of each row by table column; None if it is missing. `images` is the
-        location of the image of each row; () if columns determine all images. `clusters` is the
-        cluster of each row; () if there are none. `is_sparse`: whether a row can lack a column, in
-        the columns of another batch. `keys` is the key of each row that is a record; () if none is.
+        Tuples are empty if no row has an image, a cluster or a key of its own. `is_sparse`: whether
+        a row can lack a column, in the columns of another batch.
         """
         self._columns, self._is_sparse = dict(columns), is_sparse
         self.files, self.lines, self.is_text = files, lines, is_text

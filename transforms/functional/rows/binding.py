@@ -68,10 +68,7 @@ class Binding:
 
     @classmethod
     def of(cls, config: ConvertConfig, schema: Schema, files: Sequence[TableFile] = ()) -> Binding:
-        """Returns the column mapping, without class names, which the analyze pass finds.
-
-        `files` are the input files, whose common folder is left out of keys.
-        """
+        """Returns the column mapping, without class names, which the analyze pass finds."""
         paths = [file.path for file in files]
         return cls(
             resolved=ResolvedSchema(schema),
@@ -93,10 +90,7 @@ class Binding:
         return self.columns.get(schema_column, schema_column)
 
     def check_image(self, uri: str) -> None:
-        """Checks that an image is inside the image root, if the binding has a guard.
-
-        Raises RecordError if it is elsewhere.
-        """
+        """Raises RecordError if the binding has a guard, and an image is outside of it."""
         if self.guard is not None and uri:
             check_address(uri, self.guard)
 
@@ -174,10 +168,7 @@ def identities_of(rows: Sequence[records.Row], binding: Binding) -> RefBatch:
 
 
 def record_key(row: records.Row, binding: Binding) -> str:
-    """Returns the key of the record that contains a row.
-
-    Raises RecordError if the row has no key.
-    """
+    """Returns the key of the record that contains a row; raises RecordError if it has none."""
     rows = RowBatch.of([row])
     sequences = _sequences(rows, binding)
     (key,) = sequences if all(sequences) else _keys(rows, binding, _image_paths(rows, binding))
@@ -185,10 +176,7 @@ def record_key(row: records.Row, binding: Binding) -> str:
 
 
 def bind_rows(rows: Sequence[records.Row], binding: Binding) -> RefBatch:
-    """Returns the image references of rows.
-
-    Raises RecordError if a value is missing, of the wrong type, or an unknown label or split.
-    """
+    """Returns the image references of rows; raises RecordError if one of them is invalid."""
     rows = RowBatch.of(rows)
     found = identities_of(rows, binding)
     # [values of a feature] is transposed to one tuple of values per row.
@@ -215,8 +203,7 @@ def by_halves(
     """Yields the result of a function for all rows, or if it fails, for halves of them.
 
     So a function can work on columns in tight loops, and a row that it rejects is still found: the
-    error of a single row is yielded in place of its result. `function`: takes rows and the column
-    mapping, and raises a RecordError if a row is invalid.
+    error of a single row is yielded in place of its result.
     """
     try:
         found: _T | RecordError = function(rows, binding)
@@ -257,10 +244,9 @@ def reject_row(row: records.Row, binding: Binding, error: RecordError) -> Reject
 
 
 def broken_frame(row: records.Row, binding: Binding, error: RecordError) -> records.ImageRef | None:
-    """Returns a reference that marks the sequence of a row as broken.
+    """Returns a reference that marks the sequence of a row as broken; None without a readable one.
 
     The reference replaces the frame in its shard, where all rows of the sequence are rejected.
-    Returns None for rows that are not frames, and for frames without a readable sequence key.
     """
     rows = RowBatch.of([row])
     (sequence,) = _or_empty(_sequences, rows, binding)
@@ -341,7 +327,7 @@ def _text_of(value: Any, column: str, numbers: bool) -> str:
 
 
 def _single(value: Any, column: str) -> Any:
-    """Returns a value, or that of the equal items of a list; raises RecordError if they differ."""
+    """Returns a value, or that of the equal items of a list."""
     try:
         return typed.single_value(value)
     except RecordError as error:
@@ -382,7 +368,6 @@ def _images(rows: RowBatch, binding: Binding, paths: Sequence[str]) -> list[Sequ
 
 
 def _other_files(rows: RowBatch, binding: Binding) -> Sequence[tuple[records.Place, ...] | None]:
-    """Returns the locations of other files than the first image, for each row."""
     columns = map(binding.table_column, binding.resolved.schema.other_columns.values())
     found = [_locations(rows, column, binding) for column in columns]
     return list(zip(*found, strict=True)) or (None,)
@@ -480,9 +465,7 @@ def _order_in_sequence(value: Any, column: str) -> str:
 
 
 def resolve_path(path: str, table: str, image_root: str | None) -> str:
-    """Joins the path of an image to the image root.
-
-    `image_root` is the base of relative paths; None for the folder of the table.
+    """Joins the path of an image to the image root; None for the folder of the table.
 
     >>> resolve_path("photos/1.jpg", "s3://bucket/birds/labels.csv", None)
     's3://bucket/birds/photos/1.jpg'
@@ -502,11 +485,7 @@ def resolve_path(path: str, table: str, image_root: str | None) -> str:
 
 
 def _with_suffix(path: str, suffix: str) -> str:
-    """Returns a path with a suffix, which is added if the path does not have it.
-
-    >>> _with_suffix("1a2b", ".jpg"), _with_suffix("1a2b.JPG", ".jpg")
-    ('1a2b.jpg', '1a2b.JPG')
-    """
+    """Adds a suffix to a path that does not have it, in any case."""
     has_suffix = not path or path.lower().endswith(suffix.lower())
     return path if has_suffix else path + suffix
 

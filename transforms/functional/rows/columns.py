@@ -35,10 +35,7 @@ _Settings = TypeVar("_Settings", bound=AnnotationSettings)
 def resolve_sources(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
 ) -> Schema:
-    """Resolves each feature to the first of its sources that exists in a table.
-
-    Raises UsageError if a required column is missing.
-    """
+    """Resolves each feature to its first source in a table; UsageError if a column is missing."""
     # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
     present = dict.fromkeys(present)
     _check_several(schema, present, config, where)
@@ -104,7 +101,6 @@ def needed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...] | N
 
 
 def _image_columns(schema: Schema) -> tuple[str, ...]:
-    """Returns the schema columns of images, the first image first."""
     first = (schema.image.column,) if schema.has_image else ()
     return (*first, *(schema.image_settings[name].column for name in schema.image_names))
 
@@ -141,12 +137,10 @@ def check_types(
     images: Collection[str] = (),
     structs: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> None:
-    """Checks that the columns to read have types that a feature supports.
+    """Raises UsageError, with all names, if columns to read have a type that no feature supports.
 
-    `unsupported` is the type of each column whose type is not supported. `columns` are the columns
-    to read, or None for all, with fields in place of structs. `structs` are the fields of each
-    column of structs; they are columns of their own. Raises UsageError if columns to read have an
-    unsupported type; it names all of them.
+    `unsupported` is the type of each such column. `columns` are those to read (None: all), with
+    fields in place of structs. `structs` are the fields of each column of structs.
     """
     read = unsupported.keys() - structs.keys() if columns is None else {*columns}
     wrong = {
@@ -324,7 +318,6 @@ def _sequence_columns(schema: Schema) -> tuple[str, ...]:
 
 
 def _annotation_columns(schema: Schema) -> tuple[str, ...]:
-    """Returns the schema columns of boxes and of the classes of outlines."""
     boxes = schema.boxes.all_columns if schema.has_boxes else ()
     if schema.has_points:
         boxes = (*boxes, *schema.boxes.optional_columns)
@@ -411,10 +404,7 @@ class ColumnKinds(Summed):
     rows: int = 0  # the number of all rows; columns with fewer values are optional
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Adds the values of rows.
-
-        `rows`: rows with the same columns of untyped text, one at least.
-        """
+        """Adds the values of rows."""
         batch = RowBatch.of(rows)
         self.rows += len(batch)
         for column in batch.names:
@@ -500,7 +490,6 @@ def _single(value: Any) -> Any:
 
 
 def _kind(types: set[str], untyped: bool) -> Kind:
-    """Returns the most specific kind that can represent values of all these types."""
     values = types - {"empty"}
     # In a CSV file, "true" and "1.5" in one column are text: as floats, "true" would become 1.0.
     if not values or "text" in values or (untyped and values >= {"bool", "float"}):

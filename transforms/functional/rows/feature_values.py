@@ -37,7 +37,6 @@ def value_readers(
     """Returns the reader of each feature's values, in the order of the schema.
 
     Decisions that depend only on the schema are made here, once, and not for each row.
-    `image_suffix` is the suffix that is added to image paths without it, or "".
     """
     return tuple(
         _column_reader(name, feature, resolved, columns, image_suffix)
@@ -104,7 +103,6 @@ def _column_reader(
 
 
 def _shaped(value: Any, feature: Feature, is_text: bool, convert: typed.Converter) -> FeatureValue:
-    """Converts a value to a scalar, or to a list in row-major order."""
     if feature.shape is None:
         single: FeatureValue = convert(value, is_text)
         return single
@@ -160,11 +158,10 @@ BACKGROUND = "background"
 
 
 def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:
-    """Returns the id of a label.
+    """Returns the id of a label; raises RecordError (unknown_label or wrong_type) if it has none.
 
-    `ids` is the id of each class name; None if the labels are integers without names. `offset` is
-    the number to add to integers; the ids of names include it. Raises RecordError (unknown_label)
-    for an unknown class, wrong_type for a value of another type.
+    `ids` is None if the labels are integers without names. `offset` is added to integers; the ids
+    of names include it.
     """
     number = typed.without_fraction(value)
     if isinstance(value, str) and _OBJECT.match(value):
@@ -225,10 +222,7 @@ class FoundLabels(Summed):
         return total
 
     def add(self, labels: Iterable[str | int]) -> None:
-        """Adds labels, except for text that is not a class name.
-
-        Raises UsageError if there are too many.
-        """
+        """Adds labels, except for text that is no class name; UsageError for too many."""
         for label in labels:
             if label in self.found:
                 continue
@@ -253,10 +247,8 @@ class FoundLabels(Summed):
 def _sorted_class_names(labels: Iterable[str | int]) -> tuple[str, ...]:
     """Returns the sorted class names among labels; none if all labels are integers.
 
-    >>> _sorted_class_names(["dog", "cat"]), _sorted_class_names([3, 1])
-    (('cat', 'dog'), ())
-    >>> _sorted_class_names(["1.0"])
-    ()
+    >>> [_sorted_class_names(labels) for labels in (["dog", "cat"], [3, 1], ["1.0"])]
+    [('cat', 'dog'), (), ()]
     """
     found = {label for label in labels if is_class_name(str(label))}
     if all(isinstance(typed.without_fraction(label), int) for label in found):
@@ -287,10 +279,8 @@ def merged_class_names(
 ) -> tuple[str, ...]:
     """Appends new class names to those of the base version, which keep their ids.
 
-    `known` is the class names of the base version in the order of their ids; empty if its labels
-    are integers; None if there is no base version. `declared` is the classes that the source
-    declares, which come before others. Raises UsageError if the base version has integer labels and
-    the table has names.
+    `known` are those of the base version; empty if its labels are integers. Classes that
+    the source declares come first. Raises UsageError if only the table has names.
 
     >>> merged_class_names(["ant", "dog"], ("cat", "dog"))
     ('cat', 'dog', 'ant')
@@ -328,7 +318,6 @@ def _with_offset(number: int, offset: int) -> int:
 
 
 def _hint(label: Any) -> str:
-    """Returns a hint for a label that usually means that a row has none; "" for others."""
     if label not in (NO_LABEL, str(NO_LABEL)):
         return ""
     return (

@@ -82,10 +82,7 @@ class InferredSchema:
 def infer_from_rows(
     columns: Sequence[str], rows: Sequence[Row], stated: Mapping[str, str] = MappingProxyType({})
 ) -> InferredSchema:
-    """Infers a schema from the first rows of a table.
-
-    `stated` is the table's column of some columns of presets, such as `image` and `label`.
-    """
+    """Infers a schema from rows; `stated`: table columns by preset column, such as `image`."""
     # The shapes of nested lists come first: they determine which columns are left out.
     lists = {column for column in columns if _is_list(column, rows)}
     shapes = {c: _shape([_cell(row, c, lists) for row in rows]) for c in columns}
@@ -197,10 +194,7 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
 
 
 def _box_options(column: str, columns: Sequence[str]) -> str:
-    """Returns a remark with the options that convert a column of boxes, and of their labels.
-
-    `column` is the column of boxes, which may be a field of objects.
-    """
+    """Returns a remark with the options for a column of boxes, which may be a field of objects."""
     objects = column[: column.rfind(".") + 1]
     labels = [c for c in columns if _OBJECT_LABEL.fullmatch(c.removeprefix(objects))]
     mapped = [f"bbox={column}", *(f"labels={c}" for c in labels[:1] if c.startswith(objects))]
@@ -264,11 +258,7 @@ def _cell(row: Row, column: str, lists: set[str]) -> Any:
 
 
 def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
-    """Returns the shape of nested lists, whose first dimension is None for any size.
-
-    Returns None for columns without nested lists, and a description of values that no feature
-    supports.
-    """
+    """Returns the shape of nested lists, None for no lists, or what makes them unsupported."""
     rows = [value for value in values if isinstance(value, list)]
     if any(isinstance(value, dict) for value in values) or any(map(_has_objects, rows)):
         return "objects"
@@ -284,10 +274,7 @@ def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    """Returns the length of nested lists at each level.
-
-    Raises ValueError if the items of a list have different shapes.
-    """
+    """Returns the length of nested lists at each level; ValueError if their items differ."""
     if not isinstance(value, list):
         return ()
     inner = {_sizes(item) for item in value} or {()}
@@ -358,7 +345,6 @@ def _as_texts(value: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Returns a text as a YAML scalar, quoted if necessary."""
     # YAML 1.1 parses "no", "on" and "y" without quotes as booleans.
     plain = re.fullmatch(r"[A-Za-z][\w/]*", text, re.ASCII)
     word = text.lower() in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")

@@ -43,15 +43,11 @@ def not_in_base(key: str) -> BaseShard | None:
 
 
 def split_position(entity: str, seed: int) -> int:
-    """Returns the 64-bit hash position that decides the split of a row.
-
-    `entity` is the unit that must be in one split: the group of the row, or its key.
-    """
+    """Returns the 64-bit hash position that decides the split of a row, by its group or key."""
     return int.from_bytes(_digest(seed, "split", entity)[:POSITION_BYTES], "big")
 
 
 def _sample_position(record: str, seed: int) -> int:
-    """Returns the 64-bit hash position that decides whether a row is in a sample."""
     return int.from_bytes(_digest(seed, "sample", record)[:POSITION_BYTES], "big")
 
 
@@ -95,9 +91,7 @@ def orders_of(keys: Iterable[str], seed: int) -> list[bytes]:
 
 
 def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
-    """Returns the numbers of the shards of records, for shards of equal hash ranges.
-
-    `orders` are the order hashes of records of one split.
+    """Returns the numbers of the shards of records of one split, for shards of equal hash ranges.
 
     >>> shards_of([bytes(16), bytes([255] * 16)], 4)
     [0, 3]
@@ -108,10 +102,7 @@ def shards_of(orders: Iterable[bytes], num_shards: int) -> list[int]:
 
 
 def shards_at(orders: Iterable[bytes], starts: Sequence[int]) -> list[int]:
-    """Returns the numbers of the shards of records, for shards of equal numbers of records.
-
-    `starts` is the hash position at which each shard except the first begins.
-    """
+    """Returns the shards of records, given the hash positions where all but the first begin."""
     return [bisect_right(starts, int.from_bytes(order[:POSITION_BYTES], "big")) for order in orders]
 
 
@@ -136,11 +127,10 @@ def sort_references(
     assigned: Iterable[tuple[bytes, ImageRef]],
     difference: Callable[[ImageRef, ImageRef], str] = lambda kept, other: "",
 ) -> tuple[RefBatch, list[Reject]]:
-    """Sorts the references of a shard, and rejects rows with duplicate keys.
+    """Returns the references of a shard in the order of their records, and rejects duplicate keys.
 
-    Of the rows with one key, the first by file and line is kept. Returns the references in the
-    order of their records, and the rejects. `difference` describes how a row differs from the one
-    with its key that is kept.
+    Of the rows with one key, the first by file and line is kept. `difference` describes how another
+    row differs from it.
     """
     ordered = OrderedRefs.of(assigned)
     orders = ordered.column("order")
@@ -162,8 +152,7 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
     """Yields the first reference with a key by file and line, and rejects for the others.
 
     Equal dicts have the same location, so all of them are yielded: either `deduplicate` drops them,
-    or they are in one shard, whose writer keeps the first. `refs` are the references with one key;
-    iterated over twice, with one in memory at a time.
+    or they are in one shard, whose writer keeps the first. `refs` is iterated over twice.
     """
     first = min((ref.file, ref.line) for ref in refs)
     for ref in refs:
@@ -171,7 +160,6 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
 
 
 def _duplicate_key_reject(ref: ImageRef, file: str, line: int, what: str = "") -> Reject:
-    """Returns the reject of a row whose key occurs in another row, which is kept."""
     first = masked_source(source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"
     if min(ref.line, line) < 0:  # a dict of a PCollection, which has no order
@@ -199,10 +187,7 @@ class Sampler:
 
     @classmethod
     def of(cls, config: ConvertConfig, binding: Binding) -> Sampler:
-        """Returns the sampler of a percentage of the rows.
-
-        A number of rows has all rows at first.
-        """
+        """Returns the sampler of a percentage; a number of rows has all rows at first."""
         part = config.sample_part
         return cls(binding, config.seed, {"": END if part is None else int(part * END)})
 

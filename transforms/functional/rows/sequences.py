@@ -44,10 +44,9 @@ SortKey: TypeAlias = Any
 def arrange_shard(
     assigned: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
 ) -> tuple[RefBatch, list[Reject]]:
-    """Sorts the references of a shard, and rejects rows by checks that need no images.
+    """Sorts the references of a shard, and rejects duplicate keys and broken sequences.
 
-    Sequences are sorted by the order hash of their keys, their frames by the order column. Returns
-    the references in order, and the rejects of duplicate keys and of broken sequences.
+    Sequences are sorted by the order hash of their keys, their frames by the order column.
     """
     if resolved.schema.sequence is None:
         return placement.sort_references(assigned, partial(_replacement, resolved))
@@ -99,12 +98,10 @@ def _natural(text: str) -> tuple[Any, ...]:
 
 
 def _frame_location(ref: ImageRef) -> FrameLocation:
-    """Returns the sequence and order of a frame."""
     return FrameLocation(*ref.frame) if ref.frame else FrameLocation(ref.key, "")
 
 
 def _sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
-    """Returns the rejects of all rows of a broken sequence; none if the sequence is valid."""
     faults = _bad_rows(frames)
     if faults:
         return _all_rejected(frames, faults)
@@ -117,11 +114,7 @@ def _sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> l
 def assemble_sequences(
     built: Iterable[BuiltFrame | Reject], refs: Sequence[ImageRef], schema: Schema
 ) -> Iterator[SerializedExample | Reject]:
-    """Yields the record of each sequence, or the rejects of all its rows.
-
-    Only one sequence is in memory at a time. `built` is the built frame or the reject of each
-    reference, in order.
-    """
+    """Yields the record of each sequence, or the rejects of its rows; one is in memory."""
     outcomes = zip(built, refs, strict=True)  # (frame or reject, ref)
     for _, group in groupby(outcomes, key=lambda outcome: outcome[1].record_key):
         yield from _assembled(group, schema)
@@ -153,7 +146,6 @@ def _assembled(
 
 
 def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
-    """Returns the rejects of rows that could not be bound, by frame number."""
     locations = enumerate(map(_frame_location, frames))
     return {
         number: _frame_reject(frames[number], Reason(location.reason), location.detail)
@@ -163,7 +155,6 @@ def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
 
 
 def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
-    """Returns the rejects of frames with equal sort keys, by frame number."""
     orders = [_frame_location(ref).order for ref in frames]
     keys = _sort_keys(orders)
     found: dict[int, Reject] = {}
@@ -210,10 +201,7 @@ def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedS
 
 
 def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
-    """Returns the rejects of all rows of a sequence.
-
-    `faults` are the rejects of the invalid frames, by their index in `refs`.
-    """
+    """Returns the rejects of all rows of a sequence, given those of invalid frames by index."""
     first = faults[min(faults)]
     # The key, if there is one: unlike the line, it does not change when rows are added above it.
     named = repr(first.key) if first.key else first.source
@@ -227,10 +215,7 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
 def in_one_split(
     frames: Iterable[ImageRef], split_column: str | None, group_column: str | None
 ) -> Iterator[ImageRef | Reject]:
-    """Yields the frames of a sequence, or their rejects if its rows differ in split or group.
-
-    `frames` are the references of one sequence; iterated over twice.
-    """
+    """Yields the frames of a sequence, or their rejects if they differ in split or group."""
     columns = (split_column, group_column)
     pairs = sorted({(ref.split, ref.group) for ref in frames})
     shown = [
@@ -243,10 +228,7 @@ def in_one_split(
 
 
 def _spans_splits_reject(ref: ImageRef, why: str) -> Reject:
-    """Returns the reject of a row whose sequence would be in several splits.
-
-    `why` is the columns that differ, with their values.
-    """
+    """Returns the reject of a row whose sequence would be in several splits."""
     location = _frame_location(ref)
     if location.reason:
         return _frame_reject(ref, Reason(location.reason), location.detail)

@@ -52,10 +52,8 @@ GROUP_BITS = 64
 
 
 def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
-    """Returns whether splits are made of whole groups, whose rows are counted.
-
-    The frames of a sequence are a group, because their labels can differ.
-    """
+    """Returns whether splits are made of whole groups, whose rows are counted."""
+    # The frames of a sequence are a group, because their labels can differ.
     frames = schema.sequence is not None and config.split_method == "stratified"
     groups = config.group_column is not None or config.near_duplicates == "keep_together"
     return config.split_method != "hash" and (groups or frames)
@@ -75,13 +73,9 @@ def _stratum_of_row(row: Row, analyzer: Analyzer) -> str:
 
 
 class Strata:
-    """The strata of some rows with the same columns of untyped text.
-
-    Rows have few different labels, so that the stratum of each is computed once.
-    """
+    """The strata of rows, computed once for each label, as rows have few different ones."""
 
     def __init__(self, analyzer: Analyzer) -> None:
-        """Remembers no stratum."""
         self._analyzer = analyzer
         features = (analyzer.schema.features[name] for name in analyzer.schema.class_features)
         self._columns = [analyzer.binding.table_column(feature.source.name) for feature in features]
@@ -139,10 +133,7 @@ def _id_of(label: str | int, ids: ClassIds | None, offset: int) -> int | None:
 
 
 def _label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
-    """Returns the class ids of a stratum.
-
-    `stratum`: labels as JSON, as in `_stratum_of_row`.
-    """
+    """Returns the class ids of a stratum, as `_stratum_of_row` returns it."""
     features = resolved.schema.class_features
     found = set()
     for number, label in json.loads(stratum):
@@ -193,11 +184,8 @@ def allocate_rows(
     """Returns the number of rows of each label set in each split.
 
     Each is the exact share, rounded up or down. Rounding is balanced over all rows, and over the
-    rows with each label.
-
-    `weights` are the weights of the splits, all above 0. `fixed` is the number of other rows of a
-    label set that already are in each split. The rows in `counts` are distributed so that together
-    they come as close to the shares as possible.
+    rows with each label. `fixed` are the rows of a label set already in each split, with which
+    the rows in `counts` come as close to the shares as possible. All weights are above 0.
 
     >>> allocate_rows({(0,): 5, (1,): 5}, [1, 1])
     {(0,): [3, 2], (1,): [2, 3]}
@@ -223,10 +211,7 @@ def _exact(rows: int, weights: Sequence[int], fixed: Sequence[int] | None) -> li
 
 
 class _Rounding:
-    """Exact shares, and their rounding to whole rows.
-
-    `rows` is the number of rows by label set, in each split.
-    """
+    """Exact shares, and their rounding to whole rows."""
 
     def __init__(
         self,
@@ -319,9 +304,8 @@ def allocate_groups(groups: Mapping[_Key, Group], weights: Sequence[int]) -> dic
     """Returns the number of the split of each group, so that splits come close to their shares.
 
     Large groups are placed first, each where its labels are needed most. Then groups are moved as
-    long as this brings the splits closer to their shares. A group of the base version stays in the
-    split with most of its rows. `groups` are the groups, in an order that does not depend on the
-    run.
+    long as this helps. A group of the base version stays in the split with most of its rows. The
+    order of the groups must not depend on the run.
     """
     placing = _GroupPlacing(groups.values(), weights)
     found = dict[_Key, int]()
@@ -366,19 +350,12 @@ class _GroupPlacing:
         self._scale[-1] = [scale * isqrt(len(total)) for scale in self._scale.get(-1, ())]
 
     def add(self, counts: Iterable[tuple[int, int]], split: int, sign: int) -> None:
-        """Adds a group to a split, or removes it from there.
-
-        `sign`: 1 to add, -1 to remove.
-        """
+        """Adds a group to a split, or removes it from there if the sign is -1."""
         for label, rows in counts:
             self._excess[label][split] += sign * rows * self._one
 
     def best(self, counts: Iterable[tuple[int, int]], current: int = 0) -> int:
-        """Returns the split in which a group reduces the squared error of the shares most.
-
-        `counts`: (label, number of rows) of a group that is in no split. `current` is the split
-        that is chosen if no other is better.
-        """
+        """Returns the split where a group reduces the squared error most, else `current`."""
         costs = [0] * len(self._splits)
         for label, rows in counts:
             excess, scale, size = self._excess[label], self._scale[label], rows * self._one

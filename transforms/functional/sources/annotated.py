@@ -222,11 +222,7 @@ def _below(folder: str, image: str, has_folders: bool) -> str:
 
 
 def image_named(tree: Tree, folder: str, stated: str, own: str) -> str:
-    """Returns the path of an image below the folder of images.
-
-    If none exists, it is the stated path. Raises RecordError if it states nothing, or
-    if several images have the name.
-    """
+    """Returns the path of an image below the folder of images; if none exists, the stated one."""
     # Paths of Windows have backslashes.
     written = stated.replace("\\", "/")
     names = dict.fromkeys((stated, written, _base(written))) if stated else ()

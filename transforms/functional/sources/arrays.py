@@ -140,10 +140,7 @@ def columns_of(schema: pa.Schema) -> dict[str, Column]:
 
 
 def selected(schema: pa.Schema, names: Sequence[str] | None) -> list[Column]:
-    """Returns the columns with some names, as far as they exist.
-
-    `names` are the names; None for all columns, with fields in place of structs.
-    """
+    """Returns the columns with some names; None for all, with fields in place of structs."""
     columns = columns_of(schema)
     if names is None:
         return [column for column in columns.values() if not _fields(column.type)]
@@ -221,10 +218,7 @@ def _child(column: pa.Array, path: Sequence[str]) -> pa.Array:
 
 
 def lists(column: pa.Array, items: pa.Array) -> pa.Array:
-    """Returns a column of lists with other items.
-
-    `items` are the new items of all lists, in the order of those they replace.
-    """
+    """Returns a column of lists with the items of all lists replaced, in their order."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
     return pa.LargeListArray.from_arrays(offsets, items, mask=column.is_null())
@@ -307,10 +301,7 @@ def row_batches(batch: pa.RecordBatch, file: str, first: int) -> Iterator[RowBat
 def rows_with_paths(
     batch: pa.RecordBatch, columns: Sequence[Column], projection: Projection, file: str, first: int
 ) -> Iterator[Row]:
-    """Yields the rows of a batch, with the paths of images in place of the images.
-
-    `columns` are those besides the image column, which the batch may lack.
-    """
+    """Yields the rows of a batch, with the paths of images in place of the images."""
     image, names = projection.image, batch.schema.names
     paths = _paths_of(batch.column(names.index(image))) if image in names else repeat(None)
     rows = chain.from_iterable(row_batches(select(batch, columns), file, first))
@@ -388,10 +379,7 @@ def _view_lengths(column: pa.Array) -> pa.Array:
 
 
 def _plain_values(column: pa.Array) -> list[Any]:
-    """Returns the values of a column, with invalid UTF-8 decoded to lone surrogates.
-
-    This rejects only the row of the invalid text, not its whole batch.
-    """
+    """Returns values; invalid UTF-8 becomes lone surrogates, which reject a row, not the batch."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
@@ -480,8 +468,7 @@ def _paths_of(column: pa.Array) -> list[Any]:
 def spans_of(images: pa.Array) -> list[tuple[int, int] | None]:
     """Returns the memory address and size in bytes of each value; None for nulls.
 
-    The addresses are valid as long as the array exists. `images` is a binary or large binary array,
-    possibly a slice.
+    The addresses are valid as long as the array exists, which is of (large) binary values.
     """
     if not len(images):
         return []

@@ -44,10 +44,7 @@ def recognize(head: bytes) -> bool:
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns of a table from its schema.
-
-    Raises UsageError if two columns have the same name, or the file is Feather version 1.
-    """
+    """Returns the columns of a table from its schema; UsageError if two have the same name."""
     if stream.peek(4)[:4] == _FEATHER_1_SIGNATURE:  # type: ignore[attr-defined]
         raise UsageError(
             f"{file.path}: Feather version 1 is not supported. Rewrite it as version 2."
@@ -78,8 +75,6 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBa
 
 
 class _Table(NamedTuple):
-    """An open table."""
-
     reader: pa.RecordBatchReader | pa.RecordBatchFileReader
     source: pa.NativeFile
     mapped: pa.Buffer | None  # the whole file, memory-mapped; None for compressed and remote files
@@ -88,7 +83,6 @@ class _Table(NamedTuple):
 
 @contextmanager
 def _opened(stream: BinaryIO, file: TableFile) -> Iterator[_Table]:
-    """Opens a table for reading and closes it at the end of the context."""
     # IPC files begin with a signature; streams begin with their schema.
     is_file = stream.peek(6)[:6] == SIGNATURE  # type: ignore[attr-defined]
     # Only uncompressed local files can be memory-mapped.
@@ -115,20 +109,17 @@ def _check_expansion(stream: BinaryIO) -> None:
 
 
 def _check_values(batch: pa.RecordBatch) -> None:
-    """Validates a batch, except for its UTF-8: invalid text rejects only its own row.
-
-    Raises pa.ArrowException if the batch is damaged.
-    """
+    """Validates a batch, except for its UTF-8: invalid text rejects only its own row."""
     batch.validate()
     for column in batch.columns:
         arrays.text_as_bytes(column).validate(full=True)
 
 
 def _check_end(table: _Table) -> None:
-    """Checks that all record batches have been read.
+    """Raises EOFError if batches may be missing.
 
     Arrow accepts a stream that is truncated between two batches, and a footer that lists fewer
-    batches than the file contains. Raises EOFError if batches may be missing.
+    batches than the file contains.
     """
     reader, source = table.reader, table.source
     if not isinstance(reader, pa.RecordBatchFileReader):
@@ -177,10 +168,7 @@ def _batches(table: _Table) -> Iterator[pa.RecordBatch]:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a batch in slices whose values take a bounded amount of memory.
-
-    Raises ArrowInvalid if its rows repeat long texts, which dictionaries and views have only once.
-    """
+    """Yields the rows in slices of bounded memory; ArrowInvalid if they repeat long texts."""
     _check_texts(batch, max(MAX_BYTES, MAX_BYTES_PER_BYTE * batch.get_total_buffer_size()))
     waiting = [
         batch.slice(i, arrays.BATCH_ROWS) for i in range(0, batch.num_rows, arrays.BATCH_ROWS)
@@ -210,7 +198,6 @@ def _texts(batch: pa.RecordBatch) -> int:
 def _rows(
     batch: pa.RecordBatch, line: int, part: Part, projection: Projection, mapped: pa.Buffer | None
 ) -> Iterator[RowBatch | Row]:
-    """Yields the rows of a batch, the first of which has the number `line`."""
     path, names, image = part.file.path, batch.schema.names, projection.image
     columns = arrays.selected(batch.schema, projection.columns)
     # Without embedded images, the image column contains paths, if there is one.
@@ -233,10 +220,7 @@ def _rows(
 
 
 def _location(span: tuple[int, int], path: str, mapped: pa.Buffer | None) -> Location | None:
-    """Returns the byte range of an image within its file; None if it is not in mapped memory.
-
-    `span` is the memory address and the size of the image in bytes.
-    """
+    """Returns the byte range of an image within its file; None if it is not in mapped memory."""
     address, size = span
     start = address - mapped.address if mapped is not None and size else 0
     # Compressed record batches are decompressed to memory outside the mapped file.

@@ -57,9 +57,7 @@ class BoxColumns(NamedTuple):
 def columns_of_boxes(
     columns: Iterable[str], stated: Mapping[str, str] = MappingProxyType({})
 ) -> BoxColumns | None:
-    """Returns the columns of images, labels and boxes of a table; None without one of each.
-
-    Only that of labels may be missing. `stated` is table columns by schema column.
+    """Returns the columns of images, labels and boxes of a table; None without images or boxes.
 
     >>> columns_of_boxes(["ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"]).names["xmax"]
     'XMax'
@@ -95,10 +93,7 @@ def header_of_boxes(first: Sequence[str]) -> tuple[str, ...]:
 
 
 def has_row_per_box(rows: Iterable[Mapping[str, Any]], sides: Sequence[str]) -> bool:
-    """Returns whether rows have a number in each column of the sides of a box, or in none.
-
-    A single column has the four numbers of a box as a list, or as text.
-    """
+    """Returns whether rows have numbers in all columns of the sides of a box, or in none."""
     boxes = (
         _numbers_in(row.get(sides[0])) if len(sides) == 1 else [row.get(side) for side in sides]
         for row in rows
@@ -127,8 +122,7 @@ def _is_number(value: Any) -> bool:
 def grouped(rows: Iterable[RowBatch | _Found], image: str, box: str = "") -> Iterator[_Found]:
     """Yields the rows of each image as one, with lists of their values, and the number of others.
 
-    `image` is the column of images, and `box` one with all numbers of a box. Rows without an image
-    are yielded as they are.
+    `box` is a column with all numbers of a box. Rows without an image are yielded as they are.
     """
     with Spools() as spools:
         for row in one_by_one(rows):
@@ -147,7 +141,6 @@ def grouped(rows: Iterable[RowBatch | _Found], image: str, box: str = "") -> Ite
 
 
 def _joined(rows: Sequence[Row], image: str, box: str) -> Row:
-    """Returns the rows of an image as one row, whose values are the items of lists."""
     columns = dict.fromkeys(column for row in rows for column in row.values)
     values = {column: Items(row.values.get(column) for row in rows) for column in columns}
     if box in values:

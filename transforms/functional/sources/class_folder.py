@@ -223,7 +223,6 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
 
 
 def _at_level(tree: Tree, level: int) -> tables.Sources:
-    """Returns class folders at a stated level, and the splits in the level above."""
     tops = _folders_at(tree, level - 2) if level > 1 else []
     above, classes = _folders_at(tree, level - 1), _folders_at(tree, level)
     if not any(_has_images(tree, name) for name in classes):
@@ -305,10 +304,7 @@ def _containers(tree: Tree) -> str:
 
 
 def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
-    """Returns the columns of a folder of images.
-
-    Raises UsageError if it contains no image.
-    """
+    """Returns the columns of a folder of images; raises UsageError if it contains none."""
     others = Counter[str]()
     for found in tree.walk():
         if isinstance(found, SkippedInput):
@@ -406,7 +402,6 @@ def names_of(tree: Tree, file: tables.TableFile) -> set[str]:
 
 
 def _folders_at(tree: Tree, level: int) -> list[str]:
-    """Returns the folders at a level below the root, which is at level 0."""
     found = [""]
     for _ in range(level):
         found = _folders_in(tree, found)

@@ -66,8 +66,6 @@ _WORD = re.compile("[A-Za-z]+")
 
 @dataclass
 class _Categories:
-    """The categories of a file by their id, as JSON."""
-
     # A valid id has one name; the name None marks an entry with a duplicate field.
     names: dict[str, set[str | None]] = field(default_factory=dict)
     keypoints: dict[str, list[str]] = field(default_factory=dict)  # their names
@@ -117,7 +115,6 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 
 def _check_lists(stream: BinaryIO, path: str, outline: Any, images: int) -> None:
-    """Checks that a file has the lists of COCO; raises UsageError if it has not."""
     stream.seek(0)
     if not images and (what := not_a_table(stream.read(64 * HEAD_BYTES))):
         raise UsageError(f"{path}: expected COCO, got {what}")
@@ -191,7 +188,6 @@ def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, 
 
 
 def _paths_in(stream: BinaryIO) -> Iterator[str]:
-    """Yields the paths of the images."""
     for field_ in ("file_name", "coco_url"):
         stream.seek(0)
         paths = (
@@ -327,8 +323,6 @@ def read(
 
 
 class _Entry(NamedTuple):
-    """An object of `images` or `annotations`."""
-
     number: int  # its position in the list, counted from 1
     id: int | str
     fault: str
@@ -344,7 +338,6 @@ class _Image:
 
     @classmethod
     def of(cls, group: list[tuple[str, Any]]) -> _Image:
-        """Returns the image of a group of entries with their lists."""
         of_list: dict[str, list[_Entry]] = {kind: [] for kind in _IDS}
         for kind, entry in group:
             of_list[kind].append(_Entry(*entry))
@@ -496,7 +489,7 @@ def _reject(entry: _Entry, file: TableFile, projection: Projection, error: Recor
 
 
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
-    """Checks that a record can have all annotations of its image.
+    """Raises RecordError if a record cannot have all annotations of its image.
 
     `others` are the annotations whose image id differs only in its type.
     """
@@ -520,7 +513,6 @@ def _values(
     projection: Projection,
     file: TableFile,
 ) -> dict[str, Any]:
-    """Returns the values of an image by column; raises a RecordError for an invalid one."""
     name = _path_of(entry)
     if not isinstance(name, str) or not name or has_surrogates(name):
         raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {short_repr(name)}")
@@ -610,7 +602,6 @@ def _box(number: int, annotation: dict[str, Any]) -> boxes.Box:
 
 
 def _category_name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
-    """Returns the name of the category of an annotation, whose number is for error messages."""
     category = annotation.get("category_id")
     names = categories.names.get(json.dumps(category), set())
     if len(names) == 1 and (name := next(iter(names))) is not None:

@@ -99,10 +99,7 @@ def sources_in(tree: Tree) -> tables.Sources:
 
 
 def sources_of_file(tree: Tree, name: str) -> tables.Sources:
-    """Returns the folder of a file of CVAT, of which other files are not read.
-
-    Raises UsageError for other XML files.
-    """
+    """Returns the folder of a file of CVAT, of which other files are not read."""
     if _is_cvat(tree, name):
         return _sources(tree, [name])._replace(text="CVAT for images")
     remedy = "For Pascal VOC, name the folder with Annotations/ and JPEGImages/"
@@ -110,10 +107,7 @@ def sources_of_file(tree: Tree, name: str) -> tables.Sources:
 
 
 def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
-    """Returns the columns, classes and splits.
-
-    Raises UsageError if a file is not XML, or has no images, as those of videos.
-    """
+    """Returns columns, classes and splits; UsageError without images, as for a file of videos."""
     labels, splits, shapes = dict[str, None](), set[str](), Counter[str]()
     for name in file.options_of(CvatOptions).names:
         found, where = 0, tree.path(name)
@@ -192,7 +186,6 @@ def read(
 
 
 def _folders(tree: Tree, above: str, subset: str) -> list[str]:
-    """Returns the folders in which images of a subset may be."""
     tops = [posixpath.join(above, name) for name in (_IMAGES, "data", "")]
     found = [path for top in tops for path in (posixpath.join(top, subset), top)]
     return [f for f in dict.fromkeys(map(posixpath.normpath, found)) if f == "." or tree.has(f)]
@@ -281,7 +274,6 @@ def _corners(box: Element, where: str) -> list[float]:
 
 
 def _rotation(shape: Element) -> float:
-    """Returns the degrees, clockwise, by which a shape is turned."""
     return boxes.number_of(shape.get("rotation") or 0, f"{shape.tag}: rotation") % 360
 
 

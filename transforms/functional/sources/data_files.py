@@ -39,10 +39,7 @@ class DataFile:
 
 
 def with_names(field: pa.Field, names: Sequence[str], ids: Mapping[bytes, bytes]) -> pa.Field:
-    """Returns a column of a table with how data files name it.
-
-    `ids` is its id as `FIELD_ID`, for files whose columns have one.
-    """
+    """Returns a column of a table with how data files name it; `ids` is its `FIELD_ID`, if any."""
     return field.with_metadata({**ids, _NAMES: json.dumps(list(names)).encode()})
 
 
@@ -57,10 +54,7 @@ def mapped(field: pa.Field, of: Callable[[pa.Field], pa.Field]) -> pa.Field:
 
 
 def encoded_template(schema: pa.Schema, values: Mapping[str, Any]) -> bytes:
-    """Returns the template of a data file.
-
-    `values` are the values of columns that the file lacks, other than null.
-    """
+    """Returns the template of a data file, from the values of columns that it lacks."""
     columns = [pa.array([values.get(field.name)], field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     sink = pa.BufferOutputStream()
@@ -70,10 +64,7 @@ def encoded_template(schema: pa.Schema, values: Mapping[str, Any]) -> bytes:
 
 
 def encoded_rows(rows: npt.NDArray[np.int64]) -> bytes:
-    """Returns row numbers in about a byte each.
-
-    `rows` are the numbers from 0, in any order.
-    """
+    """Returns row numbers from 0, in any order, in about a byte each."""
     if not len(rows):
         return b""
     return zlib.compress(np.diff(np.unique(rows), prepend=0).astype("<u4").tobytes())
@@ -93,10 +84,7 @@ class DataFileView:
     """A Parquet file with the columns of its table, for readers of Parquet files."""
 
     def __init__(self, parquet: Any, data_file: DataFile, path: str) -> None:
-        """Matches the columns of the table to those of the file.
-
-        Raises UsageError if the columns of the file cannot be identified.
-        """
+        """Matches the columns of the table to the file; UsageError if they cannot be identified."""
         self._parquet, self._file_schema = parquet, parquet.schema_arrow
         template = pa.ipc.open_stream(zlib.decompress(data_file.template)).read_next_batch()
         self._template, self.schema_arrow = template, template.schema
@@ -111,10 +99,7 @@ class DataFileView:
     def iter_batches(
         self, batch_size: int, row_groups: Any, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of the file, with deleted ones, as `pq.ParquetFile.iter_batches` does.
-
-        `columns` are the columns of the table, or fields of their structs; None for all columns.
-        """
+        """Yields the rows of the file, deleted ones too, as `pq.ParquetFile.iter_batches` does."""
         fields = list(self.schema_arrow) if columns is None else _pruned(self.schema_arrow, columns)
         found = {field.name: self._match(field, self._file_schema) for field in fields}
         paths = [
@@ -143,7 +128,6 @@ class DataFileView:
         return None
 
     def _paths(self, field: pa.Field, source: pa.Field, path: str) -> list[str]:
-        """Returns the paths within the file of a field of the table."""
         if not (pa.types.is_struct(field.type) and pa.types.is_struct(source.type)):
             return [path]
         pairs = [(child, self._match(child, source.type)) for child in field.type]
@@ -164,7 +148,6 @@ class DataFileView:
         return self._conformed(batch.column(source.name), field)
 
     def _conformed(self, array: pa.Array, field: pa.Field) -> pa.Array:
-        """Returns values of the file as values of a field of the table."""
         type_ = field.type
         if array.type == type_ and not pa.types.is_nested(type_):
             return array

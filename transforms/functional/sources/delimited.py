@@ -81,8 +81,8 @@ class BoundedLines:
     def take_plain(self, delimiter: str, fields: int) -> list[str]:
         """Returns the fields of the next lines, line by line, if they can be split without quoting.
 
-        That takes a third of the time of the csv module. Returns the fields; none, and the next
-        line stays the same, if there are quotes, or lines with another number of fields.
+        That takes a third of the time of the csv module. Returns none, and the next line stays the
+        same, if there are quotes, or lines with another number of fields.
         """
         if not self._ahead:
             self._read_ahead()
@@ -130,7 +130,6 @@ class BoundedLines:
             last, block = block[-1], ""
 
     def _readline(self, limit: int) -> str:
-        """Returns the next line of the text, or its first characters."""
         if self._rest is None:
             return self._text.readline(limit)
         line = self._rest.readline(limit)
@@ -160,7 +159,6 @@ class BoundedLines:
         return bool(self._ahead)
 
     def _skip_line(self) -> None:
-        """Reads the rest of a line of which the first part has been read."""
         line = self._read_chunk()
         while len(line) == MAX_LINE and not line.endswith(("\n", "\r")):
             line = self._read_chunk()
@@ -228,8 +226,7 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the header row.
 
-    Raises UsageError if the header is empty, or a column name occurs twice. Raises ValueError if
-    the header is not valid CSV or UTF-8.
+    Raises UsageError if it is empty or repeats a name, ValueError if it is not valid CSV or UTF-8.
     """
     reject_binary(stream, file)
     with _lines(stream) as lines:
@@ -250,21 +247,14 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
-    """Raises an error for a binary file.
-
-    `stream` is the decompressed file; its position does not change. Raises UsageError if the first
-    4 KiB contain a NUL byte and are not UTF-16.
-    """
+    """Raises UsageError if a decompressed file, at its start, has NUL bytes and is not UTF-16."""
     head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]  # type: ignore[attr-defined]
     if b"\0" in head and not head.startswith(_UTF16):
         raise UsageError(f"{file.path}: expected a {file.format} table in UTF-8, got binary data")
 
 
 def header_of(stream: BinaryIO, file: TableFile) -> tuple[str, ...]:
-    """Returns the columns of a table: its first row, unless they are known.
-
-    Raises ValueError if it is not valid CSV or UTF-8.
-    """
+    """Returns the columns of a table: its first row, unless they are known."""
     if header := file.options_of(DelimitedOptions).header:
         return header
     with _lines(stream) as lines:
@@ -287,10 +277,7 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
 
 
 def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBatch | Reject]:
-    """Yields the rows of a file, or a byte range of it, in batches, and rejects, in their order.
-
-    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
-    """
+    """Yields the rows of a file, or a byte range of it, in batches, and rejects, in their order."""
     path, delimiter = part.file.path, delimiter_of(part.file)
     stated = part.file.options_of(DelimitedOptions).header
     header: Sequence[str] | None = part.header if part.start else stated or None
@@ -322,11 +309,10 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBa
 def _next_records(
     lines: BoundedLines, delimiter: str
 ) -> tuple[list[list[str]], list[int], Exception | None]:
-    """Reads the next records, up to the limits of a batch, or up to an error.
+    """Reads the fields of the next records, up to the limits of a batch, or up to an error.
 
-    After an error, the csv module starts the next record at the next line. Returns the fields of
-    each record; the first line of each, and that of the record after them; and the error of that
-    record, if it has one.
+    Also returns the first line of each record, and of the one after them, and the error of that
+    one. After an error, the csv module starts the next record at the next line.
     """
     records, starts, end = list[list[str]](), [lines.number + 1], lines.size + BATCH_BYTES
     try:
@@ -341,7 +327,6 @@ def _next_records(
 
 
 def _positions(header: Sequence[str], columns: Sequence[str] | None) -> dict[str, int]:
-    """Returns the position of each column to keep among the fields of a row."""
     # Reversed, so that the first of two columns with the same name is kept.
     positions = {name: i for i, name in reversed(list(enumerate(header)))}
     return {
@@ -353,8 +338,6 @@ def _positions(header: Sequence[str], columns: Sequence[str] | None) -> dict[str
 
 @dataclass(frozen=True)
 class _Table:
-    """The columns of a table."""
-
     file: str  # the path that rows report as their source
     header: Sequence[str]
     positions: Mapping[str, int]
@@ -395,10 +378,7 @@ class _Table:
         yield from batches_of(rows)
 
     def _row(self, fields: list[str], line: int, after: int) -> Row | Reject | None:
-        """Returns the row of a record or its reject; trailing fields may be missing.
-
-        Returns none for a blank line.
-        """
+        """Returns the row of a record, its reject, or None for a blank line; it may lack fields."""
         # A row over several lines with a wrong number of fields: a quoted field contains rows.
         if after > line + 1 and len(fields) != len(self.header):
             what = f"{len(fields)} fields, not {len(self.header)}"
@@ -424,7 +404,6 @@ def _reader(lines: BoundedLines, delimiter: str) -> Iterator[list[str]]:
 
 @contextmanager
 def _lines(stream: BinaryIO, first: int = 1, is_start: bool = True) -> Iterator[BoundedLines]:
-    """Yields the lines of a stream, and closes it at the end of the context."""
     # Only the start of a file has a byte order mark; elsewhere, its bytes belong to the text.
     encoding = ("utf-16" if is_utf16(stream) else "utf-8-sig") if is_start else "utf-8"
     with io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="") as text:
@@ -450,7 +429,6 @@ def _reject_of(error: csv.Error, file: str, line: int, last: int) -> Reject:
 
 
 def _unclosed_quote(what: str, file: str, line: int, last: int) -> Reject:
-    """Returns the reject for rows that are lost inside a quoted field."""
     detail = (
         f"the quoted field that begins here contains the rows up to line {last}, which are lost "
         f"({what}). Close the quote, and double the quotes within a field"

@@ -45,12 +45,10 @@ _ARROW_STREAM = "__arrow_c_stream__"
 
 
 def row_of_dict(element: Any, projection: Projection, key_column: str | None) -> Row | Reject:
-    """Converts a dict to a row, with the bytes of its image if it contains them.
+    """Converts a dict, a named tuple or a `beam.Row` to a row, with the bytes of its image.
 
-    Returns the row, or a reject if the element is not a dict or has no key. `element` is a dict of
-    column to value, a named tuple, or a `beam.Row`. `projection` is the columns to keep; the image
-    column contains a path, bytes, or a dict of `bytes` and `path`. `key_column` is the column of
-    the key; None for the image path.
+    The image column contains a path, bytes, or a dict of `bytes` and `path`. An element without a
+    key is a reject; without `key_column`, the key is the image path.
     """
     try:
         columns = _dict_of(element)
@@ -81,10 +79,7 @@ def _source_of(element: Any) -> str:
 
 
 def dict_of_row(row: Row, image: str) -> dict[str, Any]:
-    """Returns the columns of a row and its source location, as `row_of_dict` reads them.
-
-    `image` is the column of embedded images, which become bytes, or dicts of `bytes` and `path`.
-    """
+    """Returns the columns of a row, with embedded images in `image`, and its source location."""
     values = dict(row.values)
     untyped = [name for name, value in values.items() if row.untyped(name) and value is not None]
     if isinstance(row.image, bytes):
@@ -104,7 +99,6 @@ def _dict_of(element: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Converts a NumPy scalar or array to Python values."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
@@ -131,10 +125,7 @@ def _image_of(value: Any) -> tuple[bytes | None, Any]:
 
 
 def _number_of(values: Mapping[str, Any], image: bytes | None) -> int:
-    """Returns a negative number that distinguishes rows with the same key.
-
-    It depends only on the values, so it is the same in every run and on every machine.
-    """
+    """Returns a negative number that distinguishes rows with one key, by their values only."""
     digest = hashlib.sha256(image or b"")
     # Sorted, so that equal rows have equal digests in any order of their columns.
     digest.update(repr(sorted(values.items())).encode("utf-8", "backslashreplace"))
@@ -151,10 +142,7 @@ def is_rows(value: Any) -> bool:
 
 
 def parquet_of(rows: Any) -> bytes:
-    """Returns a Parquet file of rows in memory, which is the same for equal rows.
-
-    Raises UsageError if they are none, or cannot be represented.
-    """
+    """Returns a Parquet file of rows in memory, which is the same for equal rows."""
     table = _table_of(rows)
     stream = io.BytesIO()
     rows = max(table.num_rows * _GROUP_BYTES // max(table.nbytes, 1), 1)

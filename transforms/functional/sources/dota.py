@@ -50,7 +50,6 @@ def _images_of(path: str) -> str:
 def _parse(
     data: bytes, drops_boxes: bool = False, others: list[str] | None = None
 ) -> dict[str, Any]:
-    """Parses one text file, of which every line has a box; raises malformed_row or bad_box."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except ValueError as error:
@@ -78,7 +77,6 @@ def _parse(
 
 
 def _box(line: int, corners: list[str]) -> boxes.Box:
-    """Returns the box around four corners."""
     return boxes.box_around([boxes.number_of(corner, f"line {line}: corner") for corner in corners])
 
 

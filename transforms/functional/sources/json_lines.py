@@ -35,10 +35,7 @@ _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the names in the first 1,000 rows as columns.
-
-    Raises UsageError if there are rows, and none of the first ones is a JSON object.
-    """
+    """Returns the names in the first rows as columns; UsageError if no row is a JSON object."""
     reject_binary(stream, file)
     first = list(islice(_read_rows(stream, file.path, None), _HEAD_ROWS))
     rows = [row for row in first if isinstance(row, Row)]
@@ -60,8 +57,7 @@ def _read_rows(
 ) -> Iterator[Row | Reject]:
     """Yields each row, or its reject, in the order of the file; blank lines are ignored.
 
-    Where an unknown number of rows is lost, the reject has the reason `lost_rows`. `projection` is
-    the columns to keep, or None for the objects as they are.
+    Where an unknown number of rows is lost, the reject has the reason `lost_rows`.
     """
     line = first - 1
     try:
@@ -76,11 +72,7 @@ def _read_rows(
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Parses the JSON object of one line.
-
-    Raises ValueError if the line is not a valid object (see `parse_json`), or a name contains a
-    lone surrogate.
-    """
+    """Parses the JSON object of one line; raises ValueError for others, and lone surrogates."""
     value = parse_json(text.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"expected an object {{…}}, got {type(value).__name__}")
@@ -131,7 +123,6 @@ def _rejects_of(text: bytes, error: ValueError, file: str, line: int) -> Iterato
 
 
 def _is_truncated(text: str) -> bool:
-    """Returns whether a text is the beginning of a JSON object."""
     if not text.startswith("{"):
         return False
     try:
@@ -149,10 +140,8 @@ def _count_objects(text: str) -> int | None:
     Objects are consecutive if at most one character, a damaged line break, is between them. Others
     are not counted, since they may be nested in a damaged object.
 
-    >>> _count_objects('{"a": 1}'), _count_objects('{"a": 1}?{"a": 2}')
-    (1, 2)
-    >>> _count_objects('{"a": 1}{"a"') is None
-    True
+    >>> [_count_objects(text) for text in ('{"a": 1}', '{"a": 1}?{"a": 2}', '{"a": 1}{"a"')]
+    [1, 2, None]
     """
     count, joint = 0, _JOINT.match(text)
     while joint:

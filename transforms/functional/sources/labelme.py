@@ -50,10 +50,7 @@ def recognize_folder(tree: Tree) -> Sources | None:
 def _parse(
     data: bytes, drops_boxes: bool = False, others: list[str] | None = None
 ) -> dict[str, Any]:
-    """Parses one JSON file to values by column.
-
-    `others` collects what is not read: other shapes, flags, groups and further fields.
-    """
+    """Parses a JSON file to values by column; `others` collects shapes and fields not read."""
     try:
         found = parse_json(data.decode("utf-8-sig"))
     except ValueError as error:

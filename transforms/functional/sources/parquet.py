@@ -77,10 +77,7 @@ class _BoundedParquet(pq.ParquetFile):
         row_groups: Sequence[int] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of some row groups, or all; raises ArrowException if they are damaged.
-
-        `columns` are the paths of columns, or None for all.
-        """
+        """Yields the rows of row groups, None for all; ArrowException if they are damaged."""
         groups = range(self.num_row_groups) if row_groups is None else row_groups
         for group in groups:
             try:
@@ -130,8 +127,7 @@ def open_parquet(
 ) -> pq.ParquetFile:
     """Opens a Parquet file; reading it verifies the page checksums and bounds the memory.
 
-    Columns whose paths are in `dictionaries` are read as dictionaries. Raises ArrowException if the
-    file is not valid Parquet.
+    Columns whose paths are in `dictionaries` are read as dictionaries.
     """
     return _BoundedParquet(source, dictionaries or ())
 
@@ -151,8 +147,7 @@ def table_batches(
     """Yields a table whose size is in proportion to that of its file, in bounded memory.
 
     Raises ArrowException if it is not valid Parquet, KeyError for an unknown column, and ValueError
-    if its texts are much larger than the file, or, before any are read, if it has another number of
-    `rows`.
+    if its texts are much larger than the file, or, before any are read, for another number of rows.
     """
     plain = open_parquet(data)
     count, schema = plain.metadata.num_rows, plain.schema_arrow
@@ -178,10 +173,7 @@ def recognize(head: bytes) -> bool:
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns of a table from its footer.
-
-    Raises UsageError if two columns have the same name, or the footer is inconsistent.
-    """
+    """Returns the columns of a table from its footer; UsageError if that is inconsistent."""
     table = _opened(stream, file)
     schema, footer = table.schema_arrow, table.metadata
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
@@ -219,10 +211,7 @@ def _dictionaries(parquet: pq.ParquetFile, counts: Sequence[int]) -> dict[str, D
 
 
 def probe_of_schema(schema: pa.Schema, file: TableFile, has_rows: bool) -> Probe:
-    """Returns the metadata of a table with an Arrow schema.
-
-    Raises UsageError if two columns have the same name.
-    """
+    """Returns the metadata of a table; raises UsageError if two columns have the same name."""
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise UsageError(
             f"{file.path}: column {repeated[0]!r} occurs twice. Rename one of the two."
@@ -263,7 +252,6 @@ def _first_rows(metadata: Any) -> list[int]:
 
 
 def _opened(stream: BinaryIO, file: TableFile) -> Any:
-    """Returns a Parquet file, with the columns of its table if that is in a lakehouse."""
     parquet = open_parquet(stream)
     if isinstance(file.options, DataFile):
         return DataFileView(parquet, file.options, file.path)
@@ -353,10 +341,7 @@ def _read_batches(
 
 
 def _live(found: _Rows, line: int, deleted: frozenset[int]) -> Iterator[_Rows]:
-    """Yields the rows that are not deleted.
-
-    `found`: rows, of which the first has the number `line`.
-    """
+    """Yields the rows that are not deleted; the first one has the number `line`."""
     if not isinstance(found, RowBatch):
         if line not in deleted:
             yield found

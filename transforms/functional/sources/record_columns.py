@@ -213,7 +213,6 @@ def _pairs(labels: Labels, record: Values) -> Iterator[tuple[int, str]]:
 
 
 def _names_in(labels: Labels, records: Sequence[Values]) -> dict[int, str]:
-    """Returns the name of each class id in records that have both."""
     names = dict[int, str]()
     for record in records:
         for id_, name in _pairs(labels, record):
@@ -226,7 +225,6 @@ def _text(value: Any) -> str:
 
 
 def _nested(values: list[Any], sizes: Sequence[int | None], feature: str) -> list[Any]:
-    """Returns a list in row-major order as lists of lists of the given sizes."""
     if not sizes:
         return values
     size = math.prod(n or 1 for n in sizes)
@@ -237,10 +235,7 @@ def _nested(values: list[Any], sizes: Sequence[int | None], feature: str) -> lis
 
 
 def columns_of(schema: Schema, classes: Mapping[str, Sequence[str]]) -> RecordColumns:
-    """Returns the columns of records that a schema wrote.
-
-    `classes`: class names in the order of their ids, by feature.
-    """
+    """Returns the columns of records that a schema wrote; class names are in order of their ids."""
     readable = _canonical(schema)
     found = _inverse(readable)
     names = {key: dict(enumerate(listed)) for key, listed in classes.items() if listed}
@@ -250,8 +245,8 @@ def columns_of(schema: Schema, classes: Mapping[str, Sequence[str]]) -> RecordCo
 def _canonical(schema: Schema) -> Schema:
     """Returns the schema by which records that a schema wrote are read again.
 
-    Its columns are those of the preset, where it has the features of one; a resolved schema lacks
-    the columns that its table lacked.
+    Its columns are those of a preset with its features; a resolved schema lacks those that its
+    table lacked.
     """
     features = dict(schema.features)
     known = next((preset(n) for n in _PRESETS if n == schema.name), None)

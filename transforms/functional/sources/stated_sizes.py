@@ -235,10 +235,9 @@ class _Message(NamedTuple):
 
 
 def first_too_large(stream: BinaryIO, schema: pa.Schema) -> tuple[int, str] | None:
-    """Returns the number of the first batch that would take too much memory, and why.
+    """Returns the first batch that would take too much memory, and why; None before other damage.
 
-    Returns None if there is none before damage, which Arrow reports. Dictionaries count to the
-    batch that follows. The position of the stream does not change.
+    Dictionaries count to the batch that follows. The position of the stream does not change.
     """
     before, number = stream.tell(), 0
     nested = [found for field in schema for found in _nodes(field.type, field.name, None)]

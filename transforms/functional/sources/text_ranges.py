@@ -114,11 +114,7 @@ def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[Part]:
 
 
 def scan(stream: BinaryIO, part: Part, block_bytes: int = _BLOCK_BYTES) -> RangeScan | None:
-    """Scans the lines that begin in a range.
-
-    Returns the scan; None if the file must be read as a whole. `split` is a range that `cut`
-    yields.
-    """
+    """Scans the lines that begin in a range of `cut`; None if the file must be read as a whole."""
     delimiter = delimiter_of(part.file) if part.file.format in DELIMITERS else None
     if part.stop is None:
         return None
@@ -136,11 +132,10 @@ def scan(stream: BinaryIO, part: Part, block_bytes: int = _BLOCK_BYTES) -> Range
 
 
 def align(scanned: Iterable[tuple[Part, RangeScan | None]]) -> list[Part]:
-    """Returns the ranges of one file, moved to begin and end between records.
+    """Returns the ranges of one file, scanned in any order, moved to begin and end between records.
 
     Returns the whole file if only a single reader gives the exact rows and rejects: a record is
-    longer than `MAX_RECORD_BYTES`, or a range cannot be scanned. `scanned` is all ranges of the
-    file, each with its scan, in any order.
+    longer than `MAX_RECORD_BYTES`, or a range cannot be scanned.
     """
     parts, before = list[Part](), NO_LINES
     for part, found in sorted(scanned, key=lambda pair: pair[0].start):
@@ -181,11 +176,7 @@ def _continued(effect: Effect, lines: int, then: RangeScan) -> Effect:
 
 
 def _scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
-    """Scans whole lines.
-
-    `data` is the lines, without a byte order mark. `delimiter` is the character between fields;
-    None for JSON Lines, which never have line breaks within records.
-    """
+    """Scans whole lines without a byte order mark; JSON Lines have no delimiter."""
     lines = _count_lines(data, is_csv=delimiter is not None)
     outside = Effect(quoted=False, entry=(offset, 0), last=offset)
     if delimiter is None:
@@ -290,7 +281,6 @@ def _record_end(data: bytes, delimiter: str) -> int:
 
 
 def _lines_from(stream: BinaryIO, part: Part, block_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (byte offset, whole lines) of the lines that begin in a range."""
     start, stop = part.start, part.stop or 0
     is_csv = part.file.format in DELIMITERS
     line_break = _LINE_BREAK if is_csv else _LINE_BREAK_OF_JSON

@@ -66,10 +66,7 @@ class RecordMetadata(ABC):
 
     @abstractmethod
     def keys_of(self, path: str) -> Sequence[str] | None:
-        """Returns the keys of the records of a file; None if they have none.
-
-        Raises VerificationFailed if they cannot be read.
-        """
+        """Returns the keys of the records of a file, if any; raises VerificationFailed."""
 
 
 def recognize(head: bytes) -> bool:
@@ -78,10 +75,7 @@ def recognize(head: bytes) -> bool:
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the features of the first records as columns, and those that they are read as.
-
-    Raises UsageError if none of these records is a `tf.train.Example`.
-    """
+    """Returns the features of the first records as columns, and what they are read as."""
     records = list[dict[str, Any]]()
     fault: ValueError | None = None
     # A damaged record does not hide the columns of the others.
@@ -147,10 +141,7 @@ def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[s
 
 
 def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row | Reject]:
-    """Yields the row of each record, or a reject with the byte offset of the record.
-
-    Records after damage that hides where the next record begins are lost.
-    """
+    """Yields rows, or rejects with byte offsets; records that damage hides are lost."""
     path, options, seen = part.file.path, part.file.options, dict[Any, Any]()
     columns = _columns_of(part.file)
     try:
@@ -289,7 +280,7 @@ def _is_path(data: bytes) -> bool:
 
 
 def _split_of(path: str) -> dict[str, Items]:
-    """Returns the column `split` if the name of the file states it; else no column.
+    """Returns the column `split` if the name of the file states it.
 
     >>> _split_of("birds/1.0.0/birds-train.tfrecord-00000-of-00002"), _split_of("pets_val.record")
     ({'split': ['train']}, {'split': ['val']})

@@ -135,10 +135,7 @@ def split_folders(tree: Tree, accepts: Callable[[str], bool]) -> tuple[str, ...]
 
 
 def other_splits(root: str, splits: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields a warning if files without a split have one in their name, as `minival` has.
-
-    `splits`: the split of each file, "" for none.
-    """
+    """Yields a warning if files without a split have one in their name, as `minival` has."""
     words = {name: frozenset(_SPLIT_WORDS.findall(stem_of(name).lower())) for name in splits}
     known = {word for split in splits.values() for word in _SPLIT_WORDS.findall(split.lower())}
     named = [n for n, split in splits.items() if not split and not words[n] <= known]

@@ -62,10 +62,7 @@ def _is_voc(tree: Tree, root: str, folders: tuple[str, ...]) -> bool:
 
 
 def probe(tree: Tree, file: TableFile) -> Probe:
-    """Returns the columns, and the splits, of Pascal VOC annotations.
-
-    Raises UsageError if the folder contains no XML file, or those of LabelMe's web tool.
-    """
+    """Returns the columns and splits of annotations; UsageError for those of LabelMe's web tool."""
     first = FORMAT.first(tree)
     head = head_of(tree, first)
     if _POLYGON.search(head) and b"<bndbox>" not in head:
@@ -92,10 +89,7 @@ def _id_of(name: str) -> str:
 def _parse(
     data: bytes, drops_boxes: bool = False, others: list[str] | None = None
 ) -> dict[str, Any]:
-    """Parses one XML file to values by column; raises malformed_row or bad_box.
-
-    `others` collects what is not read: parts and attributes of objects.
-    """
+    """Parses an XML file to values by column; `others` collects parts and attributes of objects."""
     try:
         root = parse_xml(data)
     except DAMAGED_XML as error:
@@ -169,13 +163,11 @@ def _image_folder(tree: Tree, folder: str) -> str:
 
 
 def _list_folder(tree: Tree, folder: str) -> str:
-    """Returns the folder of lists of the images of a folder of annotations."""
     found = (posixpath.join(above, _LISTS) for above, _ in _beside(tree, folder))
     return next(filter(tree.has, found), posixpath.normpath(posixpath.join(folder, "..", _LISTS)))
 
 
 def _listed_splits(tree: Tree, folder: str) -> dict[str, list[str]]:
-    """Returns the splits of each id in the lists for a folder of annotations."""
     lists, found = _list_folder(tree, folder), dict[str, list[str]]()
     files = tree.entries(lists).files
     for split in _SPLITS:

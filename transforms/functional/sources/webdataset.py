@@ -66,9 +66,8 @@ _EXTENDED = (*_PAX, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 def _members(stream: BinaryIO) -> Iterator[Member]:
     """Yields each member in order; the caller may read from the stream between two members.
 
-    A member with truncated data is yielded before the error is raised. Raises TarError: at a
-    damaged header, or if the file is truncated. A file truncated between two members is detected by
-    its missing zero blocks.
+    Raises TarError at a damaged header, or after a member with truncated data. A file truncated
+    between two members is detected by its missing zero blocks.
     """
     offset, global_fields = 0, dict[str, str]()
     fields: dict[str, str] = {}
@@ -111,10 +110,7 @@ def _header(stream: BinaryIO, offset: int) -> tarfile.TarInfo | int | None:
 
 
 def _size(header: tarfile.TarInfo, fields: dict[str, str], offset: int) -> int:
-    """Returns the size of the data after a header; only files and extended headers have data.
-
-    Raises TarError if the size is invalid or over the limit.
-    """
+    """Returns the size of the data after a header; only files and extended headers have data."""
     if header.type in _EXTENDED:
         if not 0 <= header.size <= MAX_EXTENDED_HEADER_BYTES:
             raise TarError(offset, f"an extended header of {header.size} bytes")
@@ -163,7 +159,6 @@ def _pax_fields(data: bytes, start: int) -> dict[str, str]:
 
 
 def _member(header: tarfile.TarInfo, fields: dict[str, str], start: int, size: int) -> Member:
-    """Returns the member of a header and its extended fields."""
     kind = _KINDS.get(header.type, "file")  # POSIX: read unknown types as regular files
     sparse = any(name.startswith("GNU.sparse.") for name in fields)
     name = fields.get("GNU.sparse.name") or fields.get("path") or header.name
@@ -173,10 +168,7 @@ def _member(header: tarfile.TarInfo, fields: dict[str, str], start: int, size: i
 
 
 def _check_end(stream: BinaryIO, start: int, size: int) -> None:
-    """Checks that the file contains all data of a member.
-
-    Raises TarError if the file ends within the data.
-    """
+    """Raises TarError if the file ends within the data of a member."""
     # The caller may have read the data already.
     if stream.tell() >= start + size:
         return
@@ -211,10 +203,7 @@ class _Sample:
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
-    """Returns the columns of the first samples.
-
-    Raises UsageError if none of these samples has an image.
-    """
+    """Returns the columns of the first samples; UsageError if none has an image."""
     rows = read(stream, Part(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
     found = [row for row in first if isinstance(row, Row)]
@@ -320,7 +309,6 @@ def _add(sample: _Sample, member: Member, suffix: str, stream: BinaryIO, limit: 
 
 
 def _add_text(sample: _Sample, name: str, suffix: str, data: bytes) -> None:
-    """Adds the columns of a label, text or JSON member to its sample."""
     try:
         if suffix in _JSON:
             found = parse_object(data)
@@ -368,5 +356,4 @@ def _shown(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """Returns a name with invalid UTF-8 escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

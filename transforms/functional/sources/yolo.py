@@ -92,10 +92,7 @@ class Classes(NamedTuple):
 
 
 def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
-    """Returns the columns of YOLO labels.
-
-    Raises UsageError if there are no images or no class names.
-    """
+    """Returns the columns of labels; UsageError if there are no images or no class names."""
     options = file.options_of(YoloOptions)
     classes = _classes_of(tree, options.yaml)
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
@@ -138,10 +135,7 @@ def recognize_folder(tree: Tree) -> tables.Sources | None:
 
 
 def sources_in(tree: Tree, yaml: str | None = None) -> tables.Sources:
-    """Returns a folder of labels as a source.
-
-    `yaml` is its file of classes, "" if it has none; it is looked for by default.
-    """
+    """Returns a folder of labels as a source; `yaml` is looked for, "" if it has none."""
     yaml = _yaml_of(tree) if yaml is None else yaml
     options = YoloOptions(yaml, bool(split_folders(tree, has_image_suffix)))
     return tables.Sources((tables.TableFile(tree.root, "yolo", options=options),))
@@ -232,10 +226,7 @@ def read(
 
 
 def _classes_of(tree: Tree, yaml: str = "") -> Classes:
-    """Reads the classes of a dataset from data.yaml or classes.txt.
-
-    `yaml` is the path of data.yaml relative to the folder; "" to look for it.
-    """
+    """Reads the classes of a dataset from data.yaml, or what else has them if it is not named."""
     for name in (yaml,) if yaml else (*_YAML, *_DARKNET, *_TEXTS):
         if yaml or tree.has(name):
             data, where = _content(tree, name), tree.path(name)
@@ -326,7 +317,6 @@ def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
 
 
 def _paths(value: Any) -> tuple[str, ...]:
-    """Returns the paths of a split in data.yaml: none, one, or a list."""
     values = value if isinstance(value, list) else [value]
     return tuple(path for path in values if isinstance(path, str) and path)
 
@@ -348,7 +338,6 @@ def _classes(names: dict[int, str], where: str) -> Classes:
 
 
 def _parse(text: str, classes: Classes) -> dict[str, Any]:
-    """Parses one label file to values by column."""
     boxes, labels, outlines, points = [], [], [], []
     lines = text.splitlines()
     are_alike = len({len(line.split()) for line in lines} - {0}) == 1  # unlike most outlines
@@ -419,11 +408,7 @@ def _keypoints(numbers: list[float], shape: tuple[int, int], line: int) -> list[
 
 
 class _Splits:
-    """The splits of images by their paths below a folder.
-
-    `lists` are the lists of images, such as autosplit_train.txt. `are_declared`: whether the
-    dataset has splits, so that other images are in none.
-    """
+    """The splits of images by their paths; if they are declared, other images are in none."""
 
     def __init__(self, tree: Tree, file: tables.TableFile, classes: Classes) -> None:
         self._tree, self._base = tree, classes.path
@@ -471,9 +456,8 @@ class _Splits:
 def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
     """Returns a path in data.yaml, or in a list of images, relative to the folder of the dataset.
 
-    A path of the machine that exported the dataset is found by its end. `path` is the path; on
-    Windows, folders are separated by backslashes. `base`: `path` in data.yaml, which may name the
-    folder on another machine.
+    A path of the machine that exported the dataset, maybe with backslashes, is found by its end.
+    `base` is `path` in data.yaml, which may name the folder on another machine.
     """
     path = path.strip().replace("\\", "/")
     for top in (tree.root, base):
@@ -496,7 +480,6 @@ def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
 def _row(
     tree: Tree, name: str, classes: Classes, splits: _Splits, projection: tables.Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
-    """Yields the row of an image or its reject, and skipped inputs."""
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
     found = splits.of(name)
     split = found[0] if found else None
@@ -531,10 +514,7 @@ def _left_out(text: str, classes: Classes, projection: tables.Projection) -> str
 
 
 def _reject(error: Exception, name: str, image: str, source: str) -> Reject:
-    """Returns the reject of an image.
-
-    `name` is the key, which is the path of the image below the folder.
-    """
+    """Returns the reject of an image, whose key is its path below the folder."""
     if isinstance(error, RecordError):
         return Reject(name, image, source, error.reason, error.detail)
     reason = Reason.READ_ERROR if isinstance(error, OSError) else Reason.MALFORMED_ROW

@@ -166,10 +166,7 @@ def _unfinished(data: bytes, quotes: np.ndarray, in_text: bool, before: int) -> 
 
 
 def outline_of(stream: BinaryIO) -> Any:
-    """Returns a JSON document with all of its top-level lists and objects emptied.
-
-    Raises ValueError if the outline is not valid JSON, or repeats a name.
-    """
+    """Returns a JSON document with its lists and objects emptied; ValueError if it is invalid."""
     kept, size = list[bytes](), 0
     for chunk in _nested_chunks(stream, _OUTLINE_BYTES):
         before, after = chunk.around()
@@ -189,11 +186,9 @@ def entries_of(
 ) -> Iterator[tuple[str, Any]]:
     """Yields the entries of the document's top-level lists as (name of the list, entry).
 
-    The document is parsed once, with one entry at a time in memory. Objects are `JsonObject`s. In
-    place of values one level below `MAX_DEPTH` there is a 0. `outline` is the result of
-    `outline_of` for it. `is_checked`: whether the other lists are checked to be well-formed, which
-    takes longer. Raises ijson.JSONError if it is not valid JSON. Raises ValueError if the document
-    does not match the outline.
+    The document is parsed once, with one entry at a time in memory. Values one level below
+    `MAX_DEPTH` are 0. `is_checked` checks the other lists, too, which takes longer. Raises
+    ijson.JSONError for invalid JSON, and ValueError if it does not match its `outline_of`.
     """
     if not isinstance(outline, dict):
         return

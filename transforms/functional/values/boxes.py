@@ -53,10 +53,7 @@ def number_of(value: Any, what: str) -> float:
 
 
 def check_no_corners(path: str, annotations: Sequence[Mapping[str, Any]]) -> None:
-    """Checks that the `area` of most does not show that `bbox` is two corners.
-
-    Raises UsageError if it does.
-    """
+    """Raises UsageError if the `area` of most shows that `bbox` is two corners."""
     found = [_are_corners(one.get("bbox"), one.get("area")) for one in annotations]
     if 2 * found.count(True) > len(found) and False not in found:
         shown = annotations[found.index(True)]["bbox"]

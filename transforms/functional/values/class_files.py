@@ -29,10 +29,7 @@ def label_map(text: str) -> dict[int, str]:
 
 
 def names_in(text: str, path: str) -> tuple[list[str], int]:
-    """Returns the names in a file in the order of their ids, and the first id, which is 0 or 1.
-
-    Raises ValueError if ids are missing, or a JSON document has no names.
-    """
+    """Returns the names in a file by id, and the first id, 0 or 1; raises ValueError for gaps."""
     kind = path.lower().partition("?")[0].rpartition(".")[2]
     if kind not in ("pbtxt", "json"):
         lines = text.splitlines()

@@ -51,11 +51,7 @@ _BOOLEANS = {"true": 1, "false": 0}
 
 
 def to_int64(value: Any, is_text: bool) -> int:
-    """Returns the value as a 64-bit integer.
-
-    `is_text`: whether the table is untyped text, as CSV is. Raises RecordError (wrong_type), if it
-    is not a valid int64.
-    """
+    """Returns the value as a 64-bit integer; `is_text`: the table is untyped text, as CSV is."""
     if is_text and isinstance(value, str):
         text = value.strip()
         if text.lower() in _BOOLEANS:
@@ -76,10 +72,7 @@ def _to_float(value: Any, is_text: bool) -> float:
 
 
 def to_number(value: Any, is_text: bool) -> float:
-    """Returns the value as a float64.
-
-    Raises RecordError (wrong_type), if it is not a number or exceeds the range of float64.
-    """
+    """Returns the value as a float64; raises RecordError (wrong_type) if it is none."""
     if is_text and isinstance(value, str):
         text = value.strip()
         value = _finite_or_named(text) if _NUMBER.fullmatch(text) else value
@@ -95,10 +88,7 @@ def to_number(value: Any, is_text: bool) -> float:
 
 
 def to_bytes(value: Any, is_text: bool) -> bytes:
-    """Returns text as UTF-8, and bytes unchanged.
-
-    Raises RecordError (wrong_type), for all other types.
-    """
+    """Returns text as UTF-8, and bytes unchanged; raises RecordError for all other types."""
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):
@@ -127,10 +117,7 @@ CONVERTERS: dict[Kind, Converter] = {
 
 
 def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
-    """Returns the items of a list. In text tables, a JSON array or a separated list.
-
-    Raises RecordError (wrong_type), if the value is not a list.
-    """
+    """Returns the items of a list; in text tables, of a JSON array or a separated list."""
     if is_text and isinstance(value, str):
         return _items_of_text(value.strip(), feature)
     if feature.single and not isinstance(value, list | tuple):
@@ -168,10 +155,7 @@ def renamed_labels(
 
 
 def single_value(value: Any) -> Any:
-    """Returns the single value of a feature; several equal values count as one.
-
-    Raises RecordError (wrong_type), if the values differ.
-    """
+    """Returns the single value of a feature; several equal values count as one."""
     if not isinstance(value, Items):
         return value
     if any(item != value[0] for item in value):
@@ -184,8 +168,7 @@ def single_value(value: Any) -> Any:
 def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
     """Returns the items of nested lists as one list, in row-major order.
 
-    `shape` is the size of each level; None for any size. Raises RecordError (wrong_type), if the
-    nesting does not match the shape.
+    `shape` is the size of each level; None for any size.
 
     >>> flattened([[1, 2], [3, 4], [5, 6]], (None, 2))
     [1, 2, 3, 4, 5, 6]
@@ -202,11 +185,7 @@ def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
 
 
 def check_count(count: int, shape: tuple[int | None, ...]) -> None:
-    """Checks that a number of items fills a shape.
-
-    `shape` is the size of each dimension; None for any size. Raises RecordError (wrong_type), if it
-    does not.
-    """
+    """Raises RecordError if a number of items does not fill a shape; None is any size."""
     sizes = [size for size in shape if size is not None]
     whole = math.prod(sizes)
     if count % whole if None in shape else count != whole:
@@ -215,10 +194,7 @@ def check_count(count: int, shape: tuple[int | None, ...]) -> None:
 
 
 def row_lengths(items: list[Any]) -> list[int]:
-    """Returns the length of each list in a list.
-
-    Raises RecordError (wrong_type), if an item is not a list.
-    """
+    """Returns the length of each list in a list."""
     flattened(items, (None, None))
     return [len(item) for item in items]
 
