@@ -177,7 +177,7 @@ def source_of(file: str, line: int) -> str:
     ('labels.csv:17', 'cats/1.jpg')
     """
     if _MEMORY_ROWS.search(file):
-        return f"row {line}"
+        return f"row {line}" if line > 0 else "rows"
     return f"{file}:{line}" if line > 0 else file
 
 

@@ -13,7 +13,7 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import Finding
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.origins import BOX_SIDES, OUTLINES
-from recordmill.schemas.records import Row
+from recordmill.schemas.records import Row, source_of
 from recordmill.schemas.settings import Order
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.masks import are_runs
@@ -114,7 +114,7 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
     options = first.options if isinstance(first.options, DelimitedOptions) else DelimitedOptions()
     has = "has no header, and" if options.header and config.header is None else "has"
     what = f"{has} a row per {objects}; the rows with the same {image!r} are one record"
-    text = f"{masked_url(first.path)}: {what}"
+    text = f"{masked_url(source_of(first.path, 0))}: {what}"
     # An image has its key in place of the ids of boxes.
     has_ids = _ID in tables.columns and _ID not in config.columns
     images = _values(tables, image) if has_ids else []

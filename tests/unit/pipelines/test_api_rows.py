@@ -121,6 +121,7 @@ def test_the_same_rows_are_in_the_same_file_whose_rows_are_named_by_number(tmp_p
             paths += named["input"]
     assert paths[0] == paths[1]
     assert source_of(paths[0], 17) == "row 17"
+    assert source_of(paths[0], 0) == "rows"
     assert source_of("data/rows.parquet", 17) == "data/rows.parquet:17"
 
 
