@@ -153,7 +153,7 @@ def check_new(directory: str) -> None:
 
 
 def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[str, int]:
-    """Writes a new file in a folder for each damaged file, and the list of what was lost.
+    """Writes the intact records of each damaged file to a new one, and the list of what was lost.
 
     Returns the number of records that were written, by the path of the new file. Raises
     RecordmillError if a file cannot be written.
@@ -170,8 +170,7 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
             continue
         # Records of a compressed file are written as they are read: without compression.
         name = path.removeprefix(root).removesuffix(".zlib")
-        name = name.removesuffix(format_of_file(name).suffix)
-        target = layout.join(directory, name)
+        target = layout.join(directory, name.removesuffix(format_of_file(name).suffix))
         try:
             if files.is_local(target):
                 os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -182,7 +181,10 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
         except OSError as error:
             what = error.strerror or error
             raise RecordmillError(f"{target}: cannot be written: {what}") from error
-        written[target] = found.records
+        if found.records:
+            written[target] = found.records
+        else:
+            files.delete(target)
         lost += found.problems
     lines = "".join(f"{json.dumps(asdict(problem))}\n" for problem in lost)
     files.write_bytes(layout.join(directory, layout.LOST), lines.encode())
