@@ -73,10 +73,7 @@ class AnalyzeRows(beam.PTransform):
         )
 
     def expand(self, rows: PCollection[RowBatch]) -> PCollection[Plan]:
-        """Adds the analysis, which gives one plan.
-
-        Workers exchange sums, and hashes for `records_per_shard`.
-        """
+        """Adds the analysis; workers exchange sums, and hashes for `records_per_shard`."""
         config, analyze = self.analyzer.config, AnalyzeFn(self.analyzer)
         analysis = rows | "Analyze" >> beam.CombineGlobally(analyze).without_defaults()
         ranges: PCollection[SplitRanges] | None = None
@@ -165,9 +162,8 @@ def _make_plan(
 ) -> Plan:
     """Returns the plan; requests the file sizes of sampled images where the plan depends on them.
 
-    `starts` are the hash positions at which shards start, by split, if they have a number of
-    records. `ranges` are the ranges of the splits if they depend on all rows; otherwise empty.
-    `whole` is the analysis with the rows outside of the sample.
+    `starts` and `ranges` have one element if shards have a number of records, and if the splits
+    depend on all rows. `whole` is the analysis with the rows outside of the sample.
     """
     set_total(analysis.rows)
     rows = sampled_rows(analysis) if needs_sizes(analysis, analyzer.config) else ()
@@ -194,10 +190,7 @@ class RowOrder(NamedTuple):
 
 
 def _order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
-    """Returns the order of each row that has a key and is not in a base shard.
-
-    `analyzer` is the schema, column mapping and options.
-    """
+    """Returns the order of each row that has a key and is not in a base shard."""
     find, orders = base_shard_lookup(analyzer.base), list[RowOrder]()
     strata = Strata(analyzer)
     for split, order, row, entity in row_positions(rows, analyzer, find):
@@ -209,10 +202,7 @@ def _order_of_rows(rows: RowBatch, analyzer: Analyzer) -> list[RowOrder]:
 def _hashes_by_split(
     rows: Iterable[RowOrder], ranges: Iterable[SplitRanges], analyzer: Analyzer
 ) -> Hashes:
-    """Returns the first bytes of the order hash of each row, by split.
-
-    `ranges` are the ranges of the splits if they depend on all rows; otherwise empty.
-    """
+    """Returns the first bytes of the order hash of each row, by split."""
     known, found = next(iter(ranges), None), defaultdict[str, list[bytes]](list)
     for row in rows:
         split = row.split
@@ -223,10 +213,7 @@ def _hashes_by_split(
 
 
 def _ranks_of_starts(records_by_split: Mapping[str, int], records: int) -> dict[str, range]:
-    """Returns the ranks at which the shards of each split start, except the first.
-
-    Raises RecordmillError if a split would have too many shards.
-    """
+    """Returns the ranks at which the shards of each split start, except the first."""
     check_shard_counts(records_by_split, records)
     return {split: range(records, count, records) for split, count in records_by_split.items()}
 
@@ -277,10 +264,7 @@ def _hashes_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[Hashes | Tag
 def _allocate(
     counts: Mapping[str, int], in_base: Mapping[tuple[str, str], int], analyzer: Analyzer
 ) -> dict[str, list[int]]:
-    """Returns the ranks at which the splits of each stratum end.
-
-    `counts` is the number of rows of each stratum. Raises UsageError if there are too many strata.
-    """
+    """Returns the ranks at which the splits of each stratum end."""
     check_strata(len(counts))
     names, weights = _whole_weights(analyzer)
     fixed: dict[str, list[int]] = {}
@@ -374,11 +358,7 @@ GroupRows: TypeAlias = tuple[dict[str, int], dict[str, int]]
 
 
 def _groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes, GroupRows]]:
-    """Yields the hash of each row's group, and its labels.
-
-    `rows` are the rows; those that state their split are left out. `analyzer` is the schema, column
-    mapping and options.
-    """
+    """Yields the hash of the group and the labels of each row that does not state its split."""
     find, strata = base_shard_lookup(analyzer.base), Strata(analyzer)
     for row, entity, base_split in unassigned_rows(rows, analyzer, find):
         labels = json.loads(strata.of(row) or "[]")
@@ -392,7 +372,6 @@ def _groups_of_rows(rows: RowBatch, analyzer: Analyzer) -> Iterator[tuple[bytes,
 
 
 def _merged_rows(parts: Iterable[GroupRows]) -> GroupRows:
-    """Returns the sums of parts of a group."""
     labels, fixed = Counter[str](), Counter[str]()
     for counts, splits in parts:
         labels.update(counts)
@@ -429,10 +408,7 @@ def _shortened(group: tuple[bytes, GroupRows], sizes: GroupSizes) -> tuple[bytes
 def _group_ranges(
     sizes: GroupSizes, groups: Iterable[tuple[bytes, GroupRows]], analyzer: Analyzer
 ) -> SplitRanges:
-    """Returns the split of each group.
-
-    `analyzer` is the schema, column mapping and options.
-    """
+    """Returns the split of each group."""
     names, weights = _whole_weights(analyzer)
     numbers = {label: number for number, label in enumerate(sorted(sizes.labels - {""}))}
     found = {}

@@ -130,8 +130,7 @@ def _assign(
     """Yields references by shard, each with its order hash.
 
     With a base version, new rows are assigned to shards numbered after those of the base; or to all
-    shards, if the base version keeps its records. `ranges` are the hash ranges of the splits,
-    unless the plan has them. `base` is the base version; None if there is none.
+    shards, if the base version keeps its records.
     """
     advance("assigned", len(refs))
     keys, stated, find = refs.records, refs.column("split"), base_shard_lookup(base)
@@ -162,7 +161,6 @@ def _assign(
 
 
 def _splits_of_refs(refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int) -> Sequence[str]:
-    """Returns the split of each reference: its own one, or that of its group or key."""
     classes = class_positions(plan.resolved.schema) if ranges.strata else None
     strata = (
         repeat(None)
@@ -175,12 +173,7 @@ def _splits_of_refs(refs: RefBatch, plan: Plan, ranges: SplitRanges, seed: int) 
 def _shard_numbers(
     split: str, plan: Plan, base: Base | None, orders: Sequence[bytes]
 ) -> list[int] | None:
-    """Returns the numbers of the shards of new rows.
-
-    Returns the numbers; None if no shard of the split is planned for new rows. `base` is the base
-    version, whose shards come first; None if there is none. `orders` are the order hashes of the
-    rows.
-    """
+    """Returns the numbers of the shards of new rows; None if none is planned for them."""
     first = base.first_new_shard(split) if base else 0
     count = plan.shards.get(split, 0) - first
     if count <= 0:

@@ -103,7 +103,6 @@ class FindGroupLeaks(beam.PTransform):
 
 
 def _splits_of_groups(assigned: AssignedRows) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields each group of the rows, and their split."""
     (split, _), refs = assigned
     for group in filter(None, dict.fromkeys(refs.column("group"))):
         yield group, (split,)

@@ -45,7 +45,6 @@ class _Coder(coders.Coder):
     """Encodes elements that are never keys of a grouping."""
 
     def is_deterministic(self) -> bool:
-        """Returns False."""
         return False
 
 
@@ -103,10 +102,7 @@ _VALUES = coders.FastPrimitivesCoder()
 
 
 def encode_columns(first: Sequence[Any], *others: Sequence[Any]) -> bytes:
-    """Returns columns of primitive values as bytes, identically on every runner.
-
-    `others`: more columns; one whose values are the same is encoded as a single value.
-    """
+    """Returns columns of primitive values as bytes, identically on every runner."""
     return bytes(_VALUES.encode([first, *map(once, others)]))
 
 
@@ -246,9 +242,6 @@ def windowed(output: Any) -> WindowedValue | TaggedOutput:
 
 
 def displayed(config: ConvertConfig, *names: str) -> dict[str, str]:
-    """Returns settings as the display data of a transform, which engines show beside its step.
-
-    `names` are the fields to show; those that are None are left out.
-    """
+    """Returns settings that are not None as display data, which engines show beside a step."""
     settings = {name: getattr(config, name) for name in names}
     return {name: str(value) for name, value in settings.items() if value is not None}

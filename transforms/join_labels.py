@@ -144,8 +144,7 @@ def _join_row(row: Row, labels: Sequence[Row]) -> Row:
     """Returns a row with the columns of its label rows, which replace its own of the same name.
 
     The values of a label column are collected as `Items`: a list feature takes them as a list, and
-    for any other feature they must all be equal. `labels` are the label rows with the same key, at
-    least one, in any order.
+    for any other feature they must all be equal.
     """
     ordered = sorted(labels, key=lambda label: (label.file, label.line))  # a grouping has no order
     columns = dict.fromkeys(column for label in ordered for column in label.values)
@@ -156,7 +155,6 @@ def _join_row(row: Row, labels: Sequence[Row]) -> Row:
 
 
 def _unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
-    """Returns the reject of a row without labels."""
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"
     return Reject(

@@ -190,11 +190,7 @@ def _parts_tagged(
 def _read(
     part: Part, projection: Projection, staging: str, counted: bool, sampler: Sampler | None
 ) -> Iterator[RowBatch | TaggedOutput]:
-    """Yields the rows of one part of a source, and rejects for rows that cannot be read.
-
-    `projection` is the columns to keep, and the image column. `sampler`: selects rows; None to read
-    all.
-    """
+    """Yields the rows of one part of a source, and rejects for rows that cannot be read."""
     limit = current_options().max_image_bytes
     projection = replace(projection, pixels=bool(staging), max_image_bytes=limit)
     rows = FORMATS[part.file.format].read(part, projection)
@@ -248,9 +244,7 @@ def _staged(
 ) -> Iterator[RowBatch | Row | Reject | SkippedInput]:
     """Yields rows with references in place of embedded images; holds those of one row in memory.
 
-    The staging file is complete after the last row. `path` is the staging file of this attempt; not
-    created without embedded images, and without `pixels`, for the analyze pass. `others` are the
-    columns of other images than the first.
+    The staging file is complete after the last row, and not created without images or `pixels`.
     """
     blob: StagedImages | None = None
 
@@ -280,10 +274,7 @@ def _are_paths(rows: RowBatch, columns: Sequence[str]) -> bool:
 
 
 def _staging_file(directory: str) -> str:
-    """Returns the path of a new staging file for the images of one part.
-
-    The path is unique for each attempt, because an earlier attempt may still be writing.
-    """
+    """Returns the path of a new staging file: an earlier attempt may still be writing its own."""
     return layout.join(directory, layout.STAGING, f"{uuid.uuid4().hex}.images")
 
 
@@ -337,8 +328,6 @@ class ReadDicts(beam.PTransform):
 
 
 class _ReadDict(beam.DoFn):
-    """Reads dicts; writes the embedded images of a bundle to one staging file."""
-
     def __init__(self, projection: Projection, key_column: str | None, staging: str) -> None:
         self._projection = projection
         self._key_column = key_column

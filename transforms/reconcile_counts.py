@@ -145,10 +145,7 @@ class JsonLine(Protocol):
 
 @dataclass(eq=False)
 class WriteLines(beam.PTransform):
-    """Writes JSON Lines: PCollection[JsonLine] → PCollection[str], the path of the file.
-
-    Without a line, there is no file.
-    """
+    """Writes JSON Lines, if any: PCollection[JsonLine] → PCollection[str], the path of the file."""
 
     directory: str
     folder: str  # the folder of the file, one of `layout.LINES`
@@ -168,7 +165,6 @@ def _to_json(element: JsonLine) -> tuple[int, bytes]:
 
 
 def _write_lines(grouped: tuple[int, Iterable[bytes]], directory: str, folder: str) -> str:
-    """Writes the one file of lines and returns its path."""
     name = layout.lines_name(folder)
     make_folders(directory, layout.STAGING, folder)
     draft = Draft(directory, name)

@@ -111,10 +111,7 @@ def _hashes_by_bucket(
 
 
 def _check_groups(_: bytes, mode: str, groups: Groups) -> Groups:
-    """Returns groups that are complete.
-
-    `mode` is the value of `--near_duplicates`.
-    """
+    """Returns groups that are complete; else raises UsageError."""
     if groups.overflow:
         raise UsageError(
             f"--near_duplicates {mode}: expected at most {MAX_GROUPED:,} rows with similar images, "
@@ -151,7 +148,6 @@ def _splits_of_groups(fixed: tuple[str, bytes], groups: Groups) -> Iterator[tupl
 
 
 def _clusters_of(groups: Groups, splits: Mapping[bytes, str]) -> Clusters:
-    """Returns the clusters of rows."""
     return Clusters(groups, {int.from_bytes(root, "big"): split for root, split in splits.items()})
 
 

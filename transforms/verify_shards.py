@@ -173,10 +173,7 @@ class IndexShards(beam.PTransform):
 
 
 def _write_index(shard: ShardVerification, directory: str) -> Iterator[tuple[str, str]]:
-    """Writes the index file of a shard.
-
-    Yields its name, relative to the folder, and its SHA-256.
-    """
+    """Writes the index file of a shard, and yields its name and SHA-256."""
     if not shard.problems:  # with some, the Parquet index may be unreadable
         path = layout.join(directory, shard.entry.index_file)
         data = index_lines(read_index(path, ["offset", "length"]))

@@ -106,11 +106,8 @@ class WriteShards(beam.io.WriteToTFRecord):
     ) -> None:
         """Creates the transform.
 
-        `config` is the name, compression, decoding and verification. `checkpoints` are the
-        checkpoints of finished shards, and the dataset's folder. `plan` is the number of shards,
-        and the resolved schema. `base` is the base version, whose unchanged shards are linked; None
-        if there is none. `scratch` is the folder of the run on the one machine that runs all steps;
-        "" if there are several machines.
+        `checkpoints` also have the folder of the dataset. Unchanged shards of `base` are linked.
+        `scratch` is the folder of the run on the one machine that runs all steps; "" for several.
         """
         super().__init__(
             file_path_prefix=layout.join(checkpoints.dataset, config.name),
@@ -152,7 +149,6 @@ class WriteShards(beam.io.WriteToTFRecord):
 
 
 def _planned_shards(plan: Plan) -> Iterator[elements.ShardId]:
-    """Yields every shard of the plan."""
     for split, count in plan.shards.items():
         for index in range(count):
             yield split, index
@@ -271,10 +267,7 @@ class ForecastShards(beam.PTransform):
 def _forecast(
     element: tuple[elements.ShardId, Iterable[elements.EncodedRefs]], plan: Plan, sample: int
 ) -> Iterator[ShardForecast | TaggedOutput]:
-    """Yields the forecast of a shard and the rejects of its duplicate keys.
-
-    `sample` is the number of references to keep, over all shards.
-    """
+    """Yields the forecast of a shard and the rejects of its duplicate keys."""
     (split, index), rows = element
     refs, duplicates = arrange_shard(elements.joined(rows), plan.resolved)
     schema = plan.resolved.schema

@@ -112,7 +112,6 @@ def sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
 
 
 def _annotated_source(tree: Tree) -> Sources | None:
-    """Returns a folder with annotations beside its images as a source, or None."""
     files = sorted(n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str))
     if not any(map(has_image_suffix, files)):
         if tars := _ending(files, ".tar"):
@@ -329,17 +328,12 @@ def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
 
 
 class _Guess(NamedTuple):
-    """Options that read a table, and whether they name its columns."""
-
     options: str
     is_complete: bool
 
 
 def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
-    """Returns the options that read a table, by the values of its first row.
-
-    `images` are the names of the images by folder, with and without a suffix.
-    """
+    """Returns the options that read a table, by its first row and the images of each folder."""
     row = _first_row(tree, table)
     # Deeper folders first: a path may exist in the folder of the table, too. Of two with the name,
     # the one of the table is meant.
@@ -383,7 +377,6 @@ def _has_runs(column: str, value: str) -> bool:
 
 
 def _first_row(tree: Tree, table: str) -> dict[str, str]:
-    """Returns the first row of a text table; {} if there is none."""
     file = TableFile(tree.path(table), format_of(table, b"") or "")
     if file.format not in TEXT_FORMATS or table.lower().endswith(".gz"):
         return {}

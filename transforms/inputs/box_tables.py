@@ -39,10 +39,7 @@ _MEANINGS: dict[Order, str] = {
 
 
 def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxColumns | None:
-    """Returns the columns of object detection in tables with a row per box; None for other inputs.
-
-    `stated` is table columns by schema column.
-    """
+    """Returns the columns of object detection in tables with a row per box; None for others."""
     found = columns_of_boxes(tables.columns, stated) if tables.are_tables else None
     if found is None or not _has_row_per_box(tables, found.sides):
         return None
@@ -54,10 +51,7 @@ def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxC
 
 
 def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
-    """Checks that the order of the numbers of boxes is stated, if their names leave it open.
-
-    Raises UsageError with the orders.
-    """
+    """Raises UsageError if the names of the sides leave open an order that is not stated."""
     if len(found.orders) == 1 or schema.boxes.states_order:
         return
     where = masked_url(tables.files[0].path)

@@ -123,10 +123,7 @@ def _spec_of(patterns: tuple[str, ...]) -> GitIgnoreSpec:
 
 
 def unused_patterns(tree: FileTree) -> list[str]:
-    """Returns the patterns that leave nothing out of a folder; it is walked until there are none.
-
-    Raises UsageError for patterns that are invalid or empty.
-    """
+    """Returns the patterns that leave nothing out of a folder, walked until there are none."""
     _spec_of(tree.exclusion.patterns)
     patterns = (p for p in tree.exclusion.patterns if not p.startswith("!"))
     unused = {excluded(pattern, "").kind: pattern for pattern in patterns}

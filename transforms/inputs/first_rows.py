@@ -45,10 +45,7 @@ _BATCH = 16
 def first_rejects(
     files: Sequence[TableFile], projection: Projection, binding: Binding, config: ConvertConfig
 ) -> list[Reject]:
-    """Returns the rejects of the first rows if these are all rejected for their image.
-
-    Returns one reject per row; none if there are fewer rows, or an image can be stored.
-    """
+    """Returns the rejects of the first rows if their images reject all of them; else none."""
     guard = ImageRootGuard(config.guard)
 
     def try_row(row: Row | Reject) -> Reject | None:

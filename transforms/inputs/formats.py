@@ -171,10 +171,7 @@ FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
 def unnamed_images(
     files: Sequence[tables.TableFile], columns: tuple[str, ...], addresses_of: Addresses
 ) -> Iterator[SkippedInput]:
-    """Yields the images that are in the folder of some files, and named by none of their rows.
-
-    `columns` are those with images, and `addresses_of` returns those of a row.
-    """
+    """Yields the images that are in the folder of some files, and named by none of their rows."""
     named = array("Q")
     for file in files:
         named.extend(map(_digest, _named_images(file, columns, addresses_of)))
@@ -303,10 +300,7 @@ def _fault_before(part: tables.Part, stream: BinaryIO) -> str:
 
 
 def cut_text(file: tables.TableFile, range_bytes: int) -> list[tables.Part]:
-    """Returns the byte ranges of a large text table, cut anywhere.
-
-    `file` is a file for which `text_ranges.is_large`.
-    """
+    """Returns the byte ranges of a large text table, cut anywhere."""
     with open_range(file.path, 0, file.size or 0) as stream:
         return list(text_ranges.cut(stream, file, range_bytes))
 
@@ -354,10 +348,7 @@ def is_spark_json(name: str) -> bool:
 def _with_partition(
     rows: Iterable[Read], partition: tables.Partition, projection: tables.Projection
 ) -> Iterator[Read]:
-    """Yields rows with the columns of their partition, whose values are untyped text.
-
-    `rows` are the rows of a file, and other elements, which are passed on.
-    """
+    """Yields rows with the columns of their partition, whose values are untyped text."""
     names = projection.columns
     values = {column: value for column, value in partition if names is None or column in names}
     for row in rows:

@@ -80,10 +80,9 @@ class InputTables(Probe):
 def probe_tables(
     config: ConvertConfig, since: Mapping[str, int] = MappingProxyType({})
 ) -> InputTables:
-    """Lists and probes the files of `--input`.
+    """Lists and probes the files of `--input`; raises UsageError if one cannot be read.
 
     `since` is the snapshots of lakehouse tables whose rows are not read, by the id of the table.
-    Raises UsageError if there is no file, or a file cannot be read in its format.
     """
     if config.image_root is not None:
         _check_root(config.image_root)
@@ -137,11 +136,7 @@ def _check_root(root: str) -> None:
 
 
 def probe_labels(config: ConvertConfig) -> InputTables | None:
-    """Lists and probes the files of `--labels`; returns None if the option is not set.
-
-    Raises UsageError if there is no file, if a file cannot be read in its format, or for a
-    lakehouse table without rows.
-    """
+    """Lists and probes the files of `--labels`, if it is set; UsageError if they have no rows."""
     if config.labels is None:
         return None
     labels = _probe_all("--labels", (config.labels,), "auto", config, {})
@@ -196,7 +191,6 @@ def _probe_all(
 
 @contextmanager
 def _named(flag: str) -> Iterator[None]:
-    """Names the option in usage errors."""
     try:
         yield
     except UsageError as error:
@@ -204,7 +198,6 @@ def _named(flag: str) -> Iterator[None]:
 
 
 def _merged(probed: Sequence[tuple[TableFile, Probe]], findings: Sequence[Finding]) -> InputTables:
-    """Returns the files with what they have in common."""
     probes = [probe for _, probe in probed]
     columns = _common_columns([probe.columns for probe in probes if probe.columns])
     splits = dict.fromkeys(split for probe in probes for split in probe.splits)
@@ -354,10 +347,7 @@ def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:
 def check_join_columns(
     tables: InputTables, labels: InputTables, join_columns: tuple[str, str]
 ) -> None:
-    """Checks that the input and its labels have the columns that they are joined on.
-
-    Raises UsageError if a side lacks its column.
-    """
+    """Raises UsageError if the input or its labels lack the column that they are joined on."""
     of_input, of_labels = join_columns
     remedies = (f"COLUMN={of_labels}", f"{of_input}=COLUMN")
     for side, column, remedy in zip((tables, labels), join_columns, remedies, strict=True):

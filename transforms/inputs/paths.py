@@ -74,8 +74,7 @@ class ListedPath(NamedTuple):
 def list_paths(pattern: str, input_format: str, exclude: tuple[str, ...] = ()) -> list[ListedPath]:
     """Returns the files that a pattern matches, and the tables in the folders that it matches.
 
-    Folders of images, or in the format of a folder, are returned as they are. Raises UsageError if
-    nothing matches, or a folder is a table with a log.
+    Folders of images, or in the format of a folder, are returned as they are.
     """
     if TableAddress.parse(pattern):
         return [ListedPath(pattern)]
@@ -202,7 +201,7 @@ def _tables_below(tree: Tree) -> list[str]:
 
 
 def _check_no_log(tree: Tree) -> None:
-    """Checks that a folder is not a table whose files have a log."""
+    """Raises UsageError for a folder that is a table whose files have a log."""
     kinds = [kind for name, kind in _LOGS.items() if tree.has(name)]
     if tree.has("metadata") and tree.has("data") and any(_is_iceberg(tree)):
         kinds.append("Iceberg")

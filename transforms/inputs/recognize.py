@@ -70,10 +70,8 @@ def sources_of(
     """Returns the sources of a path, and what it was recognized as.
 
     `has_images`: whether the images of a COCO file are needed, as those of labels are not.
-    `has_labels`: whether the rows are joined to a table of labels. `exclude` is patterns of files
-    in the folder that are left out, and `class_level` the level of class folders. Raises UsageError
-    if the format is not known, or does not match the path. Raises OSError if the path cannot be
-    read.
+    `has_labels`: whether the rows are joined to a table of labels. Raises UsageError if the format
+    is not known, or does not match the path.
     """
     if address := TableAddress.parse(path):
         return _lakehouse_table(address, input_format, since)

@@ -69,10 +69,7 @@ class Metadata(RecordMetadata):
         return _described(self).group_column
 
     def keys_of(self, path: str) -> list[str] | None:
-        """Returns the keys of the records of a file; None if they have none.
-
-        Raises VerificationFailed if the index of the dataset cannot be read.
-        """
+        """Returns the keys of the records of a file, if any; raises VerificationFailed."""
         shard = _described(self).shards.get(posixpath.basename(path))
         if shard is None:
             return None
@@ -95,7 +92,7 @@ class Description(NamedTuple):
 def record_files(folder: str) -> list[str]:
     """Returns the TFRecord files of a dataset, or of a folder without images; [] for others.
 
-    `folder` is the folder of a dataset, or that of its versions, of which the newest is read.
+    Of the versions of a dataset, the newest is read.
     """
     folders, files = entries(folder)
     _check_published(folder, files)
@@ -153,7 +150,6 @@ def metadata_in(file: TableFile) -> Metadata | None:
 
 @lru_cache(8)
 def _described(metadata: Metadata) -> Description:
-    """Returns the description of records."""
     folder = metadata.folder
     changed = f"{folder}: the metadata has changed during the run. Convert again."
     files = _described_by(folder)

@@ -142,10 +142,7 @@ def _digests(path: str) -> Digests | None:
 def _linked(
     base: Base, entry: ShardEntry, files: ShardFiles, replaced: Sequence[Version | None]
 ) -> WrittenShard:
-    """Publishes a shard of the base version and its index under their new names, unread.
-
-    Raises UsageError if the shard does not have its size in the manifest.
-    """
+    """Publishes a shard of the base version and its index under their new names, unread."""
     pairs = ((entry.file, files.file, entry.bytes), (entry.index_file, files.records, None))
     for (name, target, size), version in zip(pairs, replaced, strict=True):
         source = layout.join(base.directory, name)
@@ -170,8 +167,8 @@ def _publish_link(
     """Gives a file of the base version its name in a new version, without reading it if possible.
 
     It becomes a hard link, or a copy that the object store makes; elsewhere, it is copied.
-    `replaced` is the version of the file that an earlier run left; None if there is none. `size` is
-    the expected bytes; None to accept any. Raises UsageError if it is missing, or has another size.
+    `replaced` is the version of the file that an earlier run left. Raises UsageError if it is
+    missing, or does not have the expected `size`.
     """
     found = file_size(source)
     if found is None or size not in (None, found):
@@ -289,10 +286,8 @@ def _merge_records(
     """Yields the records of a shard in order, and the outcome of each new row.
 
     Records with one key are the same if their bytes are. Of two that differ, `on_conflict` keeps
-    one. All old records are yielded, those that are left out as `is_removed`. `old` is the records
-    of the base's shard, in order. `new` is the records of new rows in order, and their rejects.
-    `order`: returns the order hash of a key. `on_conflict`: which of two different records with one
-    key is written; "fail" rejects the new row.
+    one; "fail" rejects the new row. All old records are yielded, those left out as `is_removed`.
+    `order` returns the order hash of a key, by which old and new records are sorted.
     """
     remaining = iter(old)
     waiting = next(remaining, None)

@@ -84,10 +84,7 @@ def build_all(
     guard: ImageRootGuard,
     seen: VersionTags | None = None,
 ) -> Iterator[Built]:
-    """Yields the example, frame or reject of each reference, in order; threads work ahead.
-
-    `refs` are the references; as `Fetched` if the image has been read already.
-    """
+    """Yields the example, frame or reject of each reference, in order; threads work ahead."""
     schema = plan.resolved.schema
     if not schema.has_image:  # cheaper than a task of a thread pool
         rows = read_ahead.batched(
@@ -157,10 +154,7 @@ class ImageBuilder:
         return build(schema, fetched.ref, image, masks, others)
 
     def _check(self, image: StoredImage, mask: bytes | None, others: Sequence[StoredImage]) -> None:
-        """Checks the images of a record, as options ask for; raises RecordError to reject it.
-
-        `mask` is the encoded mask of the first image; None if there is none.
-        """
+        """Checks the images of a record, as options ask for; RecordError rejects it."""
         if self.config.reject_quality:
             check_quality(examples.image_shape(image), self.config.reject_quality)
         if self.config.verify == "decode":
@@ -211,11 +205,7 @@ def _fetch(
     guard: ImageRootGuard,
     names: Sequence[str],
 ) -> Fetched | Reject:
-    """Returns the bytes of a reference's files, or its reject if a file cannot be read.
-
-    `ref` is the reference; as `Fetched` if some of its files have been read. `names` are those of
-    its other files, for messages.
-    """
+    """Returns the bytes of a reference's files, or its reject with the name of the file."""
     ref, image, others, _ = ref if isinstance(ref, Fetched) else Fetched(ref)
     try:
         is_regular = guard.check_ref(ref)
@@ -254,8 +244,6 @@ def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredIm
     Images that are stored unchanged are decoded in this process. All others are transcoded in a
     subprocess, where a hang, a crash or excessive memory use costs only that image. The subprocess
     examines the header again, because this process reads only the fields that the choice needs.
-    `data` is the bytes of the image file. `decode`: "full" or "header". Raises RecordError if the
-    image has to be rejected.
     """
     kept = pass_through(data, settings, decode)
     if kept is None:
@@ -269,10 +257,7 @@ def read_image(data: bytes, settings: ImageSettings, decode: Decode) -> StoredIm
 
 
 def _read_others(fetched: Fetched, schema: Schema, decode: Decode) -> Iterator[StoredImage]:
-    """Yields the other images of a record as they are stored, in the order of their names.
-
-    Raises RecordError if one has to be rejected.
-    """
+    """Yields the other images of a record as they are stored, in the order of their names."""
     files = zip(fetched.others, fetched.ref.others or (), strict=True)
     for name, (data, file) in zip(schema.image_names, files, strict=False):
         with _errors_of(name, file):
@@ -280,11 +265,7 @@ def _read_others(fetched: Fetched, schema: Schema, decode: Decode) -> Iterator[S
 
 
 def _read_masks(fetched: Fetched, image: StoredImage, resolved: ResolvedSchema) -> examples.Masks:
-    """Returns the mask of classes, from a file or outlines, and the segments of outlines.
-
-    `fetched` is the reference, and its mask file if it has one. Raises RecordError if the mask
-    cannot be decoded, or does not match the image's size.
-    """
+    """Returns the mask of classes, from a file or outlines, and the segments of outlines."""
     ref, schema, classes, segments = fetched.ref, resolved.schema, None, None
     remarks: tuple[str, ...] = ()
     if not schema.mask_feature and not ref.outlines:
@@ -322,10 +303,7 @@ def _from_file(
 
 @contextmanager
 def _errors_of(name: str, file: Place) -> Iterator[None]:
-    """Prefixes the detail of a RecordError with the name and path of a file of a record.
-
-    Raises RecordError (the) prefixed error.
-    """
+    """Prefixes the detail of a RecordError with the name and path of a file of a record."""
     try:
         yield
     except RecordError as error:
@@ -362,10 +340,7 @@ class Pools:
         ] = ImageBuilder.read_and_build,
         task_refs: int = _TASK_REFS,
     ) -> None:
-        """Starts no thread yet.
-
-        `working`: what decodes and encodes instead of threads.
-        """
+        """Starts no thread yet; `working` decodes and encodes instead of threads."""
         self.working: Executor = working or new_executor()
         self.waiting: Executor = ThreadPoolExecutor(_FETCH_REFS, thread_name_prefix="fetch")
         self.build, self.task_refs = build, task_refs

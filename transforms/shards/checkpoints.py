@@ -78,10 +78,7 @@ class Checkpoints:
             raise ended_run(path) from error
 
     def read(self, shard: str) -> Checkpoint | None:
-        """Returns the checkpoint of a shard, or None. One that is damaged matches no shard.
-
-        Raises OSError if it cannot be read.
-        """
+        """Returns the checkpoint of a shard, or None; a damaged one matches no shard."""
         try:
             return Checkpoint.model_validate_json(read(self._path(shard)))
         except FileNotFoundError:
@@ -154,9 +151,8 @@ def settings_fingerprint(
 ) -> str:
     """Returns a hex digest of the settings that decide the bytes of every shard of a run.
 
-    `resolved` is the resolved schema with its image settings; of class names, only the number of
-    those of masks counts. `versions`
-    is the version of each library that decides the bytes of shards, by name.
+    Of class names, only the number of those of masks counts. `versions` is the version of each
+    library that decides the bytes of shards, by name.
     """
     of_shards = fields_that_affect(type(config), Affects.SHARD)
     document = {

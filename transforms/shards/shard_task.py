@@ -63,10 +63,7 @@ def _file_version_tags(
 
 
 def _ref_version_tags(refs: Sequence[ImageRef], tags: VersionTags) -> list[str] | None:
-    """Returns the version tag of each reference: the tags of its files, joined.
-
-    Returns the tags in order; None if the tag of any file is unknown.
-    """
+    """Returns the version tags of each reference, joined; None if that of any file is unknown."""
     joined = []
     for files in _files_of(refs):
         found = [tag for uri in files if (tag := tags.get(uri) if uri else "") is not None]
@@ -173,10 +170,7 @@ class ShardTask:
         files: ShardFiles,
         fingerprint: Fingerprint | None,
     ) -> WrittenShard:
-        """Returns a newly written shard with its fingerprint, after writing its checkpoint.
-
-        `fingerprint` is the fingerprint of its inputs; None if a version tag is unknown.
-        """
+        """Writes the checkpoint of a new shard, and returns the shard with its fingerprint."""
         if fingerprint is None:
             return written
         faults = writer.faults
@@ -214,10 +208,7 @@ def _build_records(
     seen: VersionTags,
     guard: ImageRootGuard,
 ) -> Iterator[SerializedExample | Reject]:
-    """Yields a shard's records and rejects in order; threads build a few of them ahead.
-
-    `refs` is the shard's references, in order.
-    """
+    """Yields a shard's records and rejects in order; threads build a few of them ahead."""
     built: Iterator[Any] = build_all(refs, plan, config, pools, guard, seen)
     schema = plan.resolved.schema
     return built if schema.sequence is None else assemble_sequences(built, refs, schema)

@@ -31,10 +31,7 @@ _BUFFER_BYTES = 2**18
 
 
 class MeteredFile:
-    """A buffered file wrapper that counts the bytes written and computes their checksum.
-
-    `size` is the number of bytes written so far. `crc32c`: their CRC-32C, once they are flushed.
-    """
+    """A buffered file that counts the bytes written, and computes their CRC-32C once flushed."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -100,12 +97,7 @@ class ShardWriter:
         old: ShardEntry | None = None,
         hashed: bool = True,
     ) -> None:
-        """Opens drafts of both files.
-
-        `sink`: Beam's sink, which frames and compresses records. `old` is the base's shard that
-        records are copied from; None if there is none. `hashed`: whether to compute perceptual
-        hashes of images.
-        """
+        """Opens drafts of both files; records are copied from the base's shard, `old`, if any."""
         self._sink, self._files, self._plan, self._old = sink, files, plan, old
         self._drafts = [Draft(files.directory, name) for name in (files.file, files.records)]
         shard, records = self._drafts

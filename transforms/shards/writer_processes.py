@@ -104,10 +104,7 @@ class WriterProcesses:
     def submit(
         self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]
     ) -> Future[Answer]:
-        """Writes a shard in one of the processes, after those that were submitted before.
-
-        The result raises RecordmillError if the process has died.
-        """
+        """Writes a shard after those submitted before; RecordmillError if the process has died."""
         return self._threads.submit(self.run, task, shard, rows)
 
     def run(self, task: ShardTask, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:

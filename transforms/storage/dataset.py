@@ -172,10 +172,7 @@ class DatasetFolder:
 
     @property
     def shard_format(self) -> ShardFormat:
-        """The format of the shards.
-
-        Raises UsageError if this version of recordmill does not have it.
-        """
+        """The format of the shards; raises UsageError if this version of recordmill lacks it."""
         name = self.manifest.config.get("compression", "none")
         if name in SHARD_FORMATS:
             return SHARD_FORMATS[name]
@@ -404,8 +401,6 @@ def read_lines(directory: str, folder: str) -> Iterator[bytes]:
 
 
 class _ByteRange(NamedTuple):
-    """A range of bytes of a shard."""
-
     path: str
     sha256: str  # its checksum, so that a replaced file is opened again
     start: int
@@ -430,9 +425,7 @@ def _read_ranges(ranges: Sequence[_ByteRange]) -> list[bytes]:
 def _coalesced(
     ranges: Sequence[_ByteRange], max_gap: int = _MAX_GAP
 ) -> Iterator[tuple[_ByteRange, list[int]]]:
-    """Yields ranges that cover the given ones, each with the numbers of those that it covers.
-
-    `max_gap`: bytes between two ranges of a shard up to which they become one.
+    """Yields ranges that cover those up to `max_gap` bytes apart, each with the numbers of these.
 
     >>> ranges = [_ByteRange("s3://b/x", "", *span) for span in ((90, 95), (0, 10), (12, 20))]
     >>> [(span.start, span.stop, numbers) for span, numbers in _coalesced(ranges, max_gap=5)]

@@ -70,10 +70,9 @@ class Draft:
     def commit(self, replaced: Version | None = None, checked: bool = False) -> Version:
         """Gives the file its final name, and returns the version that is there now.
 
-        `replaced` is the version of an earlier run that is to be replaced; None if there is none.
-        `checked`: whether to compare the object with the file, if nothing else does. Raises
-        RecordmillError if a file with other bytes has that name, or the folder of a local run was
-        renamed or deleted. Raises OSError if the file cannot be written.
+        `replaced` is the version of an earlier run that is to be replaced. `checked`: whether to
+        compare the object with the file, if nothing else does. Raises RecordmillError if a file
+        with other bytes has that name, or the folder of a local run was renamed or deleted.
         """
         try:
             if self._is_object:

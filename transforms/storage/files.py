@@ -81,8 +81,8 @@ def _remote_store_of(path: str) -> Store:
 def open_binary(path: str) -> BinaryIO:
     """Opens a file for seekable reads, without decompression.
 
-    Raises OSError if the file cannot be opened; NotRegularError for a FIFO, a socket or a device.
-    Raises ValueError if the path is not valid, or the extra of its file system is not installed.
+    Raises OSError if it cannot be opened (NotRegularError for a FIFO, a socket or a device), and
+    ValueError if the path is not valid, or the extra of its file system is not installed.
     """
     return store_of(path).open(path)
 
@@ -121,10 +121,9 @@ def read_bytes(
 ) -> bytes:
     """Returns the bytes of a file, or a range of them, with one request.
 
-    `start` is the first byte; None for the whole file. `seen`: receives the version tag of an
-    file, which is that of the bytes read; None if another one is known already. `is_regular`:
-    whether it is known to be a regular local file. Raises RecordError (missing_file) if there is no
-    such file; read_error if it cannot be read, or exceeds `--max_image_bytes`.
+    `seen` receives the version tag of the bytes read; None if another one is known already.
+    `is_regular`: whether it is known to be a regular local file. Raises RecordError: missing_file,
+    or read_error if it cannot be read, or exceeds `--max_image_bytes`.
     """
     tag: str | None = None
     try:
@@ -243,10 +242,7 @@ def names_below(root: str) -> Iterator[str]:
 
 
 def entries(folder: str) -> tuple[list[str], list[str]]:
-    """Returns the names of the folders and of the files directly in a folder, in any order.
-
-    Both are empty if the folder does not exist.
-    """
+    """Returns the names of the folders and files in a folder; none if it does not exist."""
     return store_of(folder).entries(folder)
 
 
@@ -270,10 +266,7 @@ def ranged_size(path: str) -> int | None:
 
 
 def copy(files: Mapping[str, str], by_reading: bool = False) -> None:
-    """Copies files within a store, by the path of each to that of its copy.
-
-    The store makes the copies if it can, unless `by_reading`.
-    """
+    """Copies files within a store, which makes the copies if it can, unless `by_reading`."""
 
     def copy_one(paths: tuple[str, str]) -> None:
         source, target = paths
@@ -297,19 +290,15 @@ def version(path: str) -> Version:
 
 
 def move(source: str, target: str) -> None:
-    """Renames a file within a file system or store.
-
-    `target` is the new path; on this machine, its folder exists.
-    """
+    """Renames a file within a store; on this machine, the folder of `target` exists."""
     store_of(source).move(source, target)
 
 
 def make_folders(directory: str, *names: str) -> None:
     """Creates a folder and some folders in it; does nothing in object stores.
 
-    `directory` is the folder. On this machine, its parent exists: an attempt that is later than the
-    end of its run must not create the run's folder again. Raises FileNotFoundError if the parent
-    does not exist.
+    On this machine, its parent exists, or FileNotFoundError is raised: an attempt that is later
+    than the end of its run must not create the run's folder again.
     """
     store = store_of(directory)
     for path in (directory, *(join(directory, name) for name in names)):

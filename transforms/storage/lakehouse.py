@@ -175,10 +175,7 @@ _WITH_FEATURES = 3
 
 
 def open_delta(address: TableAddress, since: Mapping[str, int]) -> Sources:
-    """Returns a version of a Delta table, or the rows that were added since another one.
-
-    Raises UsageError if there is no such table or version, or it cannot be read in parallel.
-    """
+    """Returns a version of a Delta table, or the rows that were added since another one."""
     if not address.name:
         raise address.malformed()
     library = address.library("deltalake")
@@ -244,8 +241,6 @@ def _load(address: TableAddress, table: Any, version: int | None, remedy: str) -
 
 
 class _Log:
-    """The commits of a Delta table."""
-
     def __init__(self, root: str) -> None:
         self._root = root
 
@@ -342,8 +337,7 @@ _EQUALITY_DELETES = (
 def open_iceberg(address: TableAddress, since: Mapping[str, int]) -> Sources:
     """Returns a snapshot of an Iceberg table, or the rows that were added since another one.
 
-    `since` is the snapshots whose rows a base version has, by the id of the table. Raises
-    UsageError if there is no such table or snapshot, or it cannot be read in parallel.
+    `since` is the snapshots whose rows a base version has, by the id of the table.
     """
     catalog, _, name = address.name.partition(".")
     if not catalog or not all(name.split(".")) or "." not in name:
@@ -413,10 +407,7 @@ def _operations(address: TableAddress, table: Any, snapshot: Any, first: int) ->
 def _iceberg_files(
     address: TableAddress, table: Any, snapshot: int, schema: Any
 ) -> Iterator[TableFile]:
-    """Yields the data files of a snapshot in the order of their paths.
-
-    `schema` is the columns to read, which may be those of another snapshot.
-    """
+    """Yields the data files of a snapshot by path; `schema` may be that of another snapshot."""
     from pyiceberg.io.pyarrow import _read_all_delete_files
 
     scan = table.scan(snapshot_id=snapshot)

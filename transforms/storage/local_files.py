@@ -171,8 +171,7 @@ def _read_regular(
     """Returns the bytes of a regular file, or a range of them, and the file's version tag.
 
     The tag is that of the opened file, taken before the read, because a link may change later.
-    `is_regular`: whether it is known to be one, which saves a call. Raises TooLargeError: above
-    `limit` bytes. Raises ValueError if the path has a null byte.
+    `is_regular`: whether it is known to be one, which saves a call.
     """
     # A file object would take as long as the read: it has a buffer, and asks for the state again.
     descriptor, state = _opened(path, os.O_RDONLY, is_regular)

@@ -29,10 +29,7 @@ Read: TypeAlias = Callable[[str], "bytes | None"]
 
 
 def read_file(path: str) -> bytes | None:
-    """Returns the bytes of a file, or None if it does not exist.
-
-    Raises OSError if the file cannot be read.
-    """
+    """Returns the bytes of a file, or None if it does not exist."""
     try:
         return files.read(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -40,10 +37,7 @@ def read_file(path: str) -> bytes | None:
 
 
 def content(path: str, read: Read = read_file) -> bytes | None:
-    """Returns the bytes of a file, or None if it does not exist.
-
-    Raises VerificationFailed if the file cannot be read.
-    """
+    """Returns the bytes of a file, if it exists; VerificationFailed if it cannot be read."""
     try:
         return read(path)
     except OSError as error:
@@ -65,8 +59,7 @@ def newest_version(
 ) -> str:
     """Returns the folder of the newest version in DIR/NAME; other paths, such as a version, as is.
 
-    `read`: returns the content of a file, or None if it does not exist. Raises VerificationFailed
-    if the folder, or a version that may be the newest, cannot be read.
+    Raises VerificationFailed if the folder, or a version that may be the newest, cannot be read.
     """
     folder = os.fspath(path)
     if content(layout.join(folder, layout.SUCCESS), read) is not None:
@@ -96,8 +89,7 @@ def find_versions(
 ) -> tuple[list[str], Mapping[str, OSError]]:
     """Returns the published versions in a folder DIR/NAME, and the error of each unreadable one.
 
-    Both are in the order of semver. `list_published`: as for `newest_version`. Raises
-    VerificationFailed if the folder cannot be read.
+    Both are in the order of semver. Raises VerificationFailed if the folder cannot be read.
     """
     faults = dict[str, OSError]()
     try:
@@ -202,10 +194,7 @@ def find_manifest(directory: str) -> tuple[Manifest | None, bool]:
 
 
 def _parse_manifest(data: bytes) -> Manifest:
-    """Parses a manifest without garbage collection, which would scan up to a million objects.
-
-    Raises ValidationError if it is not valid.
-    """
+    """Parses a manifest without garbage collection, which would scan up to a million objects."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -96,10 +96,7 @@ class MeasuredShard:
 
 
 class _Tap(io.BufferedIOBase):
-    """A stream that feeds the bytes read from another stream to a checksum.
-
-    `size` is the number of bytes read so far.
-    """
+    """A stream that feeds the bytes read from another stream to a checksum, and counts them."""
 
     def __init__(
         self,

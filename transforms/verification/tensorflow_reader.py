@@ -160,7 +160,6 @@ def _library_path() -> Path:
 
 
 def _context() -> int:
-    """Returns the context of this process, which its threads share."""
     library, process = load(), os.getpid()
     if process in _contexts:
         return _contexts[process]
@@ -194,10 +193,7 @@ class _Status:
 
 
 class Tensor:
-    """A tensor in TensorFlow's memory.
-
-    `dtype` is its `TF_DataType`.
-    """
+    """A tensor in TensorFlow's memory; `dtype` is its `TF_DataType`."""
 
     def __init__(self, handle: int) -> None:
         """Takes over a `TFE_TensorHandle`."""
@@ -272,11 +268,10 @@ def run(
     outputs: int,
     attributes: Mapping[str, Attribute],
 ) -> Sequence[Any]:
-    """Runs an operation.
+    """Runs an operation; raises OpError if it fails.
 
-    `inputs` are tensors in the order of its definition; those that are lists, as lists.
-    `attributes` is its attributes, except for those that follow from the inputs. Raises OpError if
-    it fails.
+    `inputs` are tensors, or lists of them, in the order of its definition. `attributes` are those
+    that do not follow from the inputs.
     """
     if load() is None:
         return _run_by_package(_loaded["package"], op, inputs, attributes)
@@ -449,8 +444,8 @@ def _names(names: Sequence[str]) -> Any:
 def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBatch:
     """Parses a batch of serialized records.
 
-    Raises OpError if a record does not match the schema. Raises UnequalLengthsError if the frame
-    features of a sequence differ in length.
+    Raises OpError if a record does not match the schema, UnequalLengthsError if the frame features
+    of a sequence differ in length.
     """
     schema = resolved.schema
     if schema.message == "SequenceExample":
@@ -550,9 +545,8 @@ def check_image(
 ) -> None:
     """Decodes an image and its mask, and compares their shapes with the record's.
 
-    `stated` is the height, width and channels that the record states; some may be absent. `mask` is
-    the encoded mask; None if there is none. Raises OpError if TensorFlow cannot decode the image or
-    the mask. Raises BadImageError if the image or the mask does not have the stated shape.
+    Raises OpError if TensorFlow cannot decode one of them, BadImageError if it does not have the
+    stated shape, of which some sides may be absent.
     """
     image = _tensor_of(data)
     run("DecodeJpeg", [image], 1, {"channels": 3})  # many readers call it for PNG as well

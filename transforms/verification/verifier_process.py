@@ -80,7 +80,6 @@ def verifier_process_started(options: StoreOptions | None = None) -> Iterator[No
 
 
 def _current_verifier() -> VerifierProcess | None:
-    """Returns the verifier that this process started; None if there is none."""
     return _verifiers.get(os.getpid())
 
 
@@ -111,12 +110,7 @@ def _store_options(directory: str) -> StoreOptions | None:
 
 
 def verify(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
-    """Verifies a shard with `verify_shard`, in the verifier process if one runs.
-
-    `level`: "parse" to parse every record, "decode" to decode every image as well. Raises OSError
-    if a file does not exist or cannot be read. Raises RecordmillError if the verifier process has
-    died.
-    """
+    """Verifies a shard with `verify_shard`, in the verifier process if one runs."""
     if verifier := _current_verifier():
         return verifier.verify(shard, resolved, level)
     from recordmill.transforms.verification.verify_shard import verify_shard
@@ -154,11 +148,7 @@ class VerifierProcess(ServiceProcess):
     """A process on this machine that verifies shards until it is ended or this one dies."""
 
     def __init__(self, concurrency: int, options: StoreOptions | None = None) -> None:
-        """Starts the process.
-
-        `concurrency` is the number of requests that it answers concurrently, each on its own
-        connection.
-        """
+        """Starts the process, which answers a number of requests concurrently."""
         super().__init__(__name__, concurrency, _ENVIRONMENT)
         self.send(options)
 

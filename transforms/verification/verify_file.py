@@ -93,11 +93,7 @@ class VerifiedFile:
 
 
 def verify_file(path: str, decode: bool = False) -> VerifiedFile:
-    """Verifies all records of a file.
-
-    `decode`: whether to decode all values that begin like an image. Raises OSError if the file
-    cannot be read.
-    """
+    """Verifies all records of a file; `decode` also all values that begin like an image."""
     _keep_freed_memory()
     found = VerifiedFile(path)
     firsts, counts = dict[_Kinds, Seen](), Counter[_Kinds]()
@@ -137,10 +133,7 @@ def _flush(firsts: dict[_Kinds, Seen], counts: Counter[_Kinds], features: Featur
 
 
 def check_new(directory: str) -> None:
-    """Checks that a folder can be written to: it does not exist, or is empty.
-
-    Raises UsageError if it has files.
-    """
+    """Raises UsageError if a folder has files."""
     try:
         names = files.all_files_below(directory)
     except FileNotFoundError:
@@ -155,8 +148,7 @@ def check_new(directory: str) -> None:
 def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[str, int]:
     """Writes the intact records of each damaged file to a new one, and the list of what was lost.
 
-    Returns the number of records that were written, by the path of the new file. Raises
-    RecordmillError if a file cannot be written.
+    Returns the number of records that were written, by the path of the new file.
     """
     paths = [os.path.abspath(path) if files.is_local(path) else path for path in paths]
     root = common_folder(paths)

@@ -119,8 +119,6 @@ def _matches(frame: Frame, entry: dict[str, Any], resolved: ResolvedSchema) -> b
 
 @dataclass
 class _Contents:
-    """The contents of a shard as TensorFlow read them."""
-
     lengths: list[int] = field(default_factory=list)  # the length of each record, in bytes
     # The number of frames of each record; None unless the records are sequences.
     frames: list[int] | None = None
@@ -131,10 +129,7 @@ class _Contents:
 
 
 def verify_shard(shard: ShardFiles, resolved: ResolvedSchema, level: Verify) -> ShardVerification:
-    """Returns the counts and digests of a shard as TensorFlow reads it, and its problems.
-
-    Raises OSError if a file does not exist or cannot be read.
-    """
+    """Returns the counts and digests of a shard as TensorFlow reads it, and its problems."""
     # A file without an index is none of a dataset, whose names state the compression.
     path = layout.join(shard.directory, shard.file)
     with MeasuredShard(path, by_content=not shard.records) as file:
@@ -264,10 +259,7 @@ def _verify_index(shard: ShardFiles, contents: _Contents) -> tuple[tuple[str, in
 def decode_error(
     image: bytes, stated: dict[ImageAttribute, int], mask: bytes | None, bit_depth: int
 ) -> str | None:
-    """Returns the error of decoding an image and its mask with TensorFlow; None if it succeeds.
-
-    `mask` is the encoded mask; None if there is none.
-    """
+    """Returns the error of decoding an image and its mask with TensorFlow; None if it succeeds."""
     try:
         check_image(image, stated, mask, bit_depth)
     except (OpError, BadImageError) as error:

@@ -35,8 +35,7 @@ def _cgroup_quota(root: Path = Path("/")) -> float:
 
     `docker --cpus` and Kubernetes' `limits.cpu` set a quota, but the container sees all cores. See
     https://docs.kernel.org/admin-guide/cgroup-v2.html and
-    https://docs.kernel.org/scheduler/sched-bwc.html (version 1). `root` is the root of the file
-    system; tests pass a folder.
+    https://docs.kernel.org/scheduler/sched-bwc.html (version 1).
     """
     return min((_quota_of(folder) for folder in _cgroups(root)), default=math.inf)
 
@@ -97,7 +96,7 @@ def rewritten_standard_error(rewrite: Callable[[bytes], bytes]) -> Iterator[None
 
     Native libraries and child processes write to file descriptor 2. It is replaced by a pipe, whose
     reader writes the lines to the former descriptor, also those of child processes that outlive the
-    body. `rewrite`: returns the replacement of a line. The last line may lack its line end.
+    body. The last line may lack its line end.
     """
     sys.stderr.flush()
     kept = os.dup(2)

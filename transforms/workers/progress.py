@@ -182,10 +182,7 @@ def sum_of(processes: Iterable[ProgressCounters]) -> ProgressCounters:
 
 
 def read_counters(folder: str) -> dict[str, ProgressCounters]:
-    """Returns the reported counters of all worker processes, by file name.
-
-    Raises OSError if the folder cannot be listed.
-    """
+    """Returns the reported counters of all worker processes, by file name."""
     found = {}
     for name in files_below(folder, "*.json"):
         try:

@@ -180,8 +180,7 @@ def reject_printed_errors(function: Callable[..., T], *arguments: Any) -> T:
     """Returns `function(*arguments)` in a child, unless native code prints an error.
 
     libtiff prints its errors. Pillow ignores those after which libtiff continues: the pixels of a
-    damaged strip are wrong, and nothing else states it. Raises RecordError (that) of the function,
-    with the first error that was printed; corrupt if only native code reports damage.
+    damaged strip are wrong, and nothing else states it.
     """
     os.ftruncate(_STANDARD_ERROR, 0)
     os.lseek(_STANDARD_ERROR, 0, os.SEEK_SET)
@@ -222,8 +221,5 @@ _EXAMINE_SECONDS = 10.0
 
 
 def examine_in_subprocess(data: bytes) -> SourceImage:
-    """Returns the header of an untrusted image; a child reads all formats except JPEG and PNG.
-
-    Raises RecordError (as) `examine` does; also timeout and decoder_crash.
-    """
+    """Returns the header of an untrusted image; a child reads all formats except JPEG and PNG."""
     return examine_in_process(data) or run_in_subprocess(examine, data, timeout=_EXAMINE_SECONDS)

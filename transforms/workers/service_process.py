@@ -31,10 +31,7 @@ Services: TypeAlias = Mapping[str, Callable[..., Any]]
 
 
 class ServiceProcess:
-    """A process of this machine.
-
-    `connections`: our ends of the connections to it; each carries one request at a time.
-    """
+    """A process of this machine; each of its `connections` carries one request at a time."""
 
     def __init__(
         self,
@@ -105,10 +102,7 @@ class ServiceProcess:
         return answer
 
     def request_each(self, service: str, *arguments: Any) -> None:
-        """Calls a function of the process once on each connection.
-
-        Raises RecordmillError if the process has died.
-        """
+        """Calls a function of the process once on each connection."""
         taken = [self._free.get() for _ in self.connections]
         try:
             for connection in taken:

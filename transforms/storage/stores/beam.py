@@ -62,8 +62,6 @@ def use_pipeline_options(options: PipelineOptions) -> None:
 
 
 class _BeamStore(store.Store):
-    """A store that Beam's file systems access."""
-
     def open(self, path: str) -> BinaryIO:
         return _request(lambda: _open(path))
 

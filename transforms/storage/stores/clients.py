@@ -167,10 +167,7 @@ def _google_access(options: StoreOptions) -> dict[str, Any]:
 
 
 def azure_store(account: str, container: str, options: StoreOptions, retries: Any) -> AzureStore:
-    """Returns a client of a container of a storage account, by connection string or identity.
-
-    Raises ImportError if there is no connection string, and azure-identity is not installed.
-    """
+    """Returns a client of a container of a storage account, by connection string or identity."""
     text = options.azure_connection_string or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
     settings = _connection(text) if text else {}
     endpoint = settings.get("endpoint") or options.blob_service_endpoint

@@ -86,9 +86,8 @@ def parse(uri: str) -> ObjectPath | None:
 def put(path: str, data: Any, mode: Any = "overwrite") -> Version:
     """Writes a whole object with one request, and returns its version.
 
-    `data`: bytes, or a file that is mapped into memory: it is sent without a copy. `mode`:
-    "overwrite"; or "create", or the only version to replace. Raises OSError if it cannot be
-    written; FileExistsError if `mode` forbids it.
+    A file mapped into memory is sent without a copy. `mode`: "overwrite"; or "create", or the only
+    version to replace, with FileExistsError if there is another one.
     """
     # Only a single request can have a condition: uploads in parts have none in obstore.
     return _request(

@@ -91,9 +91,8 @@ def seconds_of(retry_after: str | None) -> float:
 def persist(request: Callable[[], T], seconds: float = math.inf) -> T:
     """Returns the result of a request, retried as long as it raises TransientError.
 
-    `seconds` is the time limit; no attempt starts after it. Raises OSError: the last error, with
-    the number of attempts and the elapsed time. Raises TooSlowError: after the time limit, with the
-    last error.
+    No attempt starts after `seconds`. Raises the last OSError, with the number of attempts and the
+    elapsed time; TooSlowError after the time limit.
     """
     deadline = time.monotonic() + seconds
 
@@ -242,8 +241,7 @@ class Store(ABC):
     def files_below(self, directory: str, pattern: str) -> list[str]:
         """Returns the names of files below a folder that match a pattern, sorted.
 
-        `directory` is the folder, taken literally even if its name has wildcards. `pattern` is a
-        glob pattern; `**` matches any depth.
+        The folder is taken literally, even if its name has wildcards. `**` matches any depth.
         """
         return list(filter(_matcher(pattern), self.all_files_below(directory)))
 

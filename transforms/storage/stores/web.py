@@ -87,10 +87,7 @@ class _Read(threading.local):
         return min(most, left)
 
     def count(self, size: int) -> None:
-        """Counts received bytes.
-
-        Raises _Stop if the response exceeds the limit.
-        """
+        """Counts received bytes; raises _Stop if the response exceeds the limit."""
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise _Stop("sends more bytes than a file of the allowed size has")
@@ -211,7 +208,6 @@ def _open(
 
 @lru_cache(1)
 def _pools(options: StoreOptions) -> urllib3.PoolManager:
-    """Returns the connections of this process, shared by all threads."""
     pools = urllib3.PoolManager(
         num_pools=_HOSTS,
         maxsize=options.http_connections,
@@ -257,7 +253,6 @@ def _discard(response: urllib3.BaseHTTPResponse) -> None:
 
 
 def _response_error(response: urllib3.BaseHTTPResponse) -> OSError:
-    """Returns the error for a response without a file."""
     status, reason = response.status, (response.reason or "")[:_SHOWN_CHARACTERS]
     answer = f"{status} {reason}".rstrip()
     if status in (404, 410):
