@@ -229,10 +229,7 @@ def _column(node: ast.expr) -> str | None:
 
 
 def _value(node: ast.expr) -> Any:
-    """Returns the text, number, tuple of them, or None that an expression is.
-
-    Raises ValueError for others.
-    """
+    """Returns the text, number, None or tuple that an expression is; ValueError for others."""
     try:
         value = ast.literal_eval(node)
     except ValueError:

@@ -141,9 +141,8 @@ def manifest_of(
 ) -> Manifest:
     """Returns the manifest of a verified dataset.
 
-    `sidecars`: sha256 of each file beside the shards, by name. `base` is the comparison with the
-    base version, if there is one. `lines`: digests of the lines in rejects/ and dropped/, by
-    folder.
+    `sidecars`: sha256 of each file beside the shards, by name. `lines`: digests of the lines in
+    rejects/ and dropped/, by folder.
     """
     near, quality = info.findings.near_duplicates, info.findings.quality
     of_run = fields_that_affect(type(config), Affects.RUN)

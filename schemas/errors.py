@@ -133,12 +133,7 @@ _QUOTES = "'\""
 
 
 def problem_of_value(details: ErrorDetails, shown: str) -> str:
-    """Returns the message on a value that a model rejects, in our words instead of pydantic's.
-
-    Args:
-        details: pydantic's error.
-        shown: the value, as messages show it.
-    """
+    """Returns the message on a value that a model rejects, in our words instead of pydantic's."""
     message = details["msg"].removeprefix("Value error, ")
     expected = _EXPECTED.get(details["type"])
     if expected is None:
@@ -155,10 +150,6 @@ _MAX_LENGTH, _MAX_NAMES = 100, 10_000
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns a suggestion for a message, or "" if no known name is similar.
-
-    Args:
-        name: an unknown name.
-        known: the known names.
 
     >>> did_you_mean("lable", ["image", "label"])
     " (did you mean 'label'?)"

@@ -84,10 +84,7 @@ def is_below(name: str) -> bool:
 
 
 def check_utf8(text: str) -> None:
-    """Rejects a path or flag that Beam, Arrow and JSON cannot represent.
-
-    Raises UsageError if its bytes are not valid UTF-8.
-    """
+    """Raises UsageError for a path or flag that Beam, Arrow and JSON cannot represent as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -106,8 +103,6 @@ def split_rank(split: str) -> tuple[int, str]:
 
 def join(folder: str, *names: str) -> str:
     """Returns a path below a folder, which is local or in an object store.
-
-    `folder` is a path or URL. `names` are the names of subfolders or a file.
 
     >>> join("s3://bucket/out/", "birds", "1.0.0")
     's3://bucket/out/birds/1.0.0'
@@ -215,10 +210,7 @@ _PROGRESS = re.compile(r"[0-9a-f-]{36}\.json")
 
 
 def first_foreign(names: Iterable[str], owned: Owned) -> str | None:
-    """Returns the first file, by name, that was not written by a run; None if there is none.
-
-    `names` are the paths of the files, relative to their folder.
-    """
+    """Returns the first file, by name, that was not written by a run; None if there is none."""
     return min((name for name in names if not owned(name)), default=None)
 
 
@@ -228,10 +220,7 @@ def owned_in_published(files: Collection[str]) -> Owned:
 
 
 def owned_in_leftover(dataset: str, named: Collection[str] = ()) -> Owned:
-    """Returns the check for files of a run that did not publish.
-
-    `named` is the files in the manifest, if the run wrote one.
-    """
+    """Returns the check for files of a run that did not publish; `named` are in its manifest."""
     numbered = r"[^/]+-\d{5,}-of-\d{5,}"
     shard = _shard_pattern(dataset)
     fixed = "|".join(map(re.escape, (*SIDECARS, *map(lines_name, (*LINES, *UNMATCHED)))))

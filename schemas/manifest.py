@@ -51,7 +51,6 @@ _SET_FIELDS = set(_FIELDS)  # one for all entries
 
 
 def _entry_of(*values: Any) -> ShardEntry:
-    """Returns the shard with the given values, in the order of the fields."""
     return ShardEntry.model_construct(_SET_FIELDS, **dict(zip(_FIELDS, values, strict=True)))
 
 
@@ -244,10 +243,7 @@ class Base:
         return shards[index] if index < len(shards) else None
 
     def reusable_shard(self, split: str, index: int, fingerprint: str) -> ShardEntry | None:
-        """Returns the shard of the base version that can be reused.
-
-        None if its bytes would differ.
-        """
+        """Returns the shard of the base version that can be reused; None if its bytes differ."""
         shards = self.shards(split)
         if index >= len(shards):
             return None

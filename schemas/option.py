@@ -151,7 +151,6 @@ def _of_text(parse: Callable[[str], Any]) -> BeforeValidator:
 
 
 def _parse_pairs(text: str) -> dict[str, str]:
-    """Parses a mapping such as "a=b,c=d"."""
     pairs = [tuple(map(str.strip, part.partition("="))) for part in text.split(",")]
     if bad := ["".join(pair) for pair in pairs if not (pair[0] and pair[1] and pair[2])]:
         raise ValueError(f"expected NAME=VALUE,…, got {bad[0]!r}")
@@ -191,7 +190,6 @@ _NUMBER = r"(0|[1-9][0-9]*)"
 
 
 def _parse_weights(text: str) -> dict[str, Decimal]:
-    """Parses weights such as "train=0.9,test=0.1"."""
     try:
         weights = {name: Decimal(weight) for name, weight in _parse_pairs(text).items()}
     except InvalidOperation as error:
@@ -222,7 +220,6 @@ def _parse_split_column(text: str) -> str | None:
 
 
 def _parse_num_shards(text: str) -> str | int | dict[str, int]:
-    """Parses a number of shards, or one per split."""
     if "=" not in text:
         return text if text == "auto" else parse_integer(text)
     return {split: parse_integer(number) for split, number in _parse_pairs(text).items()}
@@ -312,11 +309,9 @@ NAMES = (*_DATASET, *RESPONSIBLE_AI)
 
 
 def parse_properties(text: str | bytes, where: str) -> Properties:
-    """Parses a YAML file of properties.
+    """Parses a YAML file of properties: a mapping of names to texts, dates, or lists of these.
 
-    Returns the text, or the texts, of each property. `text` is the YAML document: a mapping of
-    names to texts, dates, or lists of these. Raises UsageError if the text is not YAML, or has an
-    unknown property, or no text for one.
+    Raises UsageError if it is not YAML, or has an unknown property, or no text for one.
     """
     _, document = load_yaml(text, where)
     if not isinstance(document, dict):

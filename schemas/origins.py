@@ -126,10 +126,7 @@ class Source(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Parses a source.
-
-        Raises:
-            ValueError: if the text is not a source.
+        """Parses a source; raises ValueError if the text is not one.
 
         >>> Source.parse("column:label").name
         'label'

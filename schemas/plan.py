@@ -27,10 +27,7 @@ _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 
 
 class ClassIds(dict[str, int]):
-    """Class ids by name.
-
-    `by_id`: whether integers in labels are always ids, as the source declares.
-    """
+    """Class ids by name; `by_id` if integers in labels are always ids, as the source declares."""
 
     by_id = False
 

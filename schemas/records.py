@@ -129,9 +129,7 @@ class SkippedInput(NamedTuple):
 
     @classmethod
     def named(cls, kind: str, names: Iterable[str]) -> SkippedInput:
-        """Returns skipped inputs with names.
-
-        `names` is all of their names; none for an input without a part that could be named.
+        """Returns skipped inputs with names; none for an input without a part that could be named.
 
         >>> SkippedInput.named("files", ["b", "a"]), SkippedInput.named("files", []).number
         (SkippedInput(kind='files', number=2, names=('a', 'b')), 0)
@@ -170,8 +168,6 @@ _MEMORY_ROWS = re.compile(rf"\.rows-[0-9a-f]{{16}}/{re.escape(MEMORY_ROWS)}$")
 
 def source_of(file: str, line: int) -> str:
     """Returns the source location of a row, for messages.
-
-    `line` is the line of the row; 0 or less if it has none.
 
     >>> source_of("labels.csv", 17), source_of("cats/1.jpg", 0)
     ('labels.csv:17', 'cats/1.jpg')

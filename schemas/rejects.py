@@ -224,10 +224,7 @@ def _bounded_location(text: str) -> str:
 
 
 class RecordError(Exception):
-    """A row cannot become a record; raised by pure functions, and converted to a `Reject`.
-
-    `detail` is a message: what is wrong, and what was expected.
-    """
+    """A row cannot become a record; raised by pure functions, and converted to a `Reject`."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
@@ -316,8 +313,6 @@ class Reject:
 def reject_lines(rejects: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns the indented line of each reject in the terminal: where, what, and a remedy.
 
-    `rejects` are dicts of `Reject.to_dict`, without secrets.
-
     >>> detail = "a.jpg: No such file or directory"
     >>> reject_lines([{"source": "t.csv:2", "reason": "missing_file", "detail": detail}])[0][2:]
     't.csv:2: missing_file: a.jpg: No such file or directory. Check the path and --image_root.'
@@ -348,10 +343,7 @@ class RejectLimit(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> RejectLimit:
-        """Parses a limit such as "3" or "0.5%".
-
-        Raises ValueError if the text is not a limit.
-        """
+        """Parses a limit such as "3" or "0.5%"; raises ValueError for other texts."""
         match = re.fullmatch(r"([0-9]+)|([0-9]+(?:\.[0-9]+)?)%", text.strip())
         if not match or (match[2] and Decimal(match[2]) > 100):
             raise ValueError(f"expected a number of rows or a percentage like 0.5%, got {text!r}")
@@ -432,11 +424,7 @@ class RejectBudget(BaseModel):
 
 
 def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
-    """Returns the message for lost rows.
-
-    `lost`: source location and detail of each reject for lost rows. Details that end with a remedy
-    of their own need no other.
-    """
+    """Returns the message for lost rows, from source location and detail of each reject."""
     shown = [f"{source}: {detail}" for source, detail in sorted(lost)]
     has_remedies = all(text.endswith(".") for text in shown)
     return (

@@ -52,8 +52,7 @@ class RemovedRecords(Document):
 class Removal(RemovedRecords):
     """The content of removal.json.
 
-    It has digests in place of keys and images: who knows a key or has an image can check that it
-    was removed.
+    It has digests in place of keys and images: who has one of these can check that it was removed.
     """
 
     name: str

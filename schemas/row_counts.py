@@ -70,10 +70,7 @@ class RowCounts(SplitCounts):
         reasons: Mapping[str, int] | None = None,
         skipped: Mapping[str, int] | None = None,
     ) -> RowCounts:
-        """Returns the counts of a dataset.
-
-        `unplaced` is number of rows rejected before they were assigned.
-        """
+        """Returns the counts of a dataset; `unplaced` rows were rejected before assignment."""
         return cls(
             rows=rows,
             unplaced=unplaced,
@@ -104,7 +101,6 @@ def mismatches(total: RowCounts, splits: Mapping[str, SplitCounts]) -> Iterator[
 
 
 def _sums(splits: Mapping[str, SplitCounts], unplaced: int) -> dict[str, int | None]:
-    """Returns the sums over the splits, by name of the count."""
     counts = splits.values()
     frames = [split.frames for split in counts if split.frames is not None]
     return {

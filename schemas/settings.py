@@ -68,10 +68,7 @@ _QUALITY = 95
 
 
 def _parse_window(value: Any) -> Any:
-    """Returns the pair of a window in a flag, such as "-1000:3000", where commas separate settings.
-
-    Raises ValueError if a text is not such a window.
-    """
+    """Returns the pair of a window in a flag, such as "-1000:3000": commas separate settings."""
     if not isinstance(value, (str, int)):
         return value
     low, found, high = str(value).partition(":")
@@ -334,11 +331,7 @@ def is_integer(text: str) -> bool:
 
 
 def parse_integer(text: str) -> int:
-    """Parses an integer.
-
-    Raises:
-        ValueError: if the text is not an integer.
-    """
+    """Parses an integer; raises ValueError for other texts."""
     if not is_integer(text):
         raise ValueError(f"expected an integer, got {text!r}")
     return int(text)

@@ -156,9 +156,8 @@ class DeclaredClasses:
     def merge(self, other: DeclaredClasses, where: str) -> DeclaredClasses:
         """Returns the classes of two sources, ordered by id.
 
-        If the sources contradict each other, the classes of this source come first; labels that are
-        ids cannot be merged then. Raises UsageError if they contradict each other, and the labels
-        are ids.
+        If the sources contradict each other, the classes of this source come first, or UsageError
+        is raised if the labels are ids.
         """
         ids, by_name = dict(self.names), {name: id_ for id_, name in self.names}
         if self.by_name and other.by_name:

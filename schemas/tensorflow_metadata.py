@@ -152,10 +152,7 @@ def _joined(features: Mapping[str, Any]) -> dict[str, Any]:
 def dataset_info_document(
     config: ConvertConfig, schema: Schema, splits: Mapping[str, Sequence[tuple[int, int]]]
 ) -> dict[str, Any]:
-    """Returns dataset_info.json.
-
-    `splits`: (number of records, bytes of data) of each shard in order, by split.
-    """
+    """Returns dataset_info.json, from (records, bytes of data) of each shard, by split."""
     document: dict[str, Any] = {
         "name": config.name,
         "version": config.version,

@@ -36,10 +36,7 @@ def preset_names() -> list[str]:
 
 
 def preset(name: str) -> Schema:
-    """Returns a preset by its name.
-
-    Raises UsageError if there is no such preset.
-    """
+    """Returns a preset by its name; raises UsageError if there is none."""
     if name not in preset_names():
         names = preset_names()
         raise UsageError(
@@ -51,10 +48,7 @@ def preset(name: str) -> Schema:
 
 
 def parse_schema(text: str | bytes, where: str) -> Schema:
-    """Parses a schema in YAML.
-
-    Raises UsageError if the text is not YAML, or not a schema.
-    """
+    """Parses a schema in YAML; raises UsageError if the text is not one."""
     node, document = load_yaml(text, where)
     if node is None or not isinstance(document, dict):
         raise UsageError(
@@ -139,10 +133,7 @@ def _problem_of(error: yaml.YAMLError) -> tuple[str, str]:
 
 
 def _check_size(node: yaml.Node | None) -> None:
-    """Rejects a document whose aliases expand to too many nodes, without expanding them.
-
-    Raises ValueError if there are more than `MAX_NODES`, or an alias refers to its own parent.
-    """
+    """Raises ValueError for aliases of too many nodes, or their own parent; expands none."""
     if node is not None and _nodes(node, {}) > MAX_NODES:
         raise ValueError(f"its aliases expand to more than {MAX_NODES:,} values")
 
@@ -161,7 +152,7 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _duplicate_key(node: yaml.Node | None) -> tuple[str, str] | None:
-    """Returns the position of the first duplicate key in a mapping, and the key; None without."""
+    """Returns the position of the first duplicate key in a mapping, and the key, if any."""
     children: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
@@ -199,7 +190,6 @@ def _mark(node: yaml.Node, details: ErrorDetails) -> yaml.Mark:
 
 
 def _location(details: ErrorDetails) -> _Location:
-    """Returns the keys that lead to a problem."""
     error = details.get("ctx", {}).get("error")
     return (*details["loc"], *(error.location if isinstance(error, SchemaError) else ()))
 
@@ -237,7 +227,6 @@ def shortened(value: Any) -> str:
 
 
 def _keys_at(model: type[BaseModel], location: _Location) -> list[str]:
-    """Returns the valid keys at a location in the document."""
     for part in location:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         if part in fields:
