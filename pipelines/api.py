@@ -274,18 +274,10 @@ def run(
     show: bool = False,
     submission: Callable[[str], None] = lambda text: None,
 ) -> tuple[ConvertConfig, RunRecord | None]:
-    """Runs a conversion.
+    """Runs a conversion, and returns its config and record; None if a published dataset is kept.
 
-    Args:
-        options: option values by name, either as text, as on the command line, or typed.
-        beam: pipeline options of Beam.
-        command: the command line, for run.json.
-        interrupt: records whether the process received a signal.
-        show: whether to show progress on standard error.
-        submission: a callback that receives the URL of the web page of a submitted job.
-
-    Returns:
-        The config, and the run record; no record if the dataset is already published and is kept.
+    Option values are text, as on the command line, or typed. `interrupt` records a signal, and
+    `submission` receives the URL of the web page of a submitted job.
     """
     interrupt = interrupt or Interrupt()
     config, job = _prepared(options, beam, command)
@@ -305,17 +297,7 @@ def forecast_of(
     command: Sequence[str] = (),
     show: bool = False,
 ) -> tuple[ConvertConfig, Forecast | None]:
-    """Returns the config of a conversion, and its forecast.
-
-    Args:
-        options: as for `run`.
-        beam: pipeline options of Beam.
-        command: the command line.
-        show: whether to show progress on standard error.
-
-    Returns:
-        The config, and the forecast; no forecast if the dataset is already published and is kept.
-    """
+    """Returns the config of a conversion, and its forecast; None if a published dataset is kept."""
     config, job = _prepared(options, beam, command, is_dry=True)
     if job is None:
         return config, None
@@ -353,7 +335,6 @@ def _have_paths(data: bytes, config: ConvertConfig) -> bool:
 def _opened(
     input: Input, options: Mapping[str, Any], beam: PipelineOptions
 ) -> Iterator[Mapping[str, Any]]:
-    """Provides the options of a conversion, with the paths of its input."""
     if not is_rows(input):
         many: list[Any] = [input] if isinstance(input, (str, os.PathLike)) else list(input)
         yield {"input": [os.fspath(path) for path in many], **options}

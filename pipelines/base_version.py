@@ -122,7 +122,6 @@ def _check_manifest(directory: str, manifest: Manifest) -> None:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Returns whether two paths are the same folder."""
     if is_local(one) and is_local(other):
         return os.path.realpath(one) == os.path.realpath(other)
     return one == other

@@ -29,9 +29,8 @@ from recordmill.transforms.workers.process import collect_garbage
 
 
 def main(argv: Sequence[str] | None = None, owned: bool = False) -> int:
-    """Runs a command, and prints a message without a traceback if it fails.
+    """Runs a command, prints a message without a traceback if it fails, and returns the exit code.
 
-    Returns the exit code. `argv` is the command and its flags; None for those of the process.
     `owned`: whether the process serves only this command, so that it may be forked, and what it has
     loaded is never garbage.
     """
@@ -108,10 +107,7 @@ def _run(run: Callable[[argparse.Namespace], int], flags: argparse.Namespace) ->
 
 
 def _verifier(flags: argparse.Namespace) -> AbstractContextManager[None]:
-    """Starts the verifier process if the command needs it.
-
-    The verifier process loads TensorFlow while this process loads Beam.
-    """
+    """Starts the verifier process, if needed: it loads TensorFlow while this process loads Beam."""
     named = (getattr(flags, name, None) for name in ("output", "directory"))
     paths = [*filter(None, named), *getattr(flags, "paths", [])]
     is_verify = flags.command == "verify" and (flags.schema or any(map(_may_be_published, paths)))

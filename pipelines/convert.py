@@ -73,11 +73,10 @@ def prepare(
     command: Sequence[str] = (),
     dry_run: bool = False,
 ) -> Conversion | None:
-    """Resolves the schema of opened inputs, and locks the dataset.
+    """Resolves the schema of opened inputs, and locks the dataset; None if a published one is kept.
 
-    Returns the conversion; None if the dataset is already published and is kept. `dry_run`: whether
-    to leave the output folder unchanged. Raises UsageError if the input is not a table, or lacks a
-    column. Raises DatasetExists if the dataset is already published, or another run is writing it.
+    Raises UsageError if the input is not a table, or lacks a column, and DatasetExists if the
+    dataset is already published, or another run is writing it. A dry run writes nothing.
     """
     labels = input_tables.probe_labels(config)
     if not tables.has_rows and not config.append:
@@ -224,7 +223,6 @@ def _schema_of(
 
 
 def _resolve(tables: input_tables.InputTables, config: ConvertConfig, where: str) -> Schema:
-    """Returns the schema with the columns of the input."""
     try:
         return resolve_sources(config.dataset_schema, tables.columns, config, where)
     except UsageError as error:
@@ -249,10 +247,7 @@ def make_analyzer(
 
 
 def _check_sequence_join(schema: Schema, columns: Sequence[str], config: ConvertConfig) -> None:
-    """Rejects a join that could drop single frames from a sequence.
-
-    `columns` are the columns of the input, without those of the joined tables.
-    """
+    """Rejects a join that could drop single frames from a sequence."""
     if schema.sequence is None:
         return
     group = config.column(schema.sequence.group)

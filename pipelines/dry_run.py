@@ -171,7 +171,6 @@ def _keep(
 
 
 def _build_sample(refs: Sequence[ImageRef], plan: Plan, config: ConvertConfig) -> SampleEstimate:
-    """Builds the records of a sample of rows, and returns their size, time and rejects."""
     size, rejects, images = 0, list[Reject](), Counter[str]()
     began = time.monotonic()
     for built in build_all(refs, plan, config, Pools(), ImageRootGuard(config.guard)):
@@ -282,7 +281,6 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
 
 
 def _findings(forecast: Forecast, config: ConvertConfig) -> Iterator[Finding]:
-    """Yields the findings that are known before a run."""
     plan, schema = forecast.plan, forecast.plan.resolved.schema
     yield from source_findings(plan.source)
     found = {kind: one for kind, one in forecast.skipped.items() if one.number > 0}

@@ -113,7 +113,6 @@ class SimilarRecord:
 
 
 def _select(directory: str, keys: Collection[str]) -> Selection:
-    """Finds the records to remove."""
     dataset = DatasetFolder.named(directory)
     parent = layout.versions_folder(dataset.directory)
     newest = newest_version(parent)
@@ -193,7 +192,6 @@ def _similar_in_shard(selection: Selection, shard: tuple[str, int]) -> list[Simi
 
 
 def _index_of(dataset: DatasetFolder, shard: ShardEntry) -> list[dict[str, Any]]:
-    """Returns the rows of a shard's index, with what identifies their images."""
     schema = dataset.manifest.dataset_schema
     names = ["key", "index", "sha256"]
     names += ["phash"] if schema.has_image else []
@@ -228,7 +226,6 @@ def _digests_of(
 
 
 def _removed_records(selection: Selection, similar: Sequence[SimilarRecord]) -> RemovedRecords:
-    """Returns the removed records as the certificate states them."""
     keys = (key for some in selection.keys.values() for key in some)
     remaining = {record.sha256 for record in similar if record.is_same}
     return RemovedRecords(
@@ -320,7 +317,6 @@ def _holder(
 
 
 def _stats(dataset: DatasetFolder, shards: Iterable[ShardEntry]) -> Iterator[os.stat_result]:
-    """Yields the status of each local shard."""
     for shard in shards:
         path = dataset.path(shard.file)
         if is_local(path):
@@ -388,7 +384,6 @@ def _publish(
     interrupt: Interrupt,
     command: Sequence[str],
 ) -> RunRecord:
-    """Writes, verifies and publishes a version without the selected records."""
     dataset = selection.dataset
     if selection.records == dataset.manifest.input.records:
         raise UsageError(
@@ -417,7 +412,6 @@ def _publish(
 
 
 def _only_removals(root: beam.Pipeline, base: Base, selection: Selection) -> RowsOfShards:
-    """Returns the removals of all shards: there are no rows."""
     shards = {split: len(entry.shards) for split, entry in base.manifest.splits.items()}
     left = base.manifest.input.records - selection.records
     source = SourceEntry(snapshots=base.manifest.snapshots)

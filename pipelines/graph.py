@@ -96,10 +96,7 @@ class Conversion:
 
 
 def build(root: beam.Pipeline, job: Conversion) -> PCollection[str]:
-    """Adds all stages of a conversion to a pipeline.
-
-    Returns one element: the final state of the run, as in run.json.
-    """
+    """Adds all stages of a conversion to a pipeline; its one element is the state in run.json."""
     return write_dataset(read_rows(root, job, staging=job.target.work), job)
 
 
@@ -139,8 +136,8 @@ def publish_rows(
 ) -> PCollection[str]:
     """Adds the stages from the writing of shards to the commit marker.
 
-    Returns one element: the final state of the run, as in run.json. `removed` is the records that
-    the version does not have any more; None for a conversion.
+    Returns one element: the final state of the run, as in run.json. `removed` are the records that
+    the version does not have any more.
     """
     config, work, base = job.config, job.target.work, job.analyzer.base
     plan = rows.plan

@@ -59,7 +59,6 @@ _CONFIG = {"facets": {"source_code_location": {"disabled": True}}}
 
 
 def _is_configured(environment: Mapping[str, str]) -> bool:
-    """Returns whether environment variables of the OpenLineage client ask for events."""
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     is_named = any(environment.get(name) for name in _NAMED)
@@ -133,11 +132,7 @@ def run(
     submission: Callable[[str], None] = lambda text: None,
     stages: Callable[[beam.Pipeline, Conversion], object] | None = None,
 ) -> RunRecord:
-    """Runs a conversion, and returns its record, with a warning if events were not sent.
-
-    The other parameters are those of `recordmill.pipelines.convert.run`, which also says what is
-    raised.
-    """
+    """Runs a conversion, and returns its record, with a warning if events were not sent."""
     if not _is_configured(os.environ):
         return run_conversion(job, options, interrupt, submission, stages)
     sender = Sender()
@@ -266,10 +261,7 @@ class RunSource:
 
 
 def _event_of(source: RunSource, record: RunRecord, manifest: Manifest | None = None) -> RunEvent:
-    """Returns the event for the start or the end of a run.
-
-    `record` is its record, of a run that is running or has ended.
-    """
+    """Returns the event for the start or the end of a run."""
     from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import job_type_job
 
@@ -379,7 +371,6 @@ def _input(
 
 
 def _output(config: ConvertConfig, record: RunRecord, manifest: Manifest | None) -> OutputDataset:
-    """Returns the output, with its version and statistics if it is published."""
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import (
         dataset_version_dataset,

@@ -51,11 +51,7 @@ _WITH_IDS = (".pbtxt", ".json")
 
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
-    """Returns the config for option values.
-
-    `options`: option values by name, either as text, as on the command line, or typed. Raises
-    UsageError: for an unknown option, or a value that is not valid.
-    """
+    """Returns the config for option values, text or typed; raises UsageError for an invalid one."""
     values = with_files(options)
     changes = {name: values.pop(name) for name in SchemaOverrides.model_fields if name in values}
     schema = values.get("schema") or preset(DEFAULT_SCHEMA)
@@ -94,8 +90,7 @@ def with_implied_options(
 
     A source that states splits brings its own, and one with boxes or captions its preset. Image
     paths without a suffix have that of their files, and those of ImageFolder are in `file_name`,
-    unless options say otherwise. `options`: option values by name, as for `config_of`. Raises
-    UsageError: for a value that is not valid.
+    unless options say otherwise.
     """
     implied, notes = dict[str, Any](), list[str]()
     kinds = [file.declared.annotations for file in tables.files]
@@ -227,10 +222,7 @@ def _missing_shards(tables: InputTables) -> Iterator[Finding]:
 
 
 def _schema_of_datasets(schemas: Sequence[Schema]) -> Schema:
-    """Returns the schema of all datasets in the input.
-
-    Raises UsageError if they have several.
-    """
+    """Returns the schema of all datasets in the input; raises UsageError if they have several."""
     if len(schemas) > 1:
         names = ", ".join(dict.fromkeys(schema.name for schema in schemas))
         parts = sorted(
@@ -334,7 +326,7 @@ def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
 def beam_options(rest: Sequence[str]) -> PipelineOptions:
     """Returns the pipeline options for the flags that are not recordmill's own.
 
-    Raises UsageError: for a flag that is unknown to Beam, which Beam would silently ignore; or if
+    Raises UsageError for a flag that is unknown to Beam, which Beam would silently ignore; or if
     the runner lacks a required option.
     """
     parser = Parser(prog="recordmill convert", allow_abbrev=False, add_help=False)
@@ -440,7 +432,6 @@ def _checked(model: type[Model], values: Mapping[str, Any]) -> Model:
 
 
 def _as_typed(value: Any) -> Any:
-    """Returns a value in the notation of the command line."""
     if isinstance(value, Mapping):
         return ",".join(f"{name}={part}" for name, part in value.items())
     return value

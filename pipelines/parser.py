@@ -96,7 +96,6 @@ class _Help(argparse.Action):
     """Prints the short help, or with `all` the complete one, and exits."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        """Prints the help of the parser."""
         parser._print_message(parser.format_help(complete=values is not None), sys.stdout)
         parser.exit()
 
@@ -111,13 +110,11 @@ class _Join(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Adds a value to those before it."""
         before = getattr(namespace, self.dest, None)
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
 
 def _add_convert_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill convert`."""
     parser.usage = "recordmill convert --input PATTERN --output DIR --name NAME [FLAGS]"
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -195,7 +192,6 @@ _STORE_FLAGS = (
 
 
 def _add_verify_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill verify`."""
     text = "dataset, folder of TFDS, or TFRecord files of any origin"
     parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help=text)
     parser.add_argument("--decode", action="store_true", help="also decode every image")
@@ -207,7 +203,6 @@ def _add_verify_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_diff_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill diff`."""
     text = "two or more datasets, oldest first; or DIR/NAME, for all of its versions"
     parser.add_argument("paths", nargs="+", metavar="DIR", help=text)
     parser.add_argument(
@@ -220,7 +215,6 @@ def _add_diff_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_inspect_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill inspect`."""
     parser.add_argument("paths", nargs="+", metavar="DIR|FILE", help="dataset or TFRecord files")
     parser.add_argument(
         "-n",
@@ -238,7 +232,6 @@ def _add_inspect_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill schema`."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "schema", nargs="?", metavar="NAME|FILE|DIR", help="preset, schema file or dataset"
@@ -251,12 +244,10 @@ def _add_schema_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_versions_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill versions`."""
     parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
 
 
 def _add_gc_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill gc`."""
     parser.add_argument("folder", metavar="DIR/NAME", help="folder of all versions of a dataset")
     parser.add_argument(
         "--keep", type=positive, required=True, metavar="N", help="number of versions to keep"
@@ -265,7 +256,6 @@ def _add_gc_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_forget_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill forget`."""
     parser.epilog = "All other flags are Beam's own: --runner=FlinkRunner --s3_endpoint_url=…"
     parser.add_argument("directory", metavar="DIR", help="newest version of a dataset, or DIR/NAME")
     text = "keys of the records to remove: one per line, or a CSV or Parquet table"
@@ -281,7 +271,6 @@ def _add_forget_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_completion_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill completion`."""
     parser.add_argument("shell", choices=SHELLS)
 
 

@@ -148,10 +148,7 @@ def _lost(directory: str) -> Iterator[tuple[str, str]]:
 def _report(
     info: DatasetInfo, config: ConvertConfig, written: DatasetFolder, record: RunRecord
 ) -> RunRecord:
-    """Writes report.html, unless the option is off.
-
-    Returns the record with the findings, also on parts of the report that could not be rendered.
-    """
+    """Writes report.html, unless the option is off; returns the record with the findings."""
     outcome = Outcome(written.manifest, record.skipped_names, info.linked)
     record = record.with_findings(findings_of(outcome))
     if not config.report:

@@ -207,7 +207,6 @@ def _before(number: int) -> str:
 
 
 def _parse_features(data: bytes) -> dict[str, list[Any]] | None:
-    """Returns the features of a serialized example; None if the bytes cannot be parsed."""
     try:
         return read_features(data)
     except ValueError:
@@ -316,7 +315,6 @@ def _pattern(name: str) -> str:
 
 
 def _sets_in(folder: str, names: Sequence[str], is_whole: bool) -> Iterator[RecordSet]:
-    """Yields the sets of the files with some names in a folder."""
     sets = defaultdict[str, list[str]](list)
     for name in names:
         pattern = _pattern(name)

@@ -247,10 +247,7 @@ _DESCRIPTIONS = {
 def _croissant_document(
     info: DatasetInfo, config: ConvertConfig, digests: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns croissant.json.
-
-    `digests`: sha256 of each file that describes the shards, by name.
-    """
+    """Returns croissant.json, with the sha256 of each file that describes the shards, by name."""
     resolved = info.plan.resolved
     named = [feature for feature, names in resolved.classes.items() if names]
     responsible = config.croissant.keys() & RESPONSIBLE_AI

@@ -137,10 +137,7 @@ def verify(
 
 
 def verify_schema(paths: Sequence[str], schema: Schema, level: Verify) -> Verification:
-    """Verifies that TensorFlow parses every record of TFRecord files against a schema.
-
-    Raises UsageError if the schema has no features, or a file cannot be read.
-    """
+    """Verifies that TensorFlow parses every record of TFRecord files against a schema."""
     if not schema.features:
         raise UsageError(f"--schema {schema.name}: has no features to check records against")
     found = Verification(list(paths))

@@ -177,7 +177,6 @@ def _unfinished(
 
 
 def _dataset_name(folder: str) -> str:
-    """Returns the name of the dataset whose versions are in a folder."""
     is_named = layout.is_url(folder)  # on this machine, "." and ".." have no name
     return os.path.basename(folder.rstrip("/") if is_named else os.path.abspath(folder))
 
@@ -402,8 +401,8 @@ def delete_unfinished(folder: str, versions: Sequence[str]) -> dict[str, Recordm
     """Deletes the files of failed or interrupted runs, with the shards to resume from.
 
     Drafts and copies of images have no index, so that they are not searched. In an object store,
-    which has no locks, active runs are among them. `versions` are those that the runs were writing.
-    Returns the error of each version with files that remain, such as foreign ones.
+    which has no locks, active runs are among them. Returns the error of each version with files
+    that remain, such as foreign ones.
     """
     problems = dict[str, RecordmillError]()
     for version in versions:

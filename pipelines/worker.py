@@ -84,10 +84,7 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def StartWorker(  # noqa: N802 - the name is part of the protocol
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StartWorkerResponse:
-        """Starts a worker process.
-
-        Returns a response whose `error` is empty if the process was started.
-        """
+        """Starts a worker process; the `error` of the response is empty if it was started."""
         endpoints = ("logging", "artifact", "provision", "control")
         urls = [f"--{n}_endpoint={getattr(request, f'{n}_endpoint').url}" for n in endpoints]
         arguments = [f"--id={request.worker_id}", *urls]
@@ -191,7 +188,6 @@ def _worker_environment(
 
 
 def _end(workers: Sequence[BaseProcess]) -> None:
-    """Asks processes to end, and kills those that do not."""
     for worker in workers:
         worker.terminate()
     for worker in workers:

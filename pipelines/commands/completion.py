@@ -45,10 +45,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Returns a script that completes commands, flags, choices, files and presets.
-
-    `parser` is the parser of the whole program; shtab's attributes are added to its flags.
-    """
+    """Returns a script that completes commands, flags, choices, files and presets."""
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:
             action.complete = _BY_METAVAR[action.metavar]  # type: ignore[attr-defined]
@@ -56,7 +53,6 @@ def _completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields the flags of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

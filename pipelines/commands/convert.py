@@ -65,7 +65,6 @@ def run(flags: argparse.Namespace) -> int:
 def _show_summary(
     terminal: Terminal, record: RunRecord, manifest: Manifest, directory: str
 ) -> None:
-    """Prints the row counts of each split, and the findings."""
     frames = ("frames",) if manifest.input.frames is not None else ()
     shares = ("share", "asked") if manifest.shares else ()
     same = ("unchanged",) if manifest.input.unchanged else ()

@@ -108,7 +108,6 @@ class _Spill:
 
 
 def _shard_of(dataset: DatasetFolder, location: compare.ComparedRecord) -> tuple[str, ShardEntry]:
-    """Returns the split and the shard of a record."""
     name = list(dataset.splits)[location.split]
     return name, dataset.shard(name, location.shard)
 
@@ -118,7 +117,6 @@ def _checksums(dataset: DatasetFolder) -> set[str]:
 
 
 def _checksum(shard: ShardEntry) -> str:
-    """Returns the checksum of a shard with its index, which has the keys."""
     return shard.sha256 + shard.index_sha256
 
 
@@ -175,7 +173,6 @@ def _check_number(records: int, keys: int) -> None:
 
 
 def _notes(left: Manifest, right: Manifest) -> Iterator[str]:
-    """Yields the differences of schemas and class names."""
     one, other = left.dataset_schema.features, right.dataset_schema.features
     for name in dict.fromkeys([*one, *other]):
         if name not in one or name not in other:
@@ -199,10 +196,7 @@ def _class_notes(feature: str, left: Sequence[str], right: Sequence[str]) -> Ite
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Compares each dataset with the one before it, and prints the differences.
-
-    Returns the exit code: 0 if the datasets are equal.
-    """
+    """Compares each dataset with the one before it; the exit code is 0 if they are equal."""
     chain = _versions(flags.paths[0]) if len(flags.paths) == 1 else flags.paths
     differences = [_diff(left, right, max(0, flags.n)) for left, right in pairwise(chain)]
     is_equal = all(difference.is_empty for difference in differences)

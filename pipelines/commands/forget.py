@@ -30,10 +30,7 @@ _SHOWN = 5
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Removes records, and lists or deletes the versions that still have them.
-
-    Returns the exit code.
-    """
+    """Removes records, and lists or deletes the versions that still have them."""
     apply()
     beam = beam_options(flags.rest)
     if not waits_for_result(beam):
@@ -68,7 +65,6 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _show_version(done: forget.Forgotten) -> None:
-    """Prints the new version."""
     if done.removed:
         text = f"removed {counted(done.removed, 'record')} from {done.source}"
         say(f"{text}; published {done.directory} ({counted(done.records, 'record')})")
@@ -78,7 +74,6 @@ def _show_version(done: forget.Forgotten) -> None:
 
 
 def _show_holders(done: forget.Forgotten, purge: forget.Purge | None) -> None:
-    """Prints the versions that have, or had, the records."""
     deleted = purge or forget.Purge()
     for holder in done.holders:
         what = "deleted" if holder in deleted.holders else "still has them"
@@ -129,10 +124,7 @@ def _holder(holder: Holder) -> dict[str, Any]:
 
 
 def _read_keys(path: str, column: str | None) -> frozenset[str]:
-    """Reads keys from a file.
-
-    `path` is a text file with one key per line; with a column, a Parquet or CSV table.
-    """
+    """Reads keys from a text file with one per line, or from a column of a Parquet or CSV table."""
     try:
         data = read_bytes(path)
         keys = _lines(data) if column is None else _column(data, column)

@@ -42,7 +42,6 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
-    """Shows the requested records, or draws them."""
     for flag in ("n", "record"):
         if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
             raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
@@ -149,7 +148,6 @@ _MOST_FEATURES, _MOST_NAMES = 1_000, 100
 
 
 def _print_features(terminal: Terminal, records: Sequence[FoundRecord]) -> None:
-    """Prints the features of the records, with their kinds and lengths."""
     rows = []
     found = infer_features([r.features for r in records if r.features is not None])
     for feature in found[:_MOST_FEATURES]:
@@ -230,7 +228,6 @@ def _describe_image(value: bytes) -> str:
 
 
 def _print_record(terminal: Terminal, record: FoundRecord, names: ClassNames) -> None:
-    """Prints all values of all features of a record."""
     location = f"{record.file}: record {record.number} at byte {record.offset:,}"
     terminal.line(f"{location}, {len(record.data):,} bytes")
     if record.key:

@@ -84,7 +84,6 @@ def _snippets(dataset: DatasetFolder) -> dict[str, str]:
 
 
 def _parse_code(schema: Schema) -> str:
-    """Returns TensorFlow code that parses the records of a schema."""
     macros: Any = text_template("snippets.jinja").module
     code: str = macros.parse(_specs(schema)).strip()
     return code
@@ -180,7 +179,6 @@ def _yaml(schema: Schema) -> str:
 
 
 def _show_dataset(terminal: Terminal, dataset: DatasetFolder) -> None:
-    """Prints the splits, features and classes of a dataset, and the code that reads it."""
     schema = dataset.manifest.dataset_schema
     found = dataset.manifest.ordered_splits
     splits = ", ".join(f"{name} {split.records:,}" for name, split in found.items())
@@ -197,7 +195,6 @@ def _show_dataset(terminal: Terminal, dataset: DatasetFolder) -> None:
 
 
 def _show_schema(terminal: Terminal, schema: Schema) -> None:
-    """Prints a schema: features, columns, and the code that parses its records."""
     terminal.heading(schema.name, f" {schema.description}")
     terminal.line()
     if schema.every_column:
@@ -250,7 +247,6 @@ def _named(source: Source, schema: Schema) -> str:
 
 
 def _box_columns(boxes: BoxSettings) -> list[str]:
-    """Returns the columns of boxes, and the column of their units."""
     ways = [", ".join(boxes.columns or ()), boxes.column]
     units = [] if boxes.units_column is None else [f"{boxes.units_column} (optional)"]
     return [" or ".join(way for way in ways if way), *units]

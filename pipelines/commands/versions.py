@@ -41,7 +41,6 @@ def _show_versions(listing: Listing) -> None:
 
 
 def _as_json(version: Version) -> dict[str, Any]:
-    """Returns a version as a JSON document."""
     return {
         "version": version.manifest.version,
         "directory": version.directory,

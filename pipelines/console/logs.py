@@ -54,7 +54,6 @@ def leave_logs_to_the_runner() -> None:
 
 
 def _is_worth_reporting(record: logging.LogRecord) -> bool:
-    """Returns whether a log record is useful to users."""
     if record.funcName == "read_messages" and record.module == "portable_runner":
         return False  # the reason of a failed job, which is also the command's last message
     if record.name.startswith(_ABOUT_INPUT):

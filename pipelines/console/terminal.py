@@ -63,10 +63,7 @@ def say(text: str, end: str = "\n") -> None:
 
 # The fields that the JSON documents of all commands have, here of one that shows something.
 def outcome(*problems: RecordmillError, state: str = "shown") -> dict[str, Any]:
-    """Returns the head of a JSON document: state, exit code and message of its command.
-
-    `state` is that of a command without problems.
-    """
+    """Returns the head of a JSON document: state, exit code and message of its command."""
     if not problems:
         return {"state": state, "exit_code": 0, "message": ""}
     first = problems[0]
@@ -219,12 +216,7 @@ _WIDEST = 500
 
 
 class Terminal:
-    """Prints lines and tables on standard output.
-
-    Args:
-        file: a file to print to in place of standard output.
-        width: the width in characters; None for the width of the terminal.
-    """
+    """Prints lines and tables on standard output, or to a file; the width is in characters."""
 
     def __init__(self, file: IO[str] | None = None, width: int | None = None) -> None:
         self._console = Console(file=file, width=width, highlight=False)

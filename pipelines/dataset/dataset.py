@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 
 class _Run(BaseModel):
-    """The findings in run.json, which belong to the dataset with the manifest."""
-
     manifest_sha256: str
     findings: tuple[Finding, ...]
 

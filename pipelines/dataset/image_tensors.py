@@ -52,12 +52,7 @@ class TensorResize:
     def of(
         cls, image_size: int | tuple[int, int] | None, fill: Fill, antialias: bool
     ) -> TensorResize | None:
-        """Returns the resize for the keywords of `load`; None for no resizing.
-
-        `image_size`: (height, width), or one number for both, in pixels; None for no resizing.
-        `antialias`: whether each pixel is the mean of all that it covers. Raises UsageError if a
-        value is not valid.
-        """
+        """Returns the resize for the keywords of `load`; None for no resizing."""
         if fill not in get_args(Fill):
             raise UsageError(f"resize={fill!r}: expected one of {', '.join(get_args(Fill))}")
         if image_size is None:
@@ -120,11 +115,7 @@ class ImageDecoder:
         dtype: PixelType = "uint8",
         image: str | None = None,
     ) -> ImageDecoder:
-        """Returns the decoder of the images in a feature, of the first image by default.
-
-        `resize`: how images are resized; None for no resizing. Raises UsageError if raw pixels have
-        no stored size.
-        """
+        """Returns the decoder of the images in a feature, of the first image by default."""
         image = image or schema.image_feature or ""
         if schema.encoded_image is None and image == schema.image_feature:
             check_raw_size(schema)

@@ -108,8 +108,6 @@ def load(
 
 @dataclass(frozen=True)
 class _Shards:
-    """The shards that hold the selected records."""
-
     dataset: DatasetFolder
     parts: Sequence[RecordRange]
 
@@ -142,7 +140,6 @@ class _Shards:
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the dataset."""
         return self.dataset.manifest
 
     def files(self) -> tf.data.Dataset:
@@ -154,7 +151,6 @@ class _Shards:
         return tf.data.Dataset.from_tensor_slices((tf.constant(files, tf.string), *spans.T))
 
     def first_record(self) -> tf.data.Dataset:
-        """Returns a dataset of at most one record: the first."""
         first = replace(self, parts=self.parts[:1])
         return first.files().flat_map(self.open).take(1)
 
@@ -173,8 +169,6 @@ class _Shards:
 
 @dataclass(frozen=True)
 class _Order:
-    """The order of the records."""
-
     shuffle: bool
     seed: int | None
     buffer: int | None
@@ -213,8 +207,6 @@ class _Order:
 
 @dataclass(frozen=True)
 class _Selection:
-    """The features to return."""
-
     schema: Schema
     names: Sequence[str] | None
     as_supervised: bool
@@ -241,7 +233,6 @@ class _Selection:
 
     @property
     def has_image(self) -> bool:
-        """Whether the image is among the features."""
         return self.schema.image_feature in self.names_in_order
 
     def examples(self, shards: _Shards, decode: bool, resize: TensorResize | None) -> _Examples:
@@ -254,8 +245,7 @@ class _Selection:
     def decoders(self, resize: TensorResize | None) -> dict[str, ImageDecoder]:
         """Returns the decoders of the images and the mask among the features.
 
-        Raises:
-            UsageError: if boxes would no longer be where the schema says.
+        Raises UsageError if boxes would no longer be where the schema says.
         """
         boxes = [n for n in self.names_in_order if self.schema.features[n].has_positions]
         if boxes and resize and not resize.keeps_positions:
@@ -278,7 +268,6 @@ class _Selection:
         }
 
     def of(self, example: dict[str, Any]) -> Any:
-        """Returns the selected features of an example."""
         values = [example[name] for name in self.names_in_order]
         return (
             tuple(values)
@@ -289,8 +278,6 @@ class _Selection:
 
 @dataclass(frozen=True)
 class _Examples:
-    """Parses and decodes serialized examples."""
-
     shards: _Shards
     selection: _Selection
     decoders: Mapping[str, ImageDecoder]  # of the images and the mask, by feature

@@ -200,7 +200,6 @@ class _Index:
         return self._dataset.columns(self._parts, ["key"])["key"].cast(pa.large_string())
 
     def class_ids(self) -> np.ndarray:
-        """Returns the class id of each record, or -1."""
         return _class_ids(self._dataset, self._parts)
 
     def find(self, key: str) -> Iterator[int]:
@@ -211,22 +210,13 @@ class _Index:
             at += 1
 
     def read(self, rows: Sequence[int]) -> list[bytes]:
-        """Returns records.
-
-        Raises:
-            VerificationFailed: if a record is damaged, or is not the published one.
-        """
+        """Returns records; VerificationFailed if one is damaged, or is not the published one."""
         starts, lengths = self._offsets, self._lengths
         spans = [(*self._location(row), (int(starts[row]), int(lengths[row]))) for row in rows]
         return self._dataset.read_records(spans)
 
     def damaged(self, row: int, what: str) -> VerificationFailed:
-        """Returns the error for a damaged record.
-
-        Args:
-            row: the row of the record in the index.
-            what: the problem.
-        """
+        """Returns the error for a damaged record."""
         return self._dataset.damaged(*self._location(row), int(self._offsets[row]), what)
 
     def _location(self, row: int) -> tuple[ShardEntry, int]:

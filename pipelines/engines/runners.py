@@ -121,7 +121,6 @@ def in_process(options: PipelineOptions) -> PipelineOptions:
 
 
 def _make_runner(options: PipelineOptions) -> PipelineRunner:
-    """Returns a new runner."""
     if runner_name(options) not in IN_PROCESS_RUNNERS:
         return create_runner(runner_name(options))
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
@@ -130,10 +129,7 @@ def _make_runner(options: PipelineOptions) -> PipelineRunner:
 
 
 def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Returns an empty pipeline for the runner in the options.
-
-    Raises UsageError if the runner is unknown, or rejects the options.
-    """
+    """Returns an empty pipeline for the runner in the options; UsageError if it is unknown."""
     setup = options.view_as(SetupOptions)
     if setup.save_main_session is None:
         setup.save_main_session = False  # the code is a package, which workers have installed
@@ -311,10 +307,7 @@ def _first_and_last(error: Exception) -> str:
 
 
 def dead_worker_message(how: str) -> str:
-    """Returns the message for a worker process that died.
-
-    `how` is its exit code, or the symptom.
-    """
+    """Returns the message for a worker process that died: its exit code, or the symptom."""
     return (
         f"a worker process died ({how}); 137 or -9 means that it was killed, usually "
         "because memory ran out. Use fewer workers "

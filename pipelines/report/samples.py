@@ -70,10 +70,7 @@ class Thumbnail:
 
     @classmethod
     def of(cls, jpeg: bytes, size: tuple[int, int]) -> Thumbnail:
-        """Returns the thumbnail of an encoded image.
-
-        `size`: (width, height) in pixels.
-        """
+        """Returns the thumbnail of an encoded image of (width, height) pixels."""
         return cls("data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii"), *size)
 
 
@@ -245,8 +242,8 @@ def _sample_locations(
     """Returns the locations of the first records of each class and split.
 
     Records are ordered by a salted hash of their keys, so the first ones are a fair sample, the
-    same in every run. Returns the locations by (split, class name). `numbers` is the number of
-    records by class name, by split; the class "" stands for all records.
+    same in every run. `numbers` is the number of records by class name, by split; the class ""
+    stands for all records.
     """
     # {(split, class name): [RecordLocation]}
     found: dict[tuple[str, str], list[RecordLocation]] = {}

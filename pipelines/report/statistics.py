@@ -71,11 +71,10 @@ def histogram_of_bins(
     ends: tuple[float, float] | None = None,
     are_whole: bool = False,
 ) -> Histogram | None:
-    """Returns the histogram of logarithmic bins; merges neighboring bins above `MAX_BARS`.
+    """Returns the histogram of logarithmic bins, if any; merges neighboring bins above `MAX_BARS`.
 
-    Returns the histogram, or None if there are no values. `counts` is the number of values by bin
-    index; bin i begins at 2 ** (i / steps). `ends` is the exact minimum and maximum, where known;
-    by default the outer edges. `are_whole`: whether all values are integers.
+    Bin i begins at 2 ** (i / steps). `ends` is the exact minimum and maximum, where known; by
+    default the outer edges. `are_whole`: whether all values are integers.
     """
     if not counts:
         return None
@@ -133,7 +132,6 @@ def _histogram_of_long_tail(values: Sequence[float], write: Callable[[float], st
 
 
 def _make_bars(counts: Sequence[int], edges: Sequence[tuple[str, str]]) -> tuple[Bar, ...]:
-    """Returns the bars of a histogram."""
     top = max(counts, default=0) or 1
     # A bar with few values is still 1.5 % high, so that it is visible.
     return tuple(

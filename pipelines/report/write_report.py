@@ -72,7 +72,6 @@ def _templates() -> Environment:
 
 
 def _render(content: dict[str, Any]) -> bytes:
-    """Renders the page as UTF-8."""
     environment = _templates()
     # The content security policy of the page allows only this style sheet, by its digest.
     style = environment.get_template("report.css").render()
@@ -110,8 +109,6 @@ def _short(name: str) -> Markup:
 
 def _percent(part: float, whole: float) -> str:
     """Returns the share of a part as a percentage.
-
-    `whole` is the denominator; may be 0.
 
     >>> _percent(1, 3), _percent(0, 0), _percent(9999, 10000)
     ('33.3 %', '0 %', '99.99 %')
@@ -210,7 +207,6 @@ def write_report(source: ReportInput) -> list[str]:
 
 
 def _content(source: ReportInput, sections: _Sections) -> dict[str, Any]:
-    """Returns the variables of the template."""
     dataset, manifest = source.dataset, source.manifest
     # Rejects come first: their images matter most if the budget is too small for all.
     budget = ThumbnailBudget(IMAGE_BYTES)

@@ -113,7 +113,6 @@ def _holder(descriptor: int) -> str:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Returns whether an open file is still the file at a path."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     return False
@@ -142,13 +141,11 @@ def abandoning(run_id: str) -> Iterator[None]:
 def lock_target(
     config: ConvertConfig, context: RunContext, dry_run: bool = False
 ) -> tuple[Target, Lock] | None:
-    """Locks the folders of a run, and prepares them.
+    """Locks the folders of a run, and prepares them; None if a published dataset is kept (`skip`).
 
-    The files of an unfinished run are deleted, except for its finished shards. Returns the folders
-    and their lock; None if the dataset is already published and is kept (`skip`). `dry_run`:
-    whether to leave all folders unchanged, and unlocked. Raises DatasetExists if the dataset is
-    published and not replaced, or another run is writing it. Raises UsageError if the folder
-    contains files that were not written by a run.
+    The files of an unfinished run are deleted, except for its finished shards. A dry run leaves all
+    folders unchanged, and unlocked. Raises DatasetExists if the dataset is published and not
+    replaced, or another run is writing it, and UsageError for files that no run has written.
     """
     _check_directory(config.directory, dry_run)
     try:

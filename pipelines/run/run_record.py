@@ -51,10 +51,7 @@ class RunContext:
 
     @classmethod
     def begin(cls, runner: str, command: Sequence[str] = ()) -> RunContext:
-        """Returns the context of a run that begins now.
-
-        `command` is the command line; its secrets are masked.
-        """
+        """Returns the context of a run that begins now; secrets in its command line are masked."""
         shown = tuple(masked_command(command))
         return cls(uuid.uuid4().hex, time.time(), runner, shown, _working_folder() if shown else "")
 
@@ -140,11 +137,7 @@ def read_record(directory: str) -> RunRecord | None:
 def finished_record(
     context: RunContext, info: DatasetInfo | None, error: errors.RecordmillError | None
 ) -> RunRecord:
-    """Returns the record of a run that ends now.
-
-    `info` is the written dataset; None if the run failed before. `error` is the error; None if the
-    dataset is published.
-    """
+    """Returns the record of a run that ends now, with the written dataset, or the error."""
     now = time.time()
     seconds = now - context.started
     counts = info.counts if info else None

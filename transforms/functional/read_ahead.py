@@ -93,7 +93,10 @@ def map_ahead(
 def map_in_threads(
     function: Callable[[T], R], items: Iterable[T], threads: int = _REQUESTS
 ) -> Iterator[R]:
-    """Yields `function(item)` for each item, in order, as `map_ahead`, with threads of its own."""
+    """Yields `function(item)` for each item, in order, as `map_ahead`, with threads of its own.
+
+    `threads`: for an I/O-bound function, the default; else the number of cores.
+    """
     with ThreadPoolExecutor(threads) as executor:
         yield from map_ahead(function, items, executor, _ITEMS_PER_THREAD * threads)
 

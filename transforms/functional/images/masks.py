@@ -479,6 +479,7 @@ def _read_ids(
 
 
 def _encode_mask(ids: np.ndarray, geometry: Geometry, settings: MaskSettings) -> bytes:
+    """Transforms class ids like their image, and encodes them as a PNG."""
     _check_id(int(ids.max()), settings)
     dtype = np.uint8 if settings.bit_depth == 8 else np.uint16
     ids = ids.astype(dtype, copy=False)

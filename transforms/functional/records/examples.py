@@ -143,6 +143,7 @@ def build_frame(
 def _with_objects(
     schema: Schema, ref: ImageRef, image: StoredImage, masks: Masks
 ) -> tuple[ImageRef, tuple[str, ...], dict[str, FeatureValue]]:
+    """Returns a reference with its values of objects, remarks on them, and their masks."""
     if ref.boxes is None and ref.outlines is None:
         return ref, (), {}
     geometry = geometry_of(image.source_size, image.orientation, schema.image)

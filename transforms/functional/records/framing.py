@@ -302,6 +302,7 @@ def _zeros_at_end(zeros: int, size: int) -> str:
 
 
 def _intact_records(buffer: bytes) -> list[bytes]:
+    """Returns the records before the first frame that is incomplete or damaged."""
     records, start = list[bytes](), HEADER_BYTES
     with suppress(ValueError, struct.error):  # a damaged length; the end of the buffer
         while True:

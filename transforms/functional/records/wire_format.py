@@ -70,6 +70,7 @@ def encoded_rows(
 def _encoded_column(
     name: str, kind: Kind, values: Sequence[Any]
 ) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Returns the two parts of the entry of each value."""
     if {list, type(None)}.isdisjoint(map(type, values)):
         tag, items = _TAGS[kind], _items(kind, values)
         sizes = list(map(len, items))

@@ -325,6 +325,7 @@ def _side_by_side(images: Sequence[Image.Image], number: int) -> Image.Image:
 
 
 def _record_image(features: Features, side: int) -> tuple[Image.Image, tuple[int, int]]:
+    """Returns the thumbnail of a record's image, and the size at which the image is stored."""
     key = image_key(features)
     if key is None:
         raise ValueError("the record has no image")

@@ -56,7 +56,11 @@ class Annotations:
         return self.columns.get(name, name)
 
     def added_to(self, ref: ImageRef, row: Row, resolve: Callable[[str], str]) -> ImageRef:
-        """Adds the boxes of a row, the outlines of its masks, and their file to its reference."""
+        """Adds the boxes of a row, and the outlines of its masks and their file, to its reference.
+
+        `resolve` returns the address of a file. Raises RecordError if a value is missing or of the
+        wrong type, or a list of the wrong length.
+        """
         schema = self._schema
         if schema.has_boxes or schema.has_points:
             boxes = self._objects(row)
@@ -140,6 +144,7 @@ class Annotations:
         return (width, height) if width > 0 and height > 0 else None
 
     def _shapes(self, row: Row) -> dict[str, list[list[Any]]]:
+        """Returns the corners, keypoints and names of all objects, by schema column."""
         shapes: dict[str, list[list[Any]]] = {}
         for name, feature in self._schema.columns_from(POINTS).items():
             column = self._column(name)

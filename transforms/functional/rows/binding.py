@@ -68,7 +68,10 @@ class Binding:
 
     @classmethod
     def of(cls, config: ConvertConfig, schema: Schema, files: Sequence[TableFile] = ()) -> Binding:
-        """Returns the column mapping, without class names, which the analyze pass finds."""
+        """Returns the column mapping, without class names, which the analyze pass finds.
+
+        `files` are the input files, whose common folder is left out of keys.
+        """
         paths = [file.path for file in files]
         return cls(
             resolved=ResolvedSchema(schema),

@@ -258,7 +258,11 @@ def _cell(row: Row, column: str, lists: set[str]) -> Any:
 
 
 def _shape(values: Sequence[Any]) -> tuple[int | None, ...] | str | None:
-    """Returns the shape of nested lists, None for no lists, or what makes them unsupported."""
+    """Returns the shape of nested lists, whose first dimension is None for any size.
+
+    Returns None for columns without nested lists, and a description of values that no feature
+    supports.
+    """
     rows = [value for value in values if isinstance(value, list)]
     if any(isinstance(value, dict) for value in values) or any(map(_has_objects, rows)):
         return "objects"

@@ -146,6 +146,7 @@ def _assembled(
 
 
 def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
+    """Returns the rejects of rows that could not be bound, by frame number."""
     locations = enumerate(map(_frame_location, frames))
     return {
         number: _frame_reject(frames[number], Reason(location.reason), location.detail)
@@ -155,6 +156,7 @@ def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
 
 
 def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
+    """Returns the rejects of frames with equal sort keys, by frame number."""
     orders = [_frame_location(ref).order for ref in frames]
     keys = _sort_keys(orders)
     found: dict[int, Reject] = {}

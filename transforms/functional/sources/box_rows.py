@@ -57,7 +57,9 @@ class BoxColumns(NamedTuple):
 def columns_of_boxes(
     columns: Iterable[str], stated: Mapping[str, str] = MappingProxyType({})
 ) -> BoxColumns | None:
-    """Returns the columns of images, labels and boxes of a table; None without images or boxes.
+    """Returns the columns of images, labels and boxes of a table; None without one of each.
+
+    Only that of labels may be missing. `stated` is table columns by schema column.
 
     >>> columns_of_boxes(["ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"]).names["xmax"]
     'XMax'
@@ -93,7 +95,10 @@ def header_of_boxes(first: Sequence[str]) -> tuple[str, ...]:
 
 
 def has_row_per_box(rows: Iterable[Mapping[str, Any]], sides: Sequence[str]) -> bool:
-    """Returns whether rows have numbers in all columns of the sides of a box, or in none."""
+    """Returns whether rows have a number in each column of the sides of a box, or in none.
+
+    A single column has the four numbers of a box as a list, or as text.
+    """
     boxes = (
         _numbers_in(row.get(sides[0])) if len(sides) == 1 else [row.get(side) for side in sides]
         for row in rows

@@ -274,6 +274,7 @@ def _corners(box: Element, where: str) -> list[float]:
 
 
 def _rotation(shape: Element) -> float:
+    """Returns the degrees, clockwise, by which a shape is turned."""
     return boxes.number_of(shape.get("rotation") or 0, f"{shape.tag}: rotation") % 360
 
 

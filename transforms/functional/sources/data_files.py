@@ -128,6 +128,7 @@ class DataFileView:
         return None
 
     def _paths(self, field: pa.Field, source: pa.Field, path: str) -> list[str]:
+        """Returns the paths within the file of a field of the table."""
         if not (pa.types.is_struct(field.type) and pa.types.is_struct(source.type)):
             return [path]
         pairs = [(child, self._match(child, source.type)) for child in field.type]

@@ -247,7 +247,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
 
 
 def reject_binary(stream: BinaryIO, file: TableFile) -> None:
-    """Raises UsageError if a decompressed file, at its start, has NUL bytes and is not UTF-16."""
+    """Raises UsageError if a stream begins with binary data; its position does not change."""
     head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]  # type: ignore[attr-defined]
     if b"\0" in head and not head.startswith(_UTF16):
         raise UsageError(f"{file.path}: expected a {file.format} table in UTF-8, got binary data")

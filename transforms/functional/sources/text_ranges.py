@@ -281,6 +281,7 @@ def _record_end(data: bytes, delimiter: str) -> int:
 
 
 def _lines_from(stream: BinaryIO, part: Part, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yields (byte offset, whole lines) of the lines that begin in a range."""
     start, stop = part.start, part.stop or 0
     is_csv = part.file.format in DELIMITERS
     line_break = _LINE_BREAK if is_csv else _LINE_BREAK_OF_JSON
