@@ -37,7 +37,7 @@ def open_base(config: ConvertConfig) -> Base | None:
         dataset = DatasetFolder.open(config.base)
     except VerificationFailed as error:
         raise UsageError(f"--base {error}") from error
-    if _is_same(dataset.directory, config.directory):
+    if _is_same_folder(dataset.directory, config.directory):
         raise UsageError(
             f"--base {dataset.directory}: is the dataset to be written. Raise --version."
         )
@@ -121,7 +121,7 @@ def _check_manifest(directory: str, manifest: Manifest) -> None:
         raise UsageError(f"--base {path}: at classes: unknown feature {feature!r}. {remedy}")
 
 
-def _is_same(one: str, other: str) -> bool:
+def _is_same_folder(one: str, other: str) -> bool:
     if is_local(one) and is_local(other):
         return os.path.realpath(one) == os.path.realpath(other)
     return one == other

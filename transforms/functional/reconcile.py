@@ -143,6 +143,7 @@ def _classes(tally: SplitTally, split: str, base: Base | None) -> dict[str, dict
 
 
 def _damage(plan: Plan, shards: Sequence[ShardVerification]) -> Iterator[Problem]:
+    """Yields the problems of shards, and the shards that are missing or not planned."""
     for shard in shards:
         yield from shard.problems
     planned = {(split, i) for split, count in plan.shards.items() for i in range(count)}

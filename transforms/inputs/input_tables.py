@@ -154,7 +154,7 @@ def _probe_all(
 ) -> InputTables:
     is_input = flag == "--input"
     exclude, level = (config.exclude, config.class_level) if is_input else ((), None)
-    with _named(flag):
+    with _named_in_errors(flag):
         listed = [at for one in patterns for at in list_paths(one, input_format, exclude)]
         paths = [at.path for at in listed]
         if repeated := [path for path, count in Counter(paths).items() if count > 1]:
@@ -190,7 +190,7 @@ def _probe_all(
 
 
 @contextmanager
-def _named(flag: str) -> Iterator[None]:
+def _named_in_errors(flag: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:

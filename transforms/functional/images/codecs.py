@@ -117,6 +117,7 @@ class SourceImage:
         image.load()
 
     def _opened_by_readers(self, data: bytes) -> ImageFile.ImageFile | None:
+        """Opens a file like `Image.open`; returns None if that fails."""
         image = _attempt(partial(open_image, data, PILLOW_FORMATS[self.family]), None)
         return image if image and image.size == self.size else None
 
@@ -255,6 +256,7 @@ class Png(SourceImage):
 
 
 def _is_plain(header: png.PngHeader) -> bool:
+    """Returns whether a PNG is small and consists of pixels that Pillow stores as they are."""
     return (
         header.only_pixels
         and header.depth == 8
@@ -496,7 +498,7 @@ def reject_damage() -> Iterator[None]:
     except (MemoryError, Image.DecompressionBombError) as error:
         raise RecordError(Reason.TOO_MANY_PIXELS, "not enough memory to decode it") from error
     except Exception as error:  # Pillow's parsers raise almost anything for a damaged file
-        raise _damage(error) from error
+        raise _as_record_error(error) from error
 
 
 def _plugins(format_: str) -> tuple[str, ...]:
@@ -512,7 +514,7 @@ def _plugins(format_: str) -> tuple[str, ...]:
     )
 
 
-def _damage(error: Exception) -> RecordError:
+def _as_record_error(error: Exception) -> RecordError:
     text = str(error)
     sentence = f"Pillow cannot decode it: {type(error).__name__}" + (f": {text}" if text else "")
     if isinstance(error, OSError | ValueError | NotImplementedError) and " " in text:

@@ -192,7 +192,7 @@ def foreign(head: bytes) -> Foreign | None:
     >>> foreign(b"%PDF-1.7").name, foreign(b"<!DOCTYPE html>").name, foreign(b"GIF89a")
     ('PDF', 'HTML', None)
     """
-    found = sniff(head) or _signed(head) or _text(head)
+    found = sniff(head) or _signed(head) or _format_of_text(head)
     if found == "gzip":
         with suppress(zlib.error):
             inner = sniff(zlib.decompressobj(31).decompress(head, HEAD_BYTES))
@@ -200,7 +200,7 @@ def foreign(head: bytes) -> Foreign | None:
     return FOREIGN.get(found or "")
 
 
-def _text(head: bytes) -> str | None:
+def _format_of_text(head: bytes) -> str | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     otherwise = "xml" if text.startswith(b"<?xml") else None
     for _ in range(len(text)):

@@ -61,7 +61,7 @@ def _decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -
     """
     try:
         if dtype == "uint16" and is_16_bit(data):
-            return _deep(data, channels)
+            return _decode_deep(data, channels)
         with open_image(data, ("JPEG", "PNG")) as image:
             pixels = np.array(_in_channels(image, data, channels))  # a copy, which is writable
     except (OSError, *PLUGIN_ERRORS) as error:
@@ -74,7 +74,7 @@ def _as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
     return np.multiply(pixels, _TO_16, dtype=np.uint16) if dtype == "uint16" else pixels
 
 
-def _deep(data: bytes, channels: int) -> np.ndarray:
+def _decode_deep(data: bytes, channels: int) -> np.ndarray:
     with open_image(data, ("PNG",)) as image, open_image(data, ("PNG",)) as reopened:
         return _select_channels(read_samples(image, reopened).astype(np.uint16), channels)
 
@@ -191,7 +191,7 @@ class ExampleReader:
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Returns the features of a serialized example; raises ValueError for another schema."""
-        if not self._decoded:
+        if not self._decoded_features:
             return self._features(data, self.names)
         # Raw pixels are shaped by the features with their size, even if those are not returned.
         example = self._features(data, None)
@@ -214,20 +214,20 @@ class ExampleReader:
         ]
         for frame in frames:
             self._decode(frame)
-        for name in self._decoded:
+        for name in self._decoded_features:
             example[name] = [frame[name] for frame in frames]
 
     def _decode(self, example: dict[str, Any]) -> None:
-        for name in self._decoded:
+        for name in self._decoded_features:
             example[name] = self._image(example, name)
 
     @property
     def decodes(self) -> bool:
         """Whether the first image is decoded."""
-        return self.schema.image_feature in self._decoded
+        return self.schema.image_feature in self._decoded_features
 
     @property
-    def _decoded(self) -> list[str]:
+    def _decoded_features(self) -> list[str]:
         stored = (*self.schema.stored_images, self.schema.mask_feature) if self.decode else ()
         return [name for name in stored if name and (self.names is None or name in self.names)]
 

@@ -248,7 +248,7 @@ def _bounded(fault: FrameError, rest: bytes, stream: BinaryIO) -> tuple[FrameErr
             rest += stream.read(size + HEADER_BYTES - len(rest))
         follows = rest[size : size + HEADER_BYTES]
         if len(follows) < HEADER_BYTES or is_record_header(follows):
-            what += _zeros_at_end(_zeros(rest[:size]), size)
+            what += _zeros_at_end(_trailing_zeros(rest[:size]), size)
             return FrameError(fault.record, fault.offset, what, False, size), rest[size:]
     lost, zeros, rest = _next_header(rest, stream)
     what += _zeros_at_end(zeros, lost)
@@ -269,7 +269,7 @@ def _next_header(rest: bytes, stream: BinaryIO) -> tuple[int, int, bytes]:
         end = max(len(rest) - HEADER_BYTES + 1, 0) if found is None else found
         more = b"" if found is not None else cast("BufferedReader", stream).read1()
         end = end if more or found is not None else len(rest)
-        ending = _zeros(rest[:end])
+        ending = _trailing_zeros(rest[:end])
         zeros = zeros + ending if ending == end else ending
         lost, first, rest = lost + end, max(first - end, 0), rest[end:] + more
         if not more:
@@ -290,7 +290,7 @@ def _find_header(data: bytes, first: int) -> int | None:
     return None
 
 
-def _zeros(data: bytes) -> int:
+def _trailing_zeros(data: bytes) -> int:
     return len(data) - len(data.rstrip(b"\0"))
 
 

@@ -108,6 +108,7 @@ def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordB
 
 
 def _measured(images: list[ImageShape], hashed: bool) -> Measures:
+    """Returns the measures of images that have thumbnails."""
     parts = []
     for at in range(0, len(images) or 1, _MEASURED_IMAGES):  # once if there are none
         some = images[at : at + _MEASURED_IMAGES]

@@ -490,6 +490,7 @@ def _single(value: Any) -> Any:
 
 
 def _kind(types: set[str], untyped: bool) -> Kind:
+    """Returns the most specific kind that can represent values of all these types."""
     values = types - {"empty"}
     # In a CSV file, "true" and "1.5" in one column are text: as floats, "true" would become 1.0.
     if not values or "text" in values or (untyped and values >= {"bool", "float"}):

@@ -318,6 +318,7 @@ def _with_offset(number: int, offset: int) -> int:
 
 
 def _hint(label: Any) -> str:
+    """Returns a hint for a label that usually means that a row has none; "" for others."""
     if label not in (NO_LABEL, str(NO_LABEL)):
         return ""
     return (

@@ -66,6 +66,8 @@ _WORD = re.compile("[A-Za-z]+")
 
 @dataclass
 class _Categories:
+    """The categories of a file by their id, as JSON."""
+
     # A valid id has one name; the name None marks an entry with a duplicate field.
     names: dict[str, set[str | None]] = field(default_factory=dict)
     keypoints: dict[str, list[str]] = field(default_factory=dict)  # their names

@@ -174,7 +174,7 @@ def read(
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and what is not read."""
     for name in part.names:
-        folders_of = cache(partial(_folders, tree, posixpath.dirname(name)))
+        folders_of = cache(partial(_image_folders, tree, posixpath.dirname(name)))
         try:
             with tree.open(name) as stream:
                 for child in children_of(stream):
@@ -185,7 +185,7 @@ def read(
             yield Reject("", "", tree.path(name), Reason.LOST_ROWS, detail)
 
 
-def _folders(tree: Tree, above: str, subset: str) -> list[str]:
+def _image_folders(tree: Tree, above: str, subset: str) -> list[str]:
     tops = [posixpath.join(above, name) for name in (_IMAGES, "data", "")]
     found = [path for top in tops for path in (posixpath.join(top, subset), top)]
     return [f for f in dict.fromkeys(map(posixpath.normpath, found)) if f == "." or tree.has(f)]

@@ -242,7 +242,7 @@ def read(
         if sample.others:
             yield SkippedInput.named(OTHER, sample.others)
         if sample.label is not None and projection.has("label"):
-            shown = f"{_text(sample.key)}: {short_repr(sample.label)}"
+            shown = f"{_escaped(sample.key)}: {short_repr(sample.label)}"
             yield SkippedInput.named(OTHER_LABELS, [shown])
 
 
@@ -256,7 +256,7 @@ def _samples(stream: BinaryIO, limit: int) -> Iterator[_Sample | SkippedInput]:
             key, suffix = _key_and_suffix(member.name)
             if not key:
                 kind = HIDDEN if _in_hidden(member.name) else OTHER
-                yield SkippedInput.named(kind, [_text(member.name)])
+                yield SkippedInput.named(kind, [_escaped(member.name)])
                 continue
             # The members of a sample are adjacent, so a new key begins the next sample.
             if sample is None or key != sample.key:
@@ -289,7 +289,7 @@ def _in_hidden(name: str) -> bool:
 def _add(sample: _Sample, member: Member, suffix: str, stream: BinaryIO, limit: int) -> None:
     """Adds a member to its sample, with its data if that is text, or an image up to the limit."""
     if f".{suffix}" not in IMAGE_SUFFIXES and suffix not in (*_LABEL, *_TEXT, *_JSON):
-        sample.others.append(_text(member.name))
+        sample.others.append(_escaped(member.name))
     elif member.kind != "file":
         sample.fault = f"{_shown(member.name)} is a {member.kind}; expected a file"
     elif f".{suffix}" in IMAGE_SUFFIXES:
@@ -352,8 +352,8 @@ def _row(
 
 
 def _shown(name: str) -> str:
-    return repr(_text(name))
+    return repr(_escaped(name))
 
 
-def _text(name: str) -> str:
+def _escaped(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

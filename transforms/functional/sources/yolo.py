@@ -277,7 +277,7 @@ def _parse_yaml(data: bytes, where: str) -> Classes:
     return found._replace(
         keypoints=shape,
         keypoint_names=_keypoint_names(document.get("kpt_names"), shape, where),
-        splits={key: paths for key in _SPLITS if (paths := _paths(document.get(key)))},
+        splits={key: paths for key in _SPLITS if (paths := _paths_of_split(document.get(key)))},
         path=path.replace("\\", "/") if isinstance(path := document.get("path"), str) else "",
         number=number if isinstance(number := document.get("nc"), int) else None,
     )
@@ -316,7 +316,7 @@ def _darknet(tree: Tree, data: bytes, where: str) -> Classes:
     return classes._replace(splits={split: (path,) for split, path in lists.items() if path})
 
 
-def _paths(value: Any) -> tuple[str, ...]:
+def _paths_of_split(value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     return tuple(path for path in values if isinstance(path, str) and path)
 
