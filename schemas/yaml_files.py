@@ -133,7 +133,10 @@ def _problem_of(error: yaml.YAMLError) -> tuple[str, str]:
 
 
 def _check_size(node: yaml.Node | None) -> None:
-    """Raises ValueError for aliases of too many nodes, or their own parent; expands none."""
+    """Rejects a document whose aliases expand to too many nodes, without expanding them.
+
+    Raises ValueError if there are more than `MAX_NODES`, or an alias refers to its own parent.
+    """
     if node is not None and _nodes(node, {}) > MAX_NODES:
         raise ValueError(f"its aliases expand to more than {MAX_NODES:,} values")
 

@@ -69,7 +69,7 @@ class Metadata(RecordMetadata):
         return _described(self).group_column
 
     def keys_of(self, path: str) -> list[str] | None:
-        """Returns the keys of the records of a file, if any; raises VerificationFailed."""
+        """Returns the keys of a file's records, if any; VerificationFailed if unreadable."""
         shard = _described(self).shards.get(posixpath.basename(path))
         if shard is None:
             return None

@@ -119,7 +119,7 @@ def _segments(data: bytes) -> Iterator[Segment]:
 
 
 def examine(data: bytes, bounded: bool = False) -> JpegHeader:
-    """Reads the header of a JPEG, which may be damaged; `bounded` may raise WorkLimitError."""
+    """Reads the header of a JPEG, maybe damaged; WorkLimitError above the limits if `bounded`."""
     frame: Segment | None = None
     last: Segment | None = None
     exif: bytes | None = None

@@ -114,7 +114,7 @@ class PngHeader:
 
 
 def examine(data: bytes, bounded: bool = False) -> PngHeader:
-    """Reads the header of a PNG; `bounded` may raise WorkLimitError."""
+    """Reads the header of a PNG; raises WorkLimitError above the limits if `bounded`."""
     chunks = _bounded(_chunks(data)) if bounded else _chunks(data)
     header = _header(next(chunks))
     palette: bytes | None = None

@@ -358,7 +358,7 @@ def _read(stream: BinaryIO, size: int) -> bytes:
 
 @lru_cache(1024)  # small records have few distinct lengths, and so few distinct headers
 def _length(header: bytes) -> int:
-    """Returns the length of a record's data; ValueError for a checksum, struct.error if cut."""
+    """Returns the length of a record's data; ValueError for damage, struct.error if it is cut."""
     length, crc = _HEADER.unpack(header)
     if crc != _masked_crc32c(header[:8]) or length > MAX_RECORD_BYTES:
         raise ValueError("the checksum of the record's length does not match")

@@ -176,7 +176,7 @@ def _continued(effect: Effect, lines: int, then: RangeScan) -> Effect:
 
 
 def _scan_lines(data: bytes, offset: int, delimiter: str | None) -> RangeScan:
-    """Scans whole lines without a byte order mark; JSON Lines have no delimiter."""
+    """Scans whole lines; `delimiter` is None for JSON Lines, whose records have no line breaks."""
     lines = _count_lines(data, is_csv=delimiter is not None)
     outside = Effect(quoted=False, entry=(offset, 0), last=offset)
     if delimiter is None:

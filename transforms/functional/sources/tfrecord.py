@@ -66,7 +66,10 @@ class RecordMetadata(ABC):
 
     @abstractmethod
     def keys_of(self, path: str) -> Sequence[str] | None:
-        """Returns the keys of the records of a file, if any; raises VerificationFailed."""
+        """Returns the keys of the records of a file; None if they have none.
+
+        Raises VerificationFailed if they cannot be read.
+        """
 
 
 def recognize(head: bytes) -> bool:

@@ -135,7 +135,10 @@ def recognize_folder(tree: Tree) -> tables.Sources | None:
 
 
 def sources_in(tree: Tree, yaml: str | None = None) -> tables.Sources:
-    """Returns a folder of labels as a source; `yaml` is looked for, "" if it has none."""
+    """Returns a folder of labels as a source.
+
+    `yaml` is its file of classes, "" if it has none; it is looked for by default.
+    """
     yaml = _yaml_of(tree) if yaml is None else yaml
     options = YoloOptions(yaml, bool(split_folders(tree, has_image_suffix)))
     return tables.Sources((tables.TableFile(tree.root, "yolo", options=options),))

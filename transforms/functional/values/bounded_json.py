@@ -166,7 +166,7 @@ def _unfinished(data: bytes, quotes: np.ndarray, in_text: bool, before: int) -> 
 
 
 def outline_of(stream: BinaryIO) -> Any:
-    """Returns a JSON document with its lists and objects emptied; ValueError if it is invalid."""
+    """Returns a JSON document with top-level lists and objects emptied; or raises ValueError."""
     kept, size = list[bytes](), 0
     for chunk in _nested_chunks(stream, _OUTLINE_BYTES):
         before, after = chunk.around()
