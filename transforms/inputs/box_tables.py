@@ -17,6 +17,7 @@ from recordmill.schemas.records import Row, source_of
 from recordmill.schemas.settings import Order
 from recordmill.schemas.tables import Projection, TableFile
 from recordmill.transforms.functional.images.masks import are_runs
+from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.box_rows import (
     BoxColumns,
     columns_of_boxes,
@@ -40,7 +41,13 @@ _MEANINGS: dict[Order, str] = {
 
 def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxColumns | None:
     """Returns the columns of object detection in tables with a row per box; None for others."""
-    found = columns_of_boxes(tables.columns, stated) if tables.are_tables else None
+    columns = tables.columns if tables.are_tables else ()
+    found = columns_of_boxes(columns, stated)
+    if found is None and columns_of_boxes(columns, {"image": "", **stated}):
+        # The column of images has another name, but names of files.
+        images = [c for c in columns if all(map(has_image_suffix, _values(tables, c) or [""]))]
+        if len(images) == 1:
+            found = columns_of_boxes(columns, {**stated, "image": images[0]})
     if found is None or not _has_row_per_box(tables, found.sides):
         return None
     # A table of labels has them in these columns, and no image twice.

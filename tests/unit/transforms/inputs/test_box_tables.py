@@ -189,6 +189,32 @@ def test_boxes_have_the_order_that_is_stated(text, order, corners, tmp_path):
     assert boxes_of(config, tables) == (corners, (100, 80) if text == WHEAT else None)
 
 
+@pytest.mark.parametrize("other", ["1", "note.png"])
+def test_the_only_column_with_names_of_images_is_that_of_images(other, tmp_path):
+    lines = ["photo,x1,y1,x2,y2,kind,other", f"a.jpg,1,2,3,4,cat,{other}", "b.jpg,1,2,3,4,dog,2"]
+    path = write(tmp_path, "\n".join(lines), "csv")
+    config, tables = opened(path, columns="labels=kind")
+    assert config.dataset_schema.name == "object_detection"
+    assert (config.column("image"), tables.files[0].grouped) == ("photo", "photo")
+    with pytest.raises(UsageError, match=r"has a row per box .* Name it with --columns labels=COL"):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "photo,x1,y1,x2,y2,kind,other\na.jpg,1,2,3,4,cat,a.png\n",
+        "photo,x1,y1,x2,y2,kind,other\n1,1,2,3,4,cat,2\n",
+        "photo,x1,y1,x2,y2,kind,other\n",
+        "photo,x1,y1,x2,kind,other\na.jpg,1,2,3,cat,1\n",
+    ],
+)
+def test_no_column_is_that_of_images_without_names_of_images(text, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    config, _ = opened(tmp_path / "t.csv")
+    assert (config.dataset_schema.name, dict(config.columns)) == ("image_classification", {})
+
+
 def test_columns_may_state_the_order(tmp_path):
     (tmp_path / "t.csv").write_text(SIZED.replace("X,Y", "left,top"))
     config, tables = opened(tmp_path / "t.csv", boxes="invalid=drop")
