@@ -400,11 +400,11 @@ def build_plan(
         resolved, kept = _schema_of_base(resolved, base), base.manifest.input.records
     rows = _rows_by_split(analysis.splits, ranges)
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
-    notes = _integral_floats(analysis, with_classes.classes)
+    classes = with_classes.classes
+    notes = _integral_floats(analysis, classes)
     findings += analysis.columns.doubtful_numbers()
-    source = _source(
-        analyzer, notes, (*findings, *_unnamed(analyzer), *_split_findings(analysis, analyzer))
-    )
+    findings += (*_unnamed(analyzer, classes), *_split_findings(analysis, analyzer))
+    source = _source(analyzer, notes, findings)
     if config.records_per_shard is not None:
         starts = {split: shard_starts.get(split, ()) for split in splits}
         shards = _with_base(base, {s: len(starts[s]) + 1 for s in splits})
@@ -473,12 +473,14 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
             yield f"labels of {name!r} such as {written[0]} are read as integers"
 
 
-def _unnamed(analyzer: Analyzer) -> Iterator[Finding]:
-    for feature, found in analyzer.declared.items():
-        if found.unnamed and not found.names and analyzer.config.class_names is None:
-            what = f"the class ids in {found.unnamed!r} are kept as they are"
-            text = f"{what}, because nothing beside the files names them"
-            yield finding("note", "unnamed_classes", text, feature=feature)
+def _unnamed(analyzer: Analyzer, classes: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    several = len(analyzer.config.inputs) > 1
+    hint = "if they differ, convert each input with its names as --classes FILE, then the datasets"
+    for feature, names in classes.items():
+        ids = analyzer.declared.get(feature, NO_CLASSES).unnamed or feature * several
+        if ids and not names:
+            text = f"the class ids in {ids!r} are kept as they are, because nothing names them"
+            yield finding("note", "unnamed_classes", text, hint * several, feature=feature)
 
 
 def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:

@@ -52,6 +52,33 @@ def test_a_plan():
     assert [finding.kind for finding in plan.source.findings] == ["rows_without_split"]
 
 
+@pytest.mark.parametrize(
+    ("label", "declared", "inputs", "ids"),
+    [
+        ("1", "", 2, "label"),
+        ("1", "", 1, ""),
+        ("1", "image/class/label", 1, "image/class/label"),
+        ("1", "image/class/label", 2, "image/class/label"),
+        ("cat", "", 2, ""),
+    ],
+)
+def test_ids_that_nothing_names_are_noted_if_they_may_be_other_classes(
+    label, declared, inputs, ids
+):
+    asked = analyzer(CLASSIFICATION)
+    asked = replace(
+        asked,
+        config=asked.config.model_copy(update={"inputs": ("a", "b")[:inputs]}),
+        declared={"label": DeclaredClasses((), unnamed=declared)} if declared else {},
+    )
+    rows = text_rows({"image": "a.jpg", "label": label}, {"image": "b.jpg", "label": label})
+    found = build_plan(analyze(rows, asked), asked, {}).source.findings
+    why = "are kept as they are, because nothing names them"
+    assert [one.text for one in found] == [f"the class ids in {ids!r} {why}"] * bool(ids)
+    hint = "if they differ, convert each input with its names as --classes FILE, then the datasets"
+    assert [one.hint for one in found] == [hint * (inputs > 1)] * bool(ids)
+
+
 def test_a_plan_counts_the_records_that_stay():
     asked = analyzer(CLASSIFICATION)
     splits = {"train": SplitCounts(rows=9, records=7, rejected=2, duplicates=0)}
