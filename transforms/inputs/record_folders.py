@@ -218,7 +218,7 @@ def dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
     for folder in sorted({*filter(is_local, map(posixpath.dirname, known))}):
         here = {layout.join(folder, name) for name in entries(folder or ".")[1]} - known
         if names := sorted(n for n in here if not has_image_suffix(n) and has_records(n)):
-            yield f"not read: {some(names)}: TFRecords without a suffix; --input also reads files"
+            yield f"not read: {some(names)}: other TFRecords in the folder; name them with --input"
 
 
 def _described_by(folder: str) -> dict[str, bytes]:
@@ -272,8 +272,7 @@ def _numbered(text: str) -> dict[int, str]:
 def _by_tfds(columns: RecordColumns, text: str, where: str) -> RecordColumns:
     """Returns the columns with the boxes and labels that TFDS declares in features.json."""
     try:
-        document = json.loads(text)
-        found = dict(_tfds_features(document, ""))
+        found = dict(_tfds_features(json.loads(text), ""))
     except (ValueError, RecursionError, AttributeError, TypeError) as error:
         raise UsageError(f"{where}: is not features.json of TFDS: {error}") from error
     boxes = [name for name, kind in found.items() if kind.endswith("BBoxFeature")]

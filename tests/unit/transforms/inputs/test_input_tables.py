@@ -278,7 +278,7 @@ def test_files_of_records_with_another_name_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(framed(example(n=[1])))
     (tmp_path / "weights.bin").write_bytes(b"weights")
     names = f"{tmp_path}/b.rec, {tmp_path}/c d"
-    said = f"not read: {names}: TFRecords without a suffix; --input also reads files"
+    said = f"not read: {names}: other TFRecords in the folder; name them with --input"
     assert probe_tables(config(tmp_path)).recognized == (said,)
     found = probe_tables(config(tmp_path, tmp_path / "b.rec", tmp_path / "c d"))
     assert (len(found.files), found.recognized) == (3, ())
