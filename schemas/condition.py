@@ -212,8 +212,8 @@ def _of_kind(value: Any, kind: type, untyped: bool, name: str) -> Any:
 
 
 def _mismatch(name: str, expected: str, value: Any) -> RecordError:
-    detail = f"column {name!r}: --where expects {expected}, got {str(value)[:_SHOWN]!r}"
-    return RecordError(Reason.WRONG_TYPE, f"{detail}; use {condition_of(name, value)[:_SHOWN]}.")
+    detail = f"column {name!r}: --where expects {expected}, got {str(value)[:_SHOWN]!r}; compare"
+    return RecordError(Reason.WRONG_TYPE, f"{detail} as in {condition_of(name, value)[:_SHOWN]}.")
 
 
 def _column(node: ast.expr) -> str | None:
