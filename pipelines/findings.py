@@ -488,7 +488,8 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             what = f"{counted(len(absent), 'class')} of {feature!r} without any record"
             text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
-            yield found("warning", "absent_classes", text, examples=absent, figures=figures)
+            hint = "" if manifest.base else "--classes FILE with the others leaves them out"
+            yield found("warning", "absent_classes", text, hint, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:
             classes = manifest.resolved.number_of_classes(feature) or len(total)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recordmill.pipelines.dataset.records import _balanced_weights, _class_ids, class_weights
@@ -47,4 +50,14 @@ def test_records_without_classes_are_a_usage_error(schema: str, what: str, tmp_p
     dataset = DatasetFolder.open(put(tmp_path))
     manifest = dataset.manifest.model_copy(update={"dataset_schema": preset(schema)})
     with pytest.raises(UsageError, match=what):
+        class_weights(DatasetFolder(dataset.directory, manifest), "train")
+
+
+def test_counts_of_lists_of_labels_are_in_the_manifest(tmp_path: Path) -> None:
+    dataset = DatasetFolder.open(put(tmp_path))
+    manifest = dataset.manifest.model_copy(update={"dataset_schema": preset("multi_label")})
+    columns = {"class": pa.chunked_array([[["cat"], ["cat", "dog"]]])}
+    said = "'labels' is a list of labels, counted in manifest.json (splits.NAME.classes)"
+    counted = patch.object(DatasetFolder, "columns", lambda *_: columns)
+    with counted, pytest.raises(UsageError, match=re.escape(said)):
         class_weights(DatasetFolder(dataset.directory, manifest), "train")

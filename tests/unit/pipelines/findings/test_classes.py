@@ -58,6 +58,8 @@ def test_absent_classes_are_only_named_if_there_are_records() -> None:
     failed = made.model_copy(update={"splits": {"train": none}})
     kinds = [[f.kind for f in _class_sizes(Outcome(each))] for each in (failed, made)]
     assert kinds == [[], ["absent_classes"]]
+    (hint,) = (found.hint for found in _class_sizes(Outcome(made)))
+    assert hint == "--classes FILE with the others leaves them out"
 
 
 def test_a_background_needs_no_record() -> None:
