@@ -187,8 +187,7 @@ def _commit(
     # The workers have searched the shards for the removed records.
     if certificate and (problems := list(certificate.false_statements(document))):
         raise _damaged(problems)
-    checksum = hashlib.sha256(manifest).hexdigest()
-    update = {"manifest_sha256": checksum}
+    update = {"manifest_sha256": hashlib.sha256(manifest).hexdigest()}
     published = finished_record(context, info, None).model_copy(update=update)
     record = _report(info, config, DatasetFolder(target.work, document), published)
     target.check_active(context)  # again: all above takes time

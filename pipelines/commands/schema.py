@@ -368,8 +368,7 @@ def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
 
 def _images(column: str, rows: Sequence[Row], config: ConvertConfig) -> SampledImages:
     formats, sizes = Counter[str](), list[tuple[int, int]]()
-    with_image = [row for row in rows if row.values.get(column)]
-    sample = with_image[:_SAMPLED_IMAGES]
+    sample = [row for row in rows if row.values.get(column)][:_SAMPLED_IMAGES]
     for row in sample:
         try:
             source = examine_in_subprocess(_image(row, column, config.image_root))

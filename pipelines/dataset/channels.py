@@ -83,8 +83,7 @@ def _histograms(key: str, record: bytes) -> npt.NDArray[np.float64] | None:
         return None
     if image is None:
         return None
-    counts = np.array(image.histogram()).reshape(3, 256)
-    return counts / (image.width * image.height)
+    return np.array(image.histogram()).reshape(3, 256) / (image.width * image.height)
 
 
 def _pixels(features: Features, key: str) -> Image.Image | None:

@@ -151,8 +151,7 @@ class _Shards:
         return tf.data.Dataset.from_tensor_slices((tf.constant(files, tf.string), *spans.T))
 
     def first_record(self) -> tf.data.Dataset:
-        first = replace(self, parts=self.parts[:1])
-        return first.files().flat_map(self.open).take(1)
+        return replace(self, parts=self.parts[:1]).files().flat_map(self.open).take(1)
 
     def open(self, file: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
         """Returns `take` records of one shard, after the first `skip`."""

@@ -74,8 +74,7 @@ class FileTree:
 
     def path(self, name: str) -> str:
         """Returns the full path of a file; its name may begin with `../`."""
-        path = join(self.root, name) if name else self.root
-        return _UPWARDS.sub("/", path)
+        return _UPWARDS.sub("/", join(self.root, name) if name else self.root)
 
     def open(self, name: str) -> BinaryIO:
         """Opens a file for reading."""

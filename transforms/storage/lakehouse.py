@@ -261,8 +261,7 @@ class _Log:
 
 def _check_features(address: TableAddress, table: Any) -> None:
     protocol = table.protocol()
-    features = set(protocol.reader_features or ())
-    unknown = sorted(features - _READABLE)
+    unknown = sorted(set(protocol.reader_features or ()) - _READABLE)
     if unknown or protocol.min_reader_version > _WITH_FEATURES:
         what = unknown[0] if unknown else f"reader version {protocol.min_reader_version}"
         raise address.error(

@@ -473,8 +473,7 @@ def parse_batch(records: Sequence[bytes], resolved: ResolvedSchema) -> ParsedBat
     counts = dict[str, list[int]]()
     indices_of = dict(zip(features.lists, found, strict=False))
     for name in schema.frame_features:
-        records_of_values = indices_of[name].numpy()[:, 0]
-        sizes = np.bincount(records_of_values, minlength=len(records))
+        sizes = np.bincount(indices_of[name].numpy()[:, 0], minlength=len(records))
         width = prod(size for size in schema.features[name].shape or () if size)
         counts[name], rest = (part.tolist() for part in np.divmod(sizes, width))
         if any(rest):

@@ -516,8 +516,7 @@ def _nearest_pixels(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
     """
     left, top, right, bottom = geometry.crop
     across = _centers(geometry.content[0], left, right)
-    down = _centers(geometry.content[1], top, bottom)
-    return across, down
+    return across, _centers(geometry.content[1], top, bottom)
 
 
 def _centers(number: int, start: Fraction, stop: Fraction) -> np.ndarray:

@@ -88,8 +88,7 @@ class ImageColumns:
 def describe(shapes: list[ImageShape | None], hashed: bool = True) -> pa.RecordBatch:
     """Returns one row of `IMAGE_COLUMNS` per image, with nulls for what is unknown."""
     measured = [i for i, shape in enumerate(shapes) if shape and shape.thumbnail]
-    images = [shape for shape in shapes if shape and shape.thumbnail]
-    found = _measured(images, hashed)
+    found = _measured([shape for shape in shapes if shape and shape.thumbnail], hashed)
     # The row of each image in the measures, and in the hashes; null where there is none.
     rows = np.full(len(shapes), -1, np.int64)
     rows[measured] = np.arange(len(measured))

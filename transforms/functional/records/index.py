@@ -161,8 +161,7 @@ class RecordIndex:
         columns = [column.chunk(0) for column in self._images.take().columns]
         if not self._resolved.schema.sequence:
             return columns
-        ends = accumulate(self._columns[-1], initial=0)
-        offsets = pa.array(ends, pa.int32())
+        offsets = pa.array(accumulate(self._columns[-1], initial=0), pa.int32())
         return [pa.ListArray.from_arrays(offsets, column) for column in columns]
 
 

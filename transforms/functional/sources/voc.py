@@ -70,8 +70,7 @@ def probe(tree: Tree, file: TableFile) -> Probe:
             f"{tree.path(first)}: is an annotation of LabelMe's web tool; expected Pascal VOC. "
             "Import the folder to CVAT as LabelMe 3.0, and export it as CVAT for images 1.1."
         )
-    folder = posixpath.dirname(first)
-    lists = tree.entries(_list_folder(tree, folder)).files
+    lists = tree.entries(_list_folder(tree, posixpath.dirname(first))).files
     found = [split for split in _SPLITS if f"{split}.txt" in lists]
     return FORMAT.probe(tree, file, [s for s in found if s != "trainval" or found == [s]])
 

@@ -186,8 +186,7 @@ def flattened(items: list[Any], shape: tuple[int | None, ...]) -> list[Any]:
 
 def check_count(count: int, shape: tuple[int | None, ...]) -> None:
     """Raises RecordError if a number of items does not fill a shape; None is any size."""
-    sizes = [size for size in shape if size is not None]
-    whole = math.prod(sizes)
+    whole = math.prod(size for size in shape if size is not None)
     if count % whole if None in shape else count != whole:
         expected = f"a multiple of {whole}" if None in shape else str(whole)
         raise RecordError(Reason.WRONG_TYPE, f"expected {expected} items, got {count}")
