@@ -23,8 +23,8 @@ from recordmill.schemas.settings import BoxSettings, CoordinateFrame
 from recordmill.transforms.functional.images.geometry import Geometry, PointMap, Size, limited
 from recordmill.transforms.functional.values.boxes import Box, convert_box
 
-# Tolerance for boxes beyond the edge, as a fraction of the side: the error of six decimals.
-_ROUNDING = 1e-6
+# The pixels beyond an edge that are a rounding error, as of coordinates without decimals.
+_ROUNDING = 0.5
 
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"
@@ -201,7 +201,7 @@ def _keypoints(numbers: Sequence[float], to_record: PointMap) -> np.ndarray:
     turned = to_record.turned(to_record.in_pixels(points))
     inside = to_record.clipped(turned)
     away = np.abs(np.subtract(turned, inside)).max(axis=0)
-    labeled = (visibility > 0) & (away <= _ROUNDING * max(to_record.annotated))
+    labeled = (visibility > 0) & (away <= _ROUNDING)
     placed = limited(to_record.placed(inside), 0.0, 1.0)
     found: np.ndarray = np.where(labeled, [*placed, visibility], 0.0).T
     return found
@@ -213,9 +213,9 @@ def _checked(
     """Clips a box in pixels to its image; returns None for a box to drop."""
     problem = _problem(box)
     if problem is None:
-        inside = _clipped(box, size)
-        # Boxes rounded to six decimals may exceed the edge by their rounding error.
-        if _overshoot(box, size) > _ROUNDING:
+        (xmin, ymin, xmax, ymax), (width, height) = box, size
+        inside = max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
+        if max(abs(a - b) for a, b in zip(box, inside, strict=True)) > _ROUNDING:
             if settings.out_of_bounds == "drop":
                 return None
             if settings.out_of_bounds == "reject":
@@ -241,17 +241,6 @@ def _problem(box: Box) -> str | None:
 def _bad_box(index: int, box: Box, what: str) -> RecordError:
     corners = ", ".join(f"{value:g}" for value in box)
     return RecordError(Reason.BAD_BOX, f"box {index} of ({corners}) in pixels {what}")
-
-
-def _overshoot(box: Box, size: Size) -> float:
-    """Returns the distance by which a box exceeds its image, as a fraction of the side."""
-    (xmin, ymin, xmax, ymax), (width, height) = box, size
-    return max(-xmin / width, -ymin / height, xmax / width - 1, ymax / height - 1)
-
-
-def _clipped(box: Box, size: Size) -> Box:
-    (xmin, ymin, xmax, ymax), (width, height) = box, size
-    return max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height)
 
 
 def _placed(boxes: list[Box], to_record: PointMap) -> tuple[list[Box], list[bool]]:

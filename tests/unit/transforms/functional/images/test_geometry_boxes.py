@@ -83,9 +83,11 @@ def test_out_of_bounds():
 
 
 @pytest.mark.parametrize("policy", ["clip", "reject", "drop"])
-def test_rounding_is_not_out_of_bounds(policy):
-    found = placed((0.0, 0.0, 1.0000009, 1.0), units="normalized", out_of_bounds=policy)
+@pytest.mark.parametrize("box", [(0.0, 0.0, 1.0000009, 1.0), (-0.0125, 0.0, 1.0, 1.025)], ids=str)
+def test_rounding_is_not_out_of_bounds(policy, box):
+    found = placed(box, units="normalized", out_of_bounds=policy)
     assert (found.boxes, found.remarks) == ([(0.0, 0.0, 1.0, 1.0)], ())
+    assert placed((0, 0, 40.51, 20)).remarks == ("boxes clipped",)
     assert found.area_scale == 800.0
 
 
