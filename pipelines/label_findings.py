@@ -18,7 +18,7 @@ _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
 _ALIKE = "class names that differ only in case, blanks, hyphens, quotes or Unicode form"
 _MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
-_JOINED = 'class names that look like lists: write ["cat", "dog"], and add --schema multi_label'
+_JOINED = 'class names that look like lists: if so, write ["cat", "dog"], for --schema multi_label'
 # Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
 _LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
 _IDS = "ids, write all of them as plain integers (7, not 07 or text), or set --classes."
@@ -60,13 +60,14 @@ def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Itera
         verb = "differs" if len(changed) == 1 else "differ"
         # COCO counts its categories from 1.
         is_offset = all(declared[name] == id_ + 1 for name, id_ in changed)
-        is_all = len(changed) == len(names)
         yield finding(
             "note",
             "class_ids",
             f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
             f"({shown}), because ids count from 0 without gaps, in the order of the classes",
-            "--label_offset 1 keeps the ids of the source" if is_offset and is_all else "",
+            "--label_offset 1 keeps the ids of the source"
+            if is_offset and len(changed) == len(names)
+            else "",
             feature=feature,
             examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],
             figures={"changed": len(changed), "classes": len(names)},
@@ -98,10 +99,11 @@ def doubtful_labels(
         # Of lists that never have several labels, some may be one text.
         is_list = of_schema.shape == () and not of_schema.per_box
         join = any if is_list and counts.total() <= records else all
+        joins: Severity = "warning" if _lists(names, all) else "note"  # as of bear and polar bear
         kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (
             ("note", "alike_classes", _ALIKE, "--rename OLD=NEW merges them", alike),
             ("note", "missing_value_classes", _MISSING, "--where leaves their rows out", missing),
-            ("warning", "list_classes", _JOINED, "", _lists(names, join)),
+            (joins, "list_classes", _JOINED, "", _lists(names, join)),
             ("warning", "negative_classes", _NEGATIVE, "", negative),
         )
         for severity, kind, what, hint, examples in kinds:

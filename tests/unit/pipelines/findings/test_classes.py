@@ -242,11 +242,11 @@ def test_labels_that_may_not_be_meant_are_noted(
 
 
 @pytest.mark.parametrize(
-    ("shape", "records", "kinds"),
-    [((), 80, ["list_classes"]), ((), 79, []), (None, 80, [])],
+    ("shape", "records", "found"),
+    [((), 80, [("list_classes", "note")]), ((), 79, []), (None, 80, [])],
 )
 def test_lists_in_one_text_are_found_by_one_of_their_names(
-    shape: tuple[()] | None, records: int, kinds: list[str]
+    shape: tuple[()] | None, records: int, found: list[tuple[str, str]]
 ) -> None:
     made = manifest({0: 20, 1: 20})
     feature = made.dataset_schema.features["label"].model_copy(update={"shape": shape})
@@ -254,7 +254,10 @@ def test_lists_in_one_text_are_found_by_one_of_their_names(
     changes: dict[str, Any] = {"dataset_schema": schema, "classes": {"label": ("cat dog", "dog")}}
     changes["input"] = SimpleNamespace(records=records)
     outcome = Outcome(made.model_copy(update=changes))
-    assert [finding.kind for finding in _doubtful_labels(outcome)] == kinds
+    assert [(one.kind, one.severity) for one in _doubtful_labels(outcome)] == found
+    changes["classes"] = {"label": ("cat dog", "dog", "cat")}  # not as polar bear and bear
+    (certain,) = _doubtful_labels(Outcome(made.model_copy(update=changes)))
+    assert certain.severity == "warning"
 
 
 def test_contradicting_class_ids_are_noted() -> None:
