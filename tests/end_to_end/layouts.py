@@ -647,7 +647,15 @@ LAYOUTS = {
             "images.txt": "1 001.A/1.jpg\n2 002.B/2.jpg\n",
             **images("images/001.A/1.jpg", "images/002.B/2.jpg"),
         },
-        stops="classes.txt with other names or another order",
+        stops="classes.txt with other names .*[^s] the names of the folders. To make folders the",
+    ),
+    "roboflow: a column per class": Layout(
+        "https://docs.roboflow.com/datasets/dataset-versions/exporting-data",
+        {
+            "train/_classes.csv": "filename, cat, dog\n1.jpg, 1, 0\n2.jpg, 1, 1\n",
+            **images("train/1.jpg", "train/2.jpg"),
+        },
+        stops=r"train/_classes.csv', .*columns.drop\('filename'\)\].*schema='multi_label'",
     ),
     "semi-supervised": Layout(
         "https://cs.stanford.edu/~acoates/stl10/",

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Row
-from recordmill.schemas.tables import FILE_NAME, SPLIT_NAMES, Projection, Sources, TableFile
+from recordmill.schemas.tables import FILE_NAME, SPLIT_NAMES, Sources, TableFile
 from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix, tool_of
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
@@ -72,6 +71,13 @@ _METADATA = {
 
 # The folder of the splits in repositories of Hugging Face.
 _DATA = "data"
+
+# What reads a table with a column per class.
+_ONE_HOT = (
+    "pandas: table = pandas.read_csv({!r}, skipinitialspace=True); names = [*table.columns.drop("
+    "{!r})]; table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1)"
+    "; recordmill.convert(table, image_root=FOLDER, schema='multi_label', classes=names, …)"
+)
 
 # Most class folders are more; of fewer folders, each is searched for tables.
 _MAX_FOLDERS = 8
@@ -186,9 +192,11 @@ def _check_no_class_list(tree: Tree, folder: TableFile) -> None:
     """Checks that class folders are the classes that a classes.txt lists, in its order."""
     if "classes.txt" not in tree.entries().files:
         return
-    if _lines(tree, "classes.txt") != sorted(class_folder.names_of(tree, folder)):
-        path = shlex.quote(tree.path("classes.txt"))
+    lines, classes = _lines(tree, "classes.txt"), sorted(class_folder.names_of(tree, folder))
+    if lines != classes:
+        path, are_listed = shlex.quote(tree.path("classes.txt")), {*classes} <= {*lines}
         remedy = f"If it lists these classes, add --input_format folder --classes {path}"
+        remedy = remedy if are_listed else "Its lines are not the names of the folders"
         raise _error(tree, "classes.txt with other names or another order", remedy)
 
 
@@ -349,12 +357,13 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     image, folder = next(found, ("COLUMN", next(reversed(images))))
     others = [column for column in row if column != image]
     label = "label" if "label" in others else others[0] if len(others) == 1 else "COLUMN"
+    if len(others) > 1 and all(row[column].strip() in ("0", "1") for column in others):
+        return _Guess(_ONE_HOT.format(tree.path(table), image), image != "COLUMN")
     names, order = {"image": image, "label": label}, ""
     rest = [column for column in others if not _has_runs(column, row[column])]
     if len(rest) < len(others):  # Airbus has no classes
         schema = "segmentation" if rest else "FILE (with instance_ids:segmentation)"
-        runs = next(column for column in others if column not in rest)
-        names = {"image": image, "segmentation": runs}
+        names = {"image": image, "segmentation": next(c for c in others if c not in rest)}
         names |= {"labels": rest[0] if len(rest) == 1 else "COLUMN"} if rest else {}
         order = f"--schema {schema} --masks run_order=ORDER (columns, rows)"
     elif image != "COLUMN" and (boxes := columns_of_boxes(row, {"image": image})):
@@ -368,8 +377,7 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
         f"(columns: {', '.join(row)})" if row and "COLUMN" in names.values() else "",
         order,
     )
-    is_complete = image != "COLUMN" and bool(others)
-    return _Guess(" ".join(filter(None, options)), is_complete)
+    return _Guess(" ".join(filter(None, options)), image != "COLUMN" and bool(others))
 
 
 def _has_runs(column: str, value: str) -> bool:
@@ -380,9 +388,5 @@ def _first_row(tree: Tree, table: str) -> dict[str, str]:
     file = TableFile(tree.path(table), format_of(table, b"") or "")
     if file.format not in TEXT_FORMATS or table.lower().endswith(".gz"):
         return {}
-    try:
-        rows = FORMATS[file.format].rows(file, Projection())
-        first = next((row for row in rows if isinstance(row, Row)), None)
-    except (OSError, ValueError):  # reported when the table is read
-        return {}
-    return {name: str(value) for name, value in first.values.items()} if first else {}
+    first = FORMATS[file.format].first_rows(file, 1)
+    return {name: str(value) for row in first for name, value in row.values.items()}

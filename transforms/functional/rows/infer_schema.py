@@ -25,7 +25,7 @@ _LABEL = re.compile(
     r"(^|[_\s])(label|class|category|target|species|landmark)s?([_\s]|$)", re.IGNORECASE
 )
 _KEY = re.compile(r"(^|[_.])(id|key|uuid|guid)$", re.IGNORECASE)
-_BOXES = re.compile(r"(^|\.)(bbox|bboxes|boxes)$", re.IGNORECASE)
+_BOXES = re.compile(r"(^|\.)(b|bounding_?)?box(es)?$", re.IGNORECASE)
 _OBJECT_LABEL = re.compile(r"labels?|class(es)?|category|categories", re.IGNORECASE)
 _MAX_CLASSES = 1000
 _MOST = 0.5  # the share of images above which a column has images
@@ -114,7 +114,8 @@ def infer_from_rows(
     splits = [c for c in free if c != image and _is_split(values[c])]
     split = splits[0] if splits and len(columns) > 1 else None  # a single column is a feature
     others = [c for c in free if c not in (image, split)]
-    key = next((c for c in others if c not in lists and _is_key(c, values[c], len(rows))), None)
+    keys = (c for c in others if _KEY.search(c) and len(values[c]) == len(rows) > 1)
+    key = next((c for c in keys if c not in lists), None)
     label = stated.get("label") or stated.get("labels")
     label = label or _label_of([c for c in others if c != key], values, features, len(rows))
     known = {role: column for role, column in stated.items() if column in values}
@@ -177,11 +178,12 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
     values, feature = guess.values[column], guess.features[column]
     if column == guess.image:
         yield "the images, or their paths"
+        yield from (f"or with --columns image={_word(c)} those of {c}" for c in guess.images[:1])
     elif column == guess.split:
         yield f"the split of each row: use --split_column {_word(column)}"
     elif column == guess.key:
         yield f"unique values: use --key_column {_word(column)} to make it the key"
-    elif feature.shape == (None, 4) and _BOXES.search(column):
+    elif feature.shape in ((4,), (None, 4)) and _BOXES.search(column):
         yield _box_options(column, guess.columns)
     elif column == guess.label or (feature.kind is Kind.BYTES and 1 < len(values) <= _MAX_CLASSES):
         yield f"{len(values):,} values: {', '.join(_shown(values))}{' …' * (len(values) > _SHOWN)}"
@@ -314,10 +316,6 @@ def _is_split(values: Counter[Any]) -> bool:
     return bool(values) and all(isinstance(v, str) and v.lower() in SPLIT_NAMES for v in values)
 
 
-def _is_key(column: str, values: Counter[Any], rows: int) -> bool:
-    return bool(_KEY.search(column)) and len(values) == rows > 1
-
-
 def _is_list(column: str, rows: Sequence[Row]) -> bool:
     """Returns whether a column of text contains lists: JSON arrays, or items separated by "|"."""
     # A "|" may occur in plain text, so more than a third of the values must contain one.
@@ -353,11 +351,8 @@ def _quoted(text: str) -> str:
     plain = re.fullmatch(r"[A-Za-z][\w/]*", text, re.ASCII)
     word = text.lower() in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
     quoted = json.dumps(text, ensure_ascii=False)
-    return text if plain and not word else "".join(map(_escaped, quoted))
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
+    escaped = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+    return text if plain and not word else "".join(escaped)
 
 
 def _printable(text: str) -> str:

@@ -73,6 +73,12 @@ def guessed(columns, cells, is_text=True, images=None):
     return guess, text.splitlines()
 
 
+def test_the_first_of_several_columns_of_images_is_said_to_be_one_of_them():
+    _, lines = guessed(["left", "right"], [["1.jpg", "2.jpg"], ["3.jpg", "4.jpg"]])
+    remark = "the images, or their paths; or with --columns image=right those of right"
+    assert lines[5].endswith(f'"column:left"}}  # {remark}')
+
+
 def test_a_further_column_of_masks_is_the_mask():
     columns = ["image", "mask", "label"]
     cells = [[f"{i}.jpg", f"{i}.png", "ab"[i % 2]] for i in range(4)]
@@ -109,7 +115,9 @@ def test_a_table_of_images():
         '  # split: {kind: bytes, from: "column:split"}'
         "  # the split of each row: use --split_column split",
         '  tags: {kind: bytes, from: "column:tags", shape: []}  # 2 values: b, a',
-        '  box: {kind: float, from: "column:box", shape: [4]}  # for example 1',
+        '  box: {kind: float, from: "column:box", shape: [4]}'
+        "  # boxes: use --schema object_detection --columns bbox=box "
+        "--boxes column=bbox,order=xywh, or order=xyxy for two corners",
         "image: {column: file}",
     ]
 
