@@ -129,7 +129,8 @@ def with_implied_options(
     if has_ids and is_offset and options.get("label_offset") is None:
         notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
     splits = (*_unused_splits(options, tables), *_lost_groups(options, tables))
-    findings = (*tables.findings, *splits, *_missing_shards(tables))
+    boxes = box_tables.unread_boxes(config, tables) if options.get("schema") is None else ()
+    findings = (*tables.findings, *splits, *_missing_shards(tables), *boxes)
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
 
 

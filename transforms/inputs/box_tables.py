@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
-from typing import Any
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
-from recordmill.schemas.findings import Finding
+from recordmill.schemas.findings import Finding, finding
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.origins import BOX_SIDES, OUTLINES
 from recordmill.schemas.records import Row, source_of
 from recordmill.schemas.settings import Order
-from recordmill.schemas.tables import Projection, TableFile
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.box_rows import (
@@ -29,7 +28,7 @@ from recordmill.transforms.functional.values.typed import short_repr
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables
 
-_ROWS = 1000
+_ROWS = 10_000
 _ID = "id"
 _MEANINGS: dict[Order, str] = {
     "xywh": "left, top, width, height",
@@ -51,7 +50,7 @@ def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxC
     if found is None or not _has_row_per_box(tables, found.sides):
         return None
     # A table of labels has them in these columns, and no image twice.
-    if not {"image", "label"} <= {*tables.columns}:
+    if "labels" in stated or not {"image", "label"} <= {*tables.columns}:
         return found
     images = _values(tables, found.names["image"])
     return found if len(images) > len(set(images)) else None
@@ -62,7 +61,7 @@ def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
     if len(found.orders) == 1 or schema.boxes.states_order:
         return
     where = masked_url(tables.files[0].path)
-    values = [_first(tables.files[0], found.sides)[0].get(side) for side in found.sides]
+    values = [_first(tables.files[0], found.sides)[0].values.get(side) for side in found.sides]
     shown = short_repr(values[0] if len(values) == 1 else values)
     names = ", ".join(map(repr, found.sides))
     choices = ", or ".join(
@@ -93,6 +92,18 @@ def check_labels(tables: InputTables, found: BoxColumns) -> None:
             f"{where}: {what}; it has: {', '.join(tables.columns)}. Name it with --columns "
             "labels=COLUMN; or an image's class with --columns label=COLUMN."
         )
+
+
+def unread_boxes(config: ConvertConfig, tables: InputTables) -> Iterator[Finding]:
+    """Yields a warning on a box in each row of a table of which only labels are read."""
+    roles = {"image": config.column("image"), "labels": config.column("label")}
+    is_read = tables.preset or tables.schemas or config.dataset_schema.has_boxes
+    found = None if is_read else columns_of_boxes(tables.columns, roles)
+    if found and _has_row_per_box(tables, found.sides):
+        text = f"the boxes in {', '.join(map(repr, found.sides))} are not stored"
+        mapped = shlex.quote(",".join(map("=".join, roles.items())))
+        hint = f"set --schema object_detection --columns {mapped}, or --schema image_classification"
+        yield finding("warning", "unread_boxes", text, hint, examples=found.sides)
 
 
 def is_open_images(columns: Mapping[str, str]) -> bool:
@@ -148,20 +159,14 @@ def _columns_of_objects(config: ConvertConfig, tables: InputTables) -> list[str]
 
 
 def _has_row_per_box(tables: InputTables, sides: list[str]) -> bool:
-    first = (_first(file, sides) for file in tables.files)
+    first = ([row.values for row in _first(file, sides)] for file in tables.files)
     return tables.are_tables and all(has_row_per_box(rows, sides) for rows in first if rows)
 
 
 def _values(tables: InputTables, column: str) -> list[str]:
     """Returns the values in a column of the first rows of all tables, as text."""
-    return [str(row.get(column)) for file in tables.files for row in _first(file, [column])]
+    return [str(row.values.get(column)) for file in tables.files for row in _first(file, [column])]
 
 
-def _first(file: TableFile, columns: list[str]) -> list[Mapping[str, Any]]:
-    """Returns the first rows of a table; none if it cannot be read, which is reported later."""
-    projection = Projection(tuple(columns))
-    try:
-        rows = FORMATS[file.format].ungrouped_rows(file, projection)
-        return [row.values for row in islice(rows, _ROWS) if isinstance(row, Row)]
-    except (OSError, ValueError):
-        return []
+def _first(file: TableFile, columns: list[str]) -> list[Row]:
+    return FORMATS[file.format].first_rows(file, _ROWS, tuple(columns))

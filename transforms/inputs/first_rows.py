@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -125,11 +126,10 @@ def has_other_form(config: ConvertConfig, tables: InputTables) -> bool:
     if not (tables.has_rows and is_local(tables.files[0].path)):
         return False
     suffix = config.image_suffix or ""
-    try:
+    with suppress(OSError, ValueError, RecordError):  # reported when the images are read
         addresses = (a.removesuffix(suffix) + suffix for a in _addresses(config, tables))
         return any(is_local(a) and existing_form(a) != a for a in addresses)
-    except (OSError, ValueError, RecordError):  # reported when the images are read
-        return False
+    return False
 
 
 def with_encoded_images(config: ConvertConfig, tables: InputTables) -> InputTables:
@@ -159,18 +159,17 @@ def _with_encoded(column: str, config: ConvertConfig, tables: InputTables) -> In
 def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
     if not file.declared.is_table:
         return False
-    try:
+    with suppress(OSError, ValueError):  # reported when the images are read
         found = [text for value in _values(file, column) if is_encoded(text := text_of(value))]
         short = (text for text in found if len(text) <= MAX_CHARACTERS)
         paths = (resolve_path(text, file.path, config.image_root) for text in short)
         return bool(found) and not any(is_local(path) and exists(path) for path in paths)
-    except (OSError, ValueError):  # reported when the images are read
-        return False
+    return False
 
 
 def _values(file: TableFile, column: str) -> Iterator[Any]:
-    for row in islice(FORMATS[file.format].ungrouped_rows(file, Projection((column,))), _ROWS):
-        yield row.values.get(column) if isinstance(row, Row) else None
+    rows = FORMATS[file.format].first_rows(file, _ROWS, (column,))
+    return (row.values.get(column) for row in rows)
 
 
 def _suffixes_of(address: str) -> list[str]:

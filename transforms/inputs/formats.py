@@ -13,12 +13,12 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -155,6 +155,15 @@ class Format:
     ) -> Iterator[Row | Reject | SkippedInput]:
         """Yields the rows of a whole source as they are in the table."""
         return self.rows(replace(file, grouped=""), projection)
+
+    def first_rows(
+        self, file: tables.TableFile, number: int, columns: tuple[str, ...] | None = None
+    ) -> list[Row]:
+        """Returns the first rows of a source, which has none if it cannot be read."""
+        with suppress(OSError, ValueError):
+            rows = islice(self.ungrouped_rows(file, tables.Projection(columns)), number)
+            return [row for row in rows if isinstance(row, Row)]
+        return []
 
     def opened(self, file: tables.TableFile) -> AbstractContextManager[Any]:
         """Opens a source for the functions of the module."""

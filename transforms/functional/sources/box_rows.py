@@ -29,7 +29,7 @@ _SIZES = (("width", "height"), ("w", "h"))
 
 # The orders of boxes in other columns, by the first two; those of x and y have to be stated.
 _SIZED: dict[tuple[str, str], tuple[Order, ...]] = {
-    **dict.fromkeys((("xmin", "ymin"), ("left", "top")), ("xywh",)),
+    **dict.fromkeys((("xmin", "ymin"), ("left", "top"), ("x1", "y1")), ("xywh",)),
     **dict.fromkeys((("xcenter", "ycenter"), ("centerx", "centery"), ("cx", "cy")), ("cxcywh",)),
     ("x", "y"): ("xywh", "cxcywh"),
 }
@@ -38,6 +38,9 @@ _FORMS: tuple[dict[tuple[str, ...], tuple[Order, ...]], ...] = (
     {(*point, *size): orders for point, orders in _SIZED.items() for size in _SIZES},
     dict.fromkeys((("bbox",), ("boundingbox",)), ("xywh", "xyxy", "cxcywh", "yxyx")),
 )
+
+# The first number of a box in several columns.
+_FIRST = {sides[0] for form in _FORMS[:2] for sides in form}
 
 _Found: TypeAlias = Row | Reject | SkippedInput
 
@@ -69,16 +72,27 @@ def columns_of_boxes(
         [stated[role]] if role in stated else [names[n] for n in known if n in names]
         for role, known in (("image", _IMAGES), ("labels", _LABELS))
     )
-    has_corner = bool({"xmax", "ymax"} & names.keys())  # width and height are of the image
-    found = [[one for one in form.items() if {*one[0]} <= names.keys()] for form in _FORMS]
-    forms = found[0] if has_corner else next(filter(None, found), [])
+    # In Roi.X1, Roi.Y1, Roi.X2 and Roi.Y2, the names of one box begin alike.
+    alike = {name.removesuffix(end) for name in names for end in _FIRST if name.endswith(end)}
+    short = (
+        {n.removeprefix(start): c for n, c in names.items() if n.startswith(start)}
+        for start in alike
+    )
+    forms = _forms_in(names) or [form for own in short for form in _forms_in(own)]
     if not len(images) == len(forms) == 1 or len(labels) > 1:
         return None
     sides, orders = forms[0]
     roles = BOX_SIDES if len(sides) > 1 else ("bbox",)
-    boxes = zip(roles, (names[name] for name in sides), strict=True)
     named = {"image": images[0], **({"labels": labels[0]} if labels else {})}
-    return BoxColumns({**named, **dict(boxes)}, orders)
+    return BoxColumns({**named, **dict(zip(roles, sides, strict=True))}, orders)
+
+
+def _forms_in(names: Mapping[str, str]) -> list[tuple[list[str], tuple[Order, ...]]]:
+    """Returns the columns of boxes, and the orders that their numbers may have."""
+    found = [[one for one in form.items() if {*one[0]} <= names.keys()] for form in _FORMS]
+    has_corner = bool({"xmax", "ymax"} & names.keys())  # width and height are of the image
+    forms = found[0] if has_corner else next(filter(None, found), [])
+    return [([names[side] for side in sides], orders) for sides, orders in forms]
 
 
 def header_of_boxes(first: Sequence[str]) -> tuple[str, ...]:

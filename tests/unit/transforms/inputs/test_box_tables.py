@@ -322,3 +322,34 @@ def test_other_tables_keep_their_rows(text, options, tmp_path):
     (tmp_path / "t.csv").write_text(text)
     _, tables = opened(tmp_path / "t.csv", **options)
     assert not any(file.grouped for file in tables.files)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "remedy"),
+    [
+        ("image,label,xmin,ymin,xmax,ymax\n1.jpg,cat,1,2,3,4\n", "", "image=image,labels=label"),
+        (
+            "Path,ClassId,Roi.X1,Roi.Y1,Roi.X2,Roi.Y2\n1.png,7,1,2,3,4\n",
+            "image=Path,label=ClassId",
+            "image=Path,labels=ClassId",
+        ),
+        ("image,label,bbox\n1.jpg,cat,1 2 3 4\n", "", "image=image,labels=label"),
+        ("image,label,xmin,ymin,xmax\n1.jpg,cat,1,2,3\n", "", ""),
+        ("image,label,xmin,ymin,xmax,ymax\n1.jpg,cat,a,b,c,d\n", "", ""),
+    ],
+)
+def test_boxes_that_a_table_of_labels_has_are_a_warning(table, columns, remedy, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(table)
+    mapped = {"columns": columns} if columns else {}
+    config, tables = opened(path, **mapped)
+    assert config.dataset_schema.name == "image_classification"
+    found = [(one.severity, one.hint) for one in tables.findings if one.kind == "unread_boxes"]
+    hint = f"set --schema object_detection --columns {remedy}, or --schema image_classification"
+    assert found == ([("warning", hint)] if remedy else [])
+    _, stated = opened(path, schema="image_classification", **mapped)
+    assert stated.findings == ()
+    if remedy:
+        config, tables = opened(path, schema="object_detection", columns=remedy, boxes="order=xyxy")
+        resolve_sources(config.dataset_schema, tables.columns, config, "t.csv")
+        assert tables.files[0].grouped == config.column("image")
