@@ -357,10 +357,9 @@ def _reject_link(path: str) -> None:
 
 
 def _identity_of(path: str) -> Identity | None:
-    try:
+    with contextlib.suppress(OSError):  # it leads to no version that can be deleted
         return identity(os.stat(path))
-    except OSError:  # it leads to no version that can be deleted
-        return None
+    return None
 
 
 def _check_unchanged(listing: Listing) -> None:

@@ -27,7 +27,13 @@ from recordmill.schemas.origins import (
     Origin,
     Source,
 )
-from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings, SequenceSettings
+from recordmill.schemas.settings import (
+    AnnotationSettings,
+    BoxSettings,
+    ImageSettings,
+    MaskSettings,
+    SequenceSettings,
+)
 
 # Bytes, on almost every file system.
 _MAX_FILE_NAME = 255
@@ -466,6 +472,12 @@ class Schema(Document):
     def has_outlines(self) -> bool:
         """Whether a mask can be drawn from outlines."""
         return bool(self.columns_from(OUTLINES))
+
+    @property
+    def annotations(self) -> dict[str, AnnotationSettings]:
+        """The settings of what is drawn on images, by their block."""
+        boxes = {"boxes": self.boxes} if self.has_boxes or self.has_points else {}
+        return {**boxes, **({"masks": self.masks} if self.has_outlines else {})}
 
     @cached_property
     def draws_classes(self) -> bool:

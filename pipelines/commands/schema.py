@@ -280,12 +280,8 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     ]
     guess = infer_from_rows(names, rows, config.columns)
     if not guess.columns:
-        contents = [f"{name} holds {what}" for name, what in guess.left_out.items()]
-        why = (
-            f"no column can become a feature: {', '.join(contents)}"
-            if contents
-            else "has no columns"
-        )
+        listed = ", ".join(f"{name} holds {what}" for name, what in guess.left_out.items())
+        why = f"no column can become a feature: {listed}" if listed else "has no columns"
         raise UsageError(f"--infer {table}: {why}")
     if boxes := columns_of_detection(tables, config.columns):
         return _schema_of_boxes(table, boxes, guess, rows, options)

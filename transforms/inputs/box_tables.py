@@ -164,7 +164,6 @@ def _has_row_per_box(tables: InputTables, sides: list[str]) -> bool:
 
 
 def _values(tables: InputTables, column: str) -> list[str]:
-    """Returns the values in a column of the first rows of all tables, as text."""
     return [str(row.values.get(column)) for file in tables.files for row in _first(file, [column])]
 
 

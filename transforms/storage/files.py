@@ -199,10 +199,9 @@ def sizes(directory: str, names: Iterable[str]) -> dict[str, int | None]:
 
     def size(name: str) -> int | None:
         path = join(directory, name)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return store_of(path).size(path)
-        except FileNotFoundError:
-            return None
+        return None
 
     ordered = list(names)
     return dict(zip(ordered, map_in_threads(size, ordered), strict=True))

@@ -219,10 +219,9 @@ def _tag_of(state: os.stat_result) -> str:
 
 def is_special(path: str) -> bool:
     """Returns whether a path leads to a FIFO, a socket or a device."""
-    try:
+    with contextlib.suppress(OSError):
         return stat.S_IFMT(os.stat(path).st_mode) in _KINDS
-    except OSError:
-        return False
+    return False
 
 
 def _open(path: str, flags: int) -> int:

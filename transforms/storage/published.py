@@ -30,10 +30,9 @@ Read: TypeAlias = Callable[[str], "bytes | None"]
 
 def read_file(path: str) -> bytes | None:
     """Returns the bytes of a file, or None if it does not exist."""
-    try:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return files.read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    return None
 
 
 def content(path: str, read: Read = read_file) -> bytes | None:

@@ -57,21 +57,19 @@ def _cgroups(root: Path) -> Iterator[Path]:
 
 def _quota_of(cgroup: Path) -> float:
     """Returns the CPU quota of one cgroup in cores; infinity without a limit."""
-    try:
+    with suppress(ValueError, LookupError, ZeroDivisionError):  # an unknown format
         if limit := _read(cgroup / "cpu.max").split():
             return math.inf if limit[0] == "max" else int(limit[0]) / int(limit[1])
         quota = int(_read(cgroup / "cpu.cfs_quota_us") or -1)
         period = int(_read(cgroup / "cpu.cfs_period_us") or 1)
         return quota / period if quota > 0 else math.inf
-    except (ValueError, LookupError, ZeroDivisionError):  # an unknown format
-        return math.inf
+    return math.inf
 
 
 def _read(path: Path) -> str:
-    try:
+    with suppress(OSError, UnicodeError):  # not Linux, or not readable for this user
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError):  # not Linux, or not readable for this user
-        return ""
+    return ""
 
 
 _COLLECTED_OBJECTS = 10_000

@@ -42,10 +42,9 @@ def unpacker_of(head: bytes) -> _Unpack | None:
 
 def is_tfrecord(head: bytes) -> bool:
     """Returns whether a file begins with a record, possibly compressed, by its first bytes."""
-    try:
+    with suppress(*DAMAGED_STREAM):
         return is_record_header(decompressed(io.BytesIO(head)).read(HEADER_BYTES))
-    except DAMAGED_STREAM:
-        return False
+    return False
 
 
 class _Unpacked(io.BufferedReader):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Missing, Schema
-from recordmill.schemas.findings import Finding, Severity
+from recordmill.schemas.findings import Finding, Severity, finding
 from recordmill.schemas.origins import KEYPOINTS, OUTLINES, POINTS, Origin
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines
@@ -208,7 +208,7 @@ class Annotations:
 
     def count(self, rows: RowBatch, counts: dict[str, CoordinateCounts]) -> None:
         """Adds the boxes and outlines of rows to the counts, by the block of the schema."""
-        for block, settings in _blocks(self._schema):
+        for block, settings in self._schema.annotations.items():
             units = settings.units_column
             # As the rows of annotation formats do.
             all_state_units = units is not None and all(rows.column(self._column(units)))
@@ -423,27 +423,20 @@ class CoordinateCounts(Summed):
         return is_large and self.largest <= 100 and not self.small
 
 
-def _blocks(schema: Schema) -> Iterator[tuple[str, AnnotationSettings]]:
-    if schema.has_boxes or schema.has_points:
-        yield "boxes", schema.boxes
-    if schema.has_outlines:
-        yield "masks", schema.masks
-
-
 def with_units(
     schema: Schema, columns: Mapping[str, str], counts: Mapping[str, CoordinateCounts]
 ) -> tuple[Schema, list[Finding]]:
     """Returns a schema with units, and findings; UsageError if coordinates contradict them."""
     findings = []
     _check_order(schema, counts.get("boxes", CoordinateCounts()))
-    for block, settings in _blocks(schema):
+    for block, settings in schema.annotations.items():
         if settings.units is None:
-            units, finding = _decided(
+            units, note = _decided(
                 block, counts.get(block, CoordinateCounts()), _by_convention(schema, block, columns)
             )
             update = {block: settings.model_copy(update={"units": units})}
             schema = schema.model_copy(update=update)
-            findings += [finding] if finding else []
+            findings += [note] if note else []
     return schema, findings
 
 
@@ -489,22 +482,20 @@ def _decided(
     units: Units = NORMALIZED if by_convention else PIXEL
     unlike = total - fractions if by_convention else fractions
     hint = f"set {choice}; or a column box_units for each row"
-    is_warning = True
+    severity: Severity = "warning"
     if unlike:
         which = f"the coordinates of {unlike:,} of {total:,} {objects}"
         text = f"{which} are {'larger than 1' if by_convention else 'from 0 to 1'}"
         text += f", and are read as {'fractions of the image' if by_convention else 'pixels'}"
     elif total and by_convention:
-        text, hint, is_warning = f"{_CONVENTION}* are read as fractions of the image", "", False
+        text, hint, severity = f"{_CONVENTION}* are read as fractions of the image", "", "note"
     elif found.may_be_percent:
         where = ", in larger images" if found.large else ""
         text = f"the coordinates of all {total:,} {objects} are up to 100{where}; they are read as "
         text += "pixels, not as percentages"
         hint = f"set --{block} units=pixel if they are; or divide them by 100 for units=normalized"
-        is_warning = found.large >= _FEW_LARGE
+        severity = "warning" if found.large >= _FEW_LARGE else "note"
     else:
         return units, None
-    severity: Severity = "warning" if is_warning else "note"
     figures = {"objects": total, "unlike": unlike}
-    kind = "units_of_coordinates"
-    return units, Finding(kind=kind, severity=severity, text=text, hint=hint, figures=figures)
+    return units, finding(severity, "units_of_coordinates", text, hint, figures=figures)

@@ -275,10 +275,9 @@ def broken_frame(row: records.Row, binding: Binding, error: RecordError) -> reco
 def _or_empty(
     read: Callable[[RowBatch, Binding], Sequence[str]], rows: RowBatch, binding: Binding
 ) -> Sequence[str]:
-    try:
+    with suppress(RecordError):
         return read(rows, binding)
-    except RecordError:
-        return ("",)
+    return ("",)
 
 
 def files_of(row: records.Row, binding: Binding) -> Iterator[str]:

@@ -240,14 +240,12 @@ def _with_optional(
 
 # How programs and people name the width and height of an image, without case and separators. Those
 # of boxes are often named w and h.
-_SIDES = (
-    ("width", "height"),
-    *(
-        (f"{image}{width}", f"{image}{height}")
-        for image in ("image", "img", "im", "orig", "original", "size", "imagesize")
-        for width, height in (("width", "height"), ("w", "h"))
-    ),
-)
+_SIDES = [("width", "height")]
+_SIDES += [
+    (f"{image}{width}", f"{image}{height}")
+    for image in ("image", "img", "im", "orig", "original", "size", "imagesize")
+    for width, height in (("width", "height"), ("w", "h"))
+]
 
 
 def _size_columns(present: Collection[str]) -> list[tuple[str, str]]:
@@ -265,16 +263,12 @@ def uncompared_sizes(
     """Yields a warning on columns that may be image sizes, but with which no image is compared."""
     # `w` can be the width of an image, or that of a box; and a list `size` can have either order.
     stated = config.dataset_schema
-    blocks: list[tuple[str, AnnotationSettings, AnnotationSettings]] = []
-    has_objects = schema.has_boxes or schema.has_points
-    blocks += [("boxes", schema.boxes, stated.boxes)] if has_objects else []
-    blocks += [("masks", schema.masks, stated.masks)] if schema.has_outlines else []
     used = needed_columns(schema, config)
     others = [name for name in present if used is None or name not in used]
     sides = [name for name in others if name.casefold() in ("w", "h")]
     found = sides if len(sides) == 2 else [n for n in others if _MAYBE_SIZE.fullmatch(n)]
-    for block, resolved, asked in blocks:
-        if found and resolved.size_columns is None and asked.size_columns is not None:
+    for block, resolved in schema.annotations.items():
+        if found and resolved.size_columns is None and getattr(stated, block).size_columns:
             names = " and ".join(map(repr, found))
             pair = f"width={found[0]},height={found[1]}" if len(sides) == 2 else "width=W,height=H"
             what = f"{names} may be the sizes of the annotated images, which are not compared with"

@@ -88,7 +88,6 @@ def columns_of_boxes(
 
 
 def _forms_in(names: Mapping[str, str]) -> list[tuple[list[str], tuple[Order, ...]]]:
-    """Returns the columns of boxes, and the orders that their numbers may have."""
     found = [[one for one in form.items() if {*one[0]} <= names.keys()] for form in _FORMS]
     has_corner = bool({"xmax", "ymax"} & names.keys())  # width and height are of the image
     forms = found[0] if has_corner else next(filter(None, found), [])

@@ -392,10 +392,9 @@ def by_value(function: Callable[[Any], _T], values: Sequence[Any]) -> list[_T]:
 
 
 def _texts(values: Sequence[str]) -> list[bytes] | None:
-    try:
+    with suppress(UnicodeEncodeError):
         return [value.encode() for value in values]
-    except UnicodeEncodeError:
-        return None
+    return None
 
 
 def _rounded(values: Sequence[float]) -> list[float] | None:
