@@ -83,6 +83,7 @@ _OWN_SPLIT = (
     "a row's own split, and that of its key in --base, override --near_duplicates keep_together; "
     "images that were not compared can be in any split"
 )
+_DROP = "--near_duplicates drop keeps one of them"
 _TOGETHER = "--near_duplicates keep_together keeps them in one split, and drop keeps one of them"
 
 
@@ -282,7 +283,7 @@ def _similar_images(outcome: Outcome) -> Iterator[Finding]:
     yield from _leakage("similar_leakage", near.leaks, _SIMILAR, hint)
     yield from _conflicts("similar_label_conflicts", near.conflicts, _SIMILAR)
     alike = "in similar form the image of another record"
-    yield from _duplicates("similar", near.duplicates, alike, hint)
+    yield from _duplicates("similar", near.duplicates, alike, _DROP if hint == _OWN_SPLIT else hint)
     if near.full_buckets:
         text = f"{near.full_buckets:,} sets of images with equal low frequencies are too large to "
         text += "compare all pairs; some similar images may be missing"
