@@ -18,7 +18,7 @@ _NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
 _ALIKE = "class names that differ only in case, blanks, hyphens, quotes or Unicode form"
 _MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
-_JOINED = 'class names that look like lists: if so, write ["cat", "dog"], for --schema multi_label'
+_JOINED = 'class names like lists: if so, write cat|dog or ["cat", "dog"], for --schema multi_label'
 # Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
 _LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
 _IDS = "ids, write all of them as plain integers (7, not 07 or text), or set --classes."

@@ -57,7 +57,7 @@ cat\\|lynx, dög
 ## Warnings
 
 - 2 classes of 'label' without any record (cat\\|lynx, dög)
-- 'label' has class names that look like lists: if so, write \\["cat", "dog"\\], for \
+- 'label' has class names like lists: if so, write cat\\|dog or \\["cat", "dog"\\], for \
 --schema multi_label (cat\\|lynx)
 
 ## Use
