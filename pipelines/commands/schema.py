@@ -85,8 +85,7 @@ def _snippets(dataset: DatasetFolder) -> dict[str, str]:
 
 def _parse_code(schema: Schema) -> str:
     macros: Any = text_template("snippets.jinja").module
-    code: str = macros.parse(_specs(schema)).strip()
-    return code
+    return str(macros.parse(_specs(schema)).strip())
 
 
 def _specs(schema: Schema) -> dict[str, dict[str, str]]:
@@ -128,11 +127,7 @@ def run(flags: argparse.Namespace) -> int:
         return finish(flags.json, {"yaml": text}, partial(say, text, end=""))
     dataset = _dataset(flags.schema)
     schema = dataset.manifest.dataset_schema if dataset else load_schema(flags.schema)
-    show = (
-        partial(_show_dataset, Terminal(), dataset)
-        if dataset
-        else partial(_show_schema, Terminal(), schema)
-    )
+    show = partial(_show_dataset, dataset) if dataset else partial(_show_schema, schema)
     return finish(flags.json, _as_json(schema, dataset), show)
 
 
@@ -178,8 +173,8 @@ def _yaml(schema: Schema) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
-def _show_dataset(terminal: Terminal, dataset: DatasetFolder) -> None:
-    schema = dataset.manifest.dataset_schema
+def _show_dataset(dataset: DatasetFolder) -> None:
+    terminal, schema = Terminal(), dataset.manifest.dataset_schema
     found = dataset.manifest.ordered_splits
     splits = ", ".join(f"{name} {split.records:,}" for name, split in found.items())
     terminal.heading(dataset.directory, f" {splits} records; schema {schema.name}")
@@ -194,7 +189,8 @@ def _show_dataset(terminal: Terminal, dataset: DatasetFolder) -> None:
         terminal.lines(("", f"# {name}", "", *code.split("\n")))
 
 
-def _show_schema(terminal: Terminal, schema: Schema) -> None:
+def _show_schema(schema: Schema) -> None:
+    terminal = Terminal()
     terminal.heading(schema.name, f" {schema.description}")
     terminal.line()
     if schema.every_column:
@@ -329,8 +325,7 @@ def _schema_of_boxes(
 def _rows(tables: InputTables) -> Iterator[Row]:
     """Yields the rows of a table; raises UsageError if rows are lost, or all are rejected."""
     projection = Projection(tables.columns)
-    rejected = ""
-    is_empty = True
+    rejected, is_empty = "", True
     for file in tables.files:
         for found in FORMATS[file.format].rows(file, projection):
             if isinstance(found, Row):

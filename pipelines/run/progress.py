@@ -121,8 +121,7 @@ def _show_lines(_: Console, poll: Poll, done: threading.Event) -> None:
         if seconds < due and stage.name == name:
             continue
         due, name = seconds + _LINE_SECONDS, stage.name
-        counts = _describe(stage, counters.rejected)
-        print_error(f"{seconds:.0f} s: {stage.name}{counts}", "INFO")
+        print_error(f"{seconds:.0f} s: {stage.name}{_describe(stage, counters.rejected)}", "INFO")
 
 
 def _describe(stage: Stage, rejected: int) -> str:

@@ -93,8 +93,8 @@ def _exit_on_signals() -> None:
 
 def _exit_by_signal(number: int, _: object) -> None:
     """Ends the process immediately, with the exit code of a signal."""
-    name = signal.Signals(number).name
-    os.write(2, f"recordmill: interrupted by {name}\n".encode())  # print is not reentrant
+    # Not by print, which is not reentrant.
+    os.write(2, f"recordmill: interrupted by {signal.Signals(number).name}\n".encode())
     os._exit(128 + number)
 
 

@@ -7,6 +7,7 @@ size, a byte budget does.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -97,8 +98,12 @@ def map_in_threads(
 
     `threads`: for an I/O-bound function, the default; else the number of cores.
     """
-    with ThreadPoolExecutor(threads) as executor:
+    executor = ThreadPoolExecutor(threads)
+    try:
         yield from map_ahead(function, items, executor, _ITEMS_PER_THREAD * threads)
+    finally:
+        # An interrupted program does not wait: a silent host may take minutes.
+        executor.shutdown(wait=sys.exc_info()[0] is not KeyboardInterrupt)
 
 
 class Inline(Executor):

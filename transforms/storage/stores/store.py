@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import math
 import re
 import shutil
@@ -50,6 +51,9 @@ ATTEMPTS = 8
 
 # Limit of the wait that a server asks for with Retry-After, in seconds.
 _MAX_SERVER_WAIT = 120.0
+
+# Shorter outages are not logged, and longer ones no more often than each minute.
+_LOGGED_SECONDS, _LOG_SECONDS = 10.0, 60.0
 
 _backoff = wait_exponential(multiplier=0.125, max=8) + wait_random_exponential(0.125, max=8)
 
@@ -120,10 +124,22 @@ def _give_up(state: RetryCallState) -> NoReturn:
     raise OSError(f"{error}; {tried}") from error
 
 
+_log_due = 0.0
+
+
+def _log_outage(state: RetryCallState) -> None:
+    global _log_due
+    seconds, error = state.seconds_since_start or 0, state.outcome and state.outcome.exception()
+    if seconds >= _LOGGED_SECONDS and time.monotonic() >= _log_due:
+        _log_due = time.monotonic() + _LOG_SECONDS
+        logging.getLogger("recordmill").warning("retrying for %.0f s: %s", seconds, error)
+
+
 _attempts = Retrying(
     retry=retry_if_exception_type(TransientError),
     wait=_wait,
     stop=stop_after_attempt(ATTEMPTS),
+    before_sleep=_log_outage,
     retry_error_callback=_give_up,
 )
 

@@ -16,6 +16,7 @@ from recordmill.transforms.functional.read_ahead import (
     fetch_ahead,
     first_results,
     map_ahead,
+    map_in_threads,
 )
 
 
@@ -252,3 +253,21 @@ def test_the_fastest_of_the_first_calls_shows_the_latency(seconds, is_slow, monk
         return duration
 
     assert first_results(call, seconds) == (seconds[:4], is_slow)
+
+
+def test_an_interrupted_program_does_not_wait_for_its_threads():
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def call(number):
+        if number == 0:
+            begun.wait(60)
+            raise KeyboardInterrupt
+        begun.set()
+        release.wait(60)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        list(map_in_threads(call, [0, 1], 2))
+    assert not ended.is_set()
+    release.set()
+    assert ended.wait(60)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -86,6 +88,24 @@ def test_every_request_outlasts_an_outage_of_fifteen_seconds(
         with pytest.raises(OSError, match="given up"):
             persist(_raise_transient)
         assert 15 <= sum(waits) <= 32
+
+
+def test_a_long_outage_is_logged_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(store_module, "_log_due", 0.0)
+    monkeypatch.setattr(store_module._attempts, "sleep", lambda _: None)
+
+    def fails(seconds: float) -> None:
+        now[0] += seconds
+        raise TransientError("timed out")
+
+    for seconds in (1, 25):
+        with pytest.raises(OSError, match="given up after 8 attempts"):
+            persist(partial(fails, seconds))
+    assert caplog.messages == [f"retrying for {n} s: timed out" for n in (25, 100, 175)]
 
 
 def _raise_transient() -> None:
