@@ -420,9 +420,8 @@ def delete_unfinished(folder: str, versions: Sequence[str]) -> dict[str, Recordm
 def _delete_run(target: Target) -> None:
     final = target.contents()
     # In an object store, a dataset that replaces another is copied from the folder of its run.
-    is_copied = not is_local(target.final) and exists(
-        layout.join(target.run, DATASET, layout.SUCCESS)
-    )
+    marker = layout.join(target.run, DATASET, layout.SUCCESS)
+    is_copied = not is_local(target.final) and exists(marker)
     if target.needs_rollback or (is_copied and not final.is_published):
         raise UsageError(
             f"{target.run}: a run was killed while it replaced the dataset, which is still there. "

@@ -178,10 +178,8 @@ def _shard_numbers(
     count = plan.shards.get(split, 0) - first
     if count <= 0:
         return None
-    starts = plan.starts.get(split)
-    numbers = (
-        placement.shards_of(orders, count)
-        if starts is None
-        else placement.shards_at(orders, starts)
-    )
+    if (starts := plan.starts.get(split)) is None:
+        numbers = placement.shards_of(orders, count)
+    else:
+        numbers = placement.shards_at(orders, starts)
     return [first + number for number in numbers] if first else numbers

@@ -268,11 +268,9 @@ class _Selection:
 
     def of(self, example: dict[str, Any]) -> Any:
         values = [example[name] for name in self.names_in_order]
-        return (
-            tuple(values)
-            if self.as_supervised
-            else dict(zip(self.names_in_order, values, strict=True))
-        )
+        if self.as_supervised:
+            return tuple(values)
+        return dict(zip(self.names_in_order, values, strict=True))
 
 
 @dataclass(frozen=True)

@@ -167,11 +167,9 @@ class Format:
 
     def opened(self, file: tables.TableFile) -> AbstractContextManager[Any]:
         """Opens a source for the functions of the module."""
-        return (
-            nullcontext(FileTree(file.path, file.exclusion))
-            if self.declared.is_folder
-            else open_table(file)
-        )
+        if self.declared.is_folder:
+            return nullcontext(FileTree(file.path, file.exclusion))
+        return open_table(file)
 
 
 FORMATS = {name: Format(declared) for name, declared in INPUT_FORMATS.items()}
