@@ -39,8 +39,8 @@ _DECIMAL = re.compile(r"[+-]?\d*\.\d*(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 # digits for float32.
 _LIKE_NUMBERS = re.compile(
     r"(?aim)^[ \t\r]*(?:(0\d+)|([-?.]+|n[/.]?a\.?|null|none|missing|unknown|#\S+[!?])"
-    r"|[+-]?[$€£]?(?=[.,]?\d)(?:\d{1,3}(?:[., ']\d{3})+|\d{0,18})"
-    r"(?:[.,]\d+)?(?:e[+-]?\d+)?[ \t]?%?|[+-]?inf(?:inity)?|nan)[ \t\r]*$"
+    r"|[+\u2212-]?[$€£]?[ \xa0]?(?=[.,]?\d)(?:\d{1,3}(?:[., '’\xa0\u202f]\d{3})+|\d{0,18})"
+    r"(?:[.,]\d+)?(?:e[+-]?\d+)?[ \xa0\u202f\t]?[%€£]?|[+-]?inf(?:inity)?|nan)[ \t\r]*$"
 )
 _MANY_DIGITS = re.compile(r"(?aim)^[+-]?\d{8,20}(?:\.\d*(?:e[+-]?\d+)?)?$")
 # 19 numbers outweigh a text, one outweighs a missing value, and none an identifier.

@@ -80,6 +80,8 @@ def test_points_that_may_be_between_thousands(schema, delimiter, values, is_doub
         pytest.param(["1.5", "N/A", "3"], True, id="a mark of missing values"),
         pytest.param(["1,234", "2,500", ""], True, id="commas between thousands"),
         pytest.param(["12 %", "-"], True, id="percent"),
+        pytest.param(["1\u202f234", "2\xa0500", "7’000"], True, id="spaces between thousands"),
+        pytest.param(["\u22121,5", "€ 5", "5 €"], True, id="a minus of typesetting, currencies"),
         pytest.param([*map(str, range(19)), "error"], True, id="one other value of 20"),
         pytest.param(["1", "2", "#REF!"], True, id="an error of Excel"),
         pytest.param(["1.5", "N/A", "none"], False, id="mostly missing"),
