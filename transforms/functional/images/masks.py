@@ -379,8 +379,11 @@ def mask_from_file(
     if classes and (unknown := ids[(ids >= classes) & (ids != settings.max_id)]).size:
         expected = f"0 to {classes - 1}, or {settings.max_id} (ignored)"
         raise RecordError(Reason.UNKNOWN_LABEL, f"id {unknown.min()} is not within {expected}")
-    is_ignored = bool(ids.any()) and not ((ids != 0) & (ids != settings.max_id)).any()
-    remarks = (IGNORED,) * is_ignored + (OTHER_GRAYS,) * _has_other_grays(png.palette_of(data), ids)
+    others = ids[(ids != 0) & (ids != settings.max_id)]
+    # Smooth edges of a foreground have ids up to it.
+    is_edge = not others.size or others.max() > settings.max_id // 2
+    remarks = (IGNORED,) * bool(is_edge and np.count_nonzero(ids) > 2 * others.size)
+    remarks += (OTHER_GRAYS,) * _has_other_grays(png.palette_of(data), ids)
     return _encode_mask(ids, geometry, settings), remarks
 
 

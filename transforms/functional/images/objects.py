@@ -49,7 +49,7 @@ CHANGES = {
     CROPPED_OFF: "without the boxes in the part that is cropped off",
     REPEATED: "with the same box and class more than once, all of which are kept",
     POINTS_OUTSIDE: "with keypoints outside the image, whose visibility becomes 0",
-    IGNORED: "whose mask has no id but 0 and the one that losses ignore (255, or 65535 in 16 bits)",
+    IGNORED: "whose mask has only 0, the id that losses ignore (255; 65535 in 16 bits), and edges",
     LABELS_REPEATED: "with a label more than once in a list, all of which are kept",
     OTHER_GRAYS: "whose mask has a palette with other grays than its indexes, which are the ids",
 }
@@ -57,7 +57,7 @@ HINTS = {
     REPEATED: "if they are one object, remove the others from the annotations",
     STORED_SIZE: "if drawn on the image as stored, set frame=stored (--boxes, --masks)",
     OTHER_GRAYS: "if the grays are the ids, write them as a PNG in gray, without a palette",
-    IGNORED: "if it is the foreground, write the id of its class, such as 1",
+    IGNORED: "if it is the foreground, write the id of its class, such as 1, also at smooth edges",
 }
 
 # The part of the image below which a box is `TINY`.

@@ -70,8 +70,8 @@ def test_masks_whose_foreground_is_ignored_are_a_warning():
     (found,) = _changed_annotations(outcome({"jpeg kept": 9, IGNORED: 9}, 9))
     assert (found.kind, found.line) == (
         "masks_ignored",
-        "warning: 9 images whose mask has no id but 0 and the one that losses ignore (255, or "
-        "65535 in 16 bits)",
+        "warning: 9 images whose mask has only 0, the id that losses ignore (255; 65535 in "
+        "16 bits), and edges",
     )
 
 

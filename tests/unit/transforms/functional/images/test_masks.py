@@ -171,6 +171,26 @@ def test_a_mask_whose_foreground_is_ignored_is_found(id_, expected):
 
 
 @pytest.mark.parametrize(
+    ("edge", "width", "expected"),
+    [
+        (191, 1, (IGNORED,)),
+        (191, 4, ()),
+        (64, 1, ()),
+        (20, 1, ()),
+    ],  # 255 around a class is a border
+)
+def test_a_foreground_with_smooth_edges_is_found(edge, width, expected):
+    ids = np.zeros((3, 5))
+    ids[0] = 255
+    ids[1, :width] = edge
+    ids[1, width:] = 0
+    ids[0, : 5 - width] = 255 if width == 1 else 0
+    assert (
+        mask_from_file(file_of(ids, "L"), stored_image(SIZE), preset("segmentation"))[1] == expected
+    )
+
+
+@pytest.mark.parametrize(
     ("palette", "remarks"),
     [
         ([7, 7, 7, 3, 3, 3], (OTHER_GRAYS,)),
