@@ -169,7 +169,7 @@ def _with_boxes(
     if not (boxes and config.dataset_schema.has_boxes):
         return config
     box_tables.check_order(config.dataset_schema, tables, boxes)
-    if box_tables.is_open_images(boxes.names) and options.get("boxes") is None:
+    if options.get("boxes") is None and {"ImageID", "XMin"} <= {*boxes.names.values()}:
         implied["boxes"] = {"units": "normalized"}
         notes.append("boxes: fractions, as in Open Images; --boxes units=pixel sets others")
     config = config_of({**options, **implied})

@@ -95,20 +95,16 @@ def check_labels(tables: InputTables, found: BoxColumns) -> None:
 
 
 def unread_boxes(config: ConvertConfig, tables: InputTables) -> Iterator[Finding]:
-    """Yields a warning on a box in each row of a table of which only labels are read."""
+    """Yields a warning on boxes in a table of which only labels are read."""
     roles = {"image": config.column("image"), "labels": config.column("label")}
     is_read = tables.preset or tables.schemas or config.dataset_schema.has_boxes
     found = None if is_read else columns_of_boxes(tables.columns, roles)
-    if found and _has_row_per_box(tables, found.sides):
+    values = _values(tables, found.sides[0]) if found else []
+    if found and (_has_row_per_box(tables, found.sides) or any("[" in v for v in values)):
         text = f"the boxes in {', '.join(map(repr, found.sides))} are not stored"
-        mapped = shlex.quote(",".join(map("=".join, roles.items())))
+        mapped = shlex.quote(",".join(map("=".join, found.names.items())))
         hint = f"set --schema object_detection --columns {mapped}, or --schema image_classification"
         yield finding("warning", "unread_boxes", text, hint, examples=found.sides)
-
-
-def is_open_images(columns: Mapping[str, str]) -> bool:
-    """Returns whether columns are those of Open Images, whose boxes are fractions."""
-    return (columns.get("image"), columns.get("xmin")) == ("ImageID", "XMin")
 
 
 def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTables:

@@ -36,7 +36,9 @@ _SIZED: dict[tuple[str, str], tuple[Order, ...]] = {
 _FORMS: tuple[dict[tuple[str, ...], tuple[Order, ...]], ...] = (
     dict.fromkeys(_CORNERS, ("xyxy",)),  # width and height beside corners are those of the image
     {(*point, *size): orders for point, orders in _SIZED.items() for size in _SIZES},
-    dict.fromkeys((("bbox",), ("boundingbox",)), ("xywh", "xyxy", "cxcywh", "yxyx")),
+    dict.fromkeys(
+        (("bbox",), ("boundingbox",), ("boxes",), ("bboxes",)), ("xywh", "xyxy", "cxcywh", "yxyx")
+    ),
 )
 
 # The first number of a box in several columns.
