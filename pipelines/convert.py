@@ -60,8 +60,7 @@ def open_inputs(config: ConvertConfig) -> tuple[input_tables.InputTables, Base |
     Raises UsageError if the base version is not published, or the input is not a table.
     """
     base = open_base(config)
-    snapshots = base.kept_snapshots if base else ()
-    since = {entry.table: entry.id for entry in snapshots}
+    since = {entry.table: entry.id for entry in (base.kept_snapshots if base else ())}
     return input_tables.probe_tables(config, since), base
 
 
@@ -88,8 +87,7 @@ def prepare(
         schema = _schema_of(tables, labels, config)
     if config.where is not None:
         _check_compared(Condition(config.where), tables, schema, config)
-    binding = Binding.of(config, schema, tables.files)
-    analyzer = make_analyzer(config, schema, binding, base)
+    analyzer = make_analyzer(config, schema, Binding.of(config, schema, tables.files), base)
     classes = _renamed_classes(both.classes, projection_of(schema, config).renamed, config)
     analyzer = analyzer.with_source(classes, tables.recognized, both.snapshots)
     stated = tables.splits if config.split_column == SPLIT else ()

@@ -121,8 +121,7 @@ class _VerifyShard(_ConcurrentDoFn):
         if written.entry:  # verified with the base version
             return written, ShardVerification(split, index, written.entry, written.index_crc32c)
         files = ShardFiles.planned(self._directory, self._config, plan, split, index)
-        found = verifier_process.verify(files, plan.resolved, self._config.verify)
-        return written, found
+        return written, verifier_process.verify(files, plan.resolved, self._config.verify)
 
     def emitted(
         self, result: tuple[WrittenShard, ShardVerification]

@@ -137,8 +137,7 @@ class Target:
     @property
     def checkpoints(self) -> Checkpoints:
         """The checkpoints of finished shards."""
-        directory = layout.join(self.run, layout.CHECKPOINTS)
-        return Checkpoints(directory, self.work, self._name)
+        return Checkpoints(layout.join(self.run, layout.CHECKPOINTS), self.work, self._name)
 
     @property
     def progress(self) -> str:

@@ -114,8 +114,7 @@ def _unused_patterns(config: ConvertConfig) -> Iterator[Finding]:
     unused = [unused_patterns(FileTree(root, Exclusion(root, config.exclude))) for root in folders]
     for pattern in config.exclude:
         if all(pattern in patterns for patterns in unused):
-            text = f"--exclude {pattern}: leaves nothing out"
-            yield finding("warning", "unused_pattern", text)
+            yield finding("warning", "unused_pattern", f"--exclude {pattern}: leaves nothing out")
 
 
 def _check_root(root: str) -> None:

@@ -145,8 +145,7 @@ def _linked(
     """Publishes a shard of the base version and its index under their new names, unread."""
     pairs = ((entry.file, files.file, entry.bytes), (entry.index_file, files.records, None))
     for (name, target, size), version in zip(pairs, replaced, strict=True):
-        source = layout.join(base.directory, name)
-        _publish_link(source, files.directory, target, version, size)
+        _publish_link(layout.join(base.directory, name), files.directory, target, version, size)
     return WrittenShard(
         split=files.split,
         index=files.index,

@@ -215,8 +215,7 @@ class ShardWriter:
         if not self._examples:
             return
         examples, self._examples, self._waiting = self._examples, [], 0
-        records = [example.data for example in examples]
-        self._write(records)
+        self._write([example.data for example in examples])
         self._record_index.add(examples)
         schema = self._plan.resolved.schema
         # The first frame of a sequence counts all labels; the others repeat its context.

@@ -213,8 +213,7 @@ class DatasetFolder:
 
     def index(self, shard: ShardEntry, columns: Sequence[str]) -> pa.Table:
         """Reads columns of a shard's index, and checks its checksum against the manifest."""
-        path = self.path(shard.index_file)
-        return read_index(path, columns, shard.index_sha256, shard.records)
+        return read_index(self.path(shard.index_file), columns, shard.index_sha256, shard.records)
 
     def columns(self, parts: Sequence[RecordRange], names: Sequence[str]) -> pa.Table:
         """Reads index columns of ranges of records, in order."""

@@ -68,8 +68,7 @@ def recognize_folder(tree: Tree) -> tables.Sources | None:
     for level in ((), folders[:_MAX_FOLDERS]) if len(folders) <= _MAX_FOLDERS else ((),):
         names = [name for folder in level or ("",) for name in _files_in(tree, folder)]
         if names:
-            found = _sources(tree, names)
-            return found._replace(text=f"CVAT for images ({', '.join(names)})")
+            return _sources(tree, names)._replace(text=f"CVAT for images ({', '.join(names)})")
     return None
 
 

@@ -161,8 +161,7 @@ def table_batches(
         size += sum(arrays.text_bytes(column) for column in batch.columns)
         if size > limit:
             raise ValueError(f"the texts of a table of {len(data):,} bytes exceed {limit:,} bytes")
-        table = pa.Table.from_batches([batch]).select(kept.names).cast(kept)
-        yield from table.to_batches()
+        yield from pa.Table.from_batches([batch]).select(kept.names).cast(kept).to_batches()
     if not count:
         yield pa.RecordBatch.from_pylist([], kept)
 

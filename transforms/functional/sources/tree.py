@@ -195,8 +195,7 @@ def parts_of(
     def names() -> Iterator[str]:
         for found in tree.walk():
             if isinstance(found, Unlisted):
-                path = tree.path(found.name)
-                others.append(Reject("", "", path, Reason.READ_ERROR, found.why))
+                others.append(Reject("", "", tree.path(found.name), Reason.READ_ERROR, found.why))
             elif not isinstance(found, str):
                 others.append(found)
             elif accepts(found):

@@ -247,8 +247,7 @@ class Store(ABC):
         yield from (name for name in files if name.startswith(prefix))
         for folder in folders:
             if folder.startswith(prefix):
-                below = self.names_below(f"{root}{folder}/")
-                yield from (f"{folder}/{name}" for name in below)
+                yield from (f"{folder}/{name}" for name in self.names_below(f"{root}{folder}/"))
 
     def all_files_below(self, directory: str) -> list[str]:
         """Returns the names of all files below a folder, sorted and relative to it."""
