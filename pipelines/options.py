@@ -177,6 +177,8 @@ def _with_boxes(
     mapped = {k: v for k, v in boxes.names.items() if k != v and k in known}
     if listed := ", ".join(map("=".join, mapped.items())):
         notes.append(f"columns: {listed}; --columns sets others")
+    if "is_crowd" in known and "IsGroupOf" in tables.columns:  # of Open Images
+        notes.append("boxes of groups: not marked; --columns is_crowd=IsGroupOf marks them")
     schema, order = config.dataset_schema, boxes.orders[0]
     if not schema.boxes.states_order and order != schema.boxes.order:
         schema = _with_settings(schema, "boxes", {"order": order})

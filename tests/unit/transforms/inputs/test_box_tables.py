@@ -361,3 +361,13 @@ def test_boxes_that_a_table_of_labels_has_are_a_warning(table, columns, remedy, 
         resolve_sources(config.dataset_schema, tables.columns, config, "t.csv")
         is_list = "[" in table  # with a row per image
         assert tables.files[0].grouped == ("" if is_list else config.column("image"))
+
+
+@pytest.mark.parametrize(("columns", "is_noted"), [({}, True), ({"is_crowd": "IsGroupOf"}, False)])
+def test_boxes_of_groups_are_noted_unless_they_are_marked(columns, is_noted, tmp_path):
+    path = tmp_path / "t.csv"
+    header, *rows = OPEN_IMAGES.splitlines()
+    path.write_text("\n".join([f"{header},IsGroupOf", *(f"{row},1" for row in rows)]))
+    _, tables = opened(path, columns=columns)
+    note = "boxes of groups: not marked; --columns is_crowd=IsGroupOf marks them"
+    assert (note in tables.recognized) == is_noted
