@@ -60,14 +60,13 @@ def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Itera
         verb = "differs" if len(changed) == 1 else "differ"
         # COCO counts its categories from 1.
         is_offset = all(declared[name] == id_ + 1 for name, id_ in changed)
+        is_all = len(changed) == len(names)
         yield finding(
             "note",
             "class_ids",
             f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
             f"({shown}), because ids count from 0 without gaps, in the order of the classes",
-            "--label_offset 1 keeps the ids of the source"
-            if is_offset and len(changed) == len(names)
-            else "",
+            "--label_offset 1 keeps the ids of the source" if is_offset and is_all else "",
             feature=feature,
             examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],
             figures={"changed": len(changed), "classes": len(names)},

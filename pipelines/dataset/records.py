@@ -266,8 +266,8 @@ def _class_ids(dataset: DatasetFolder, parts: Sequence[RecordRange]) -> np.ndarr
     feature = next(iter(schema.named_features), None)
     column = dataset.columns(parts, ["class"])["class"]
     if feature is None or not pa.types.is_string(column.type):
-        what = f"{feature!r} is a list of labels, counted in manifest.json (splits.NAME.classes)"
-        what = "has no class labels" if feature is None else what
+        lists = f"{feature!r} is a list of labels, counted in manifest.json (splits.NAME.classes)"
+        what = "has no class labels" if feature is None else lists
         raise UsageError(
             f"{dataset.directory}: class weights need one label per record, but schema "
             f"{schema.name!r}: {what}."

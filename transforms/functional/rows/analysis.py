@@ -474,13 +474,13 @@ def _integral_floats(analysis: Analysis, classes: Mapping[str, Sequence[str]]) -
 
 
 def _unnamed(analyzer: Analyzer, classes: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    several = len(analyzer.config.inputs) > 1
-    hint = "if they differ, convert each input with its names as --classes FILE, then the datasets"
+    merge = "if they differ, convert each input with its names as --classes FILE, then the datasets"
+    hint = merge if len(analyzer.config.inputs) > 1 else ""
     for feature, names in classes.items():
-        ids = analyzer.declared.get(feature, NO_CLASSES).unnamed or feature * several
-        if ids and not names:
-            text = f"the class ids in {ids!r} are kept as they are, because nothing names them"
-            yield finding("note", "unnamed_classes", text, hint * several, feature=feature)
+        column = analyzer.declared.get(feature, NO_CLASSES).unnamed or (feature if hint else "")
+        if column and not names:
+            text = f"the class ids in {column!r} are kept as they are, because nothing names them"
+            yield finding("note", "unnamed_classes", text, hint, feature=feature)
 
 
 def _split_findings(analysis: Analysis, analyzer: Analyzer) -> Iterator[Finding]:
