@@ -43,7 +43,7 @@ from recordmill.transforms.functional.rows.columns import (
     uncompared_sizes,
 )
 from recordmill.transforms.inputs import input_tables
-from recordmill.transforms.inputs.beside_images import is_metadata
+from recordmill.transforms.inputs.beside_images import is_metadata, one_hot_code
 from recordmill.transforms.inputs.first_rows import first_rejects, first_rows_error
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -227,6 +227,8 @@ def _resolve(tables: input_tables.InputTables, config: ConvertConfig, where: str
         if is_metadata(where) and where not in config.inputs:
             hint = " To read the folders as classes instead, add --input_format folder."
             raise UsageError(f"{error}{hint}") from error
+        if tables.has_rows and (code := one_hot_code(tables.files[0])):
+            raise UsageError(f"{error} If it has a column per class, use {code}") from error
         raise
 
 

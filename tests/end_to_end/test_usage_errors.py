@@ -34,6 +34,12 @@ USAGE_ERRORS = {
     "see recordmill convert --help",
     f"{CONVERT} --columns label=class": "feature 'label': good.csv has no column 'class'; it has: "
     "image, label. Name it with --columns label=COLUMN.",
+    "convert --input onehot.csv --output out --name birds": "onehot.csv has no columns 'image', "
+    "'label'; it has: file, cat, dog. Name them with --columns image=COLUMN,label=COLUMN. For rows "
+    "without images, set --schema tabular. If it has a column per class, use pandas: table = "
+    "pandas.read_csv('onehot.csv', skipinitialspace=True); names = [*table.columns.drop('file')]; "
+    "table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1); "
+    "recordmill.convert(table, image_root=FOLDER, schema='multi_label', classes=names, …)",
     f"{CONVERT} --key_column imag": "--key_column imag: good.csv has no column 'imag' "
     "(did you mean 'image'?); it has: image, label",
     "convert --input goood.csv --output out --name birds": "--input goood.csv: no such file "
@@ -104,6 +110,7 @@ to, and Ctrl-C; below: rejects, and a dataset that is there."""
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a valid table and some files that are not tables."""
     monkeypatch.chdir(tmp_path)
+    Path("onehot.csv").write_text("file,cat,dog\n1.jpg,1,0\n")
     for number in (1, 2):
         Path(f"{number}.jpg").write_bytes(jpeg(seed=number))
     Path("good.csv").write_text("image,label\n1.jpg,cat\n2.jpg,dog\n")

@@ -342,7 +342,8 @@ class _Guess(NamedTuple):
 
 def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     """Returns the options that read a table, by its first row and the images of each folder."""
-    row = _first_row(tree, table)
+    file = TableFile(tree.path(table), format_of(table, b"") or "")
+    row = _first_row(file)
     # Deeper folders first: a path may exist in the folder of the table, too. Of two with the name,
     # the one of the table is meant.
     own = posixpath.dirname(table)
@@ -357,8 +358,8 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     image, folder = next(found, ("COLUMN", next(reversed(images))))
     others = [column for column in row if column != image]
     label = "label" if "label" in others else others[0] if len(others) == 1 else "COLUMN"
-    if len(others) > 1 and all(row[column].strip() in ("0", "1") for column in others):
-        return _Guess(_ONE_HOT.format(tree.path(table), image), image != "COLUMN")
+    if code := one_hot_code(file):
+        return _Guess(code, image != "COLUMN")
     names, order = {"image": image, "label": label}, ""
     rest = [column for column in others if not _has_runs(column, row[column])]
     if len(rest) < len(others):  # Airbus has no classes
@@ -380,13 +381,19 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     return _Guess(" ".join(filter(None, options)), image != "COLUMN" and bool(others))
 
 
+def one_hot_code(file: TableFile) -> str:
+    """Returns code that converts a table with a column per class; "" for others, by their start."""
+    row = _first_row(file)
+    others = [column for column, value in row.items() if value.strip() not in ("0", "1")]
+    return _ONE_HOT.format(file.path, others[0]) if len(others) == 1 < len(row) - 1 else ""
+
+
 def _has_runs(column: str, value: str) -> bool:
     return are_runs(value) or (not value and column in ("EncodedPixels", "rle_mask", "rle"))
 
 
-def _first_row(tree: Tree, table: str) -> dict[str, str]:
-    file = TableFile(tree.path(table), format_of(table, b"") or "")
-    if file.format not in TEXT_FORMATS or table.lower().endswith(".gz"):
+def _first_row(file: TableFile) -> dict[str, str]:
+    if file.format not in TEXT_FORMATS or file.path.lower().endswith(".gz"):
         return {}
     first = FORMATS[file.format].first_rows(file, 1)
     return {name: str(value) for row in first for name, value in row.values.items()}
