@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from glob import escape, glob
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from recordmill.pipelines.parser import COMMANDS, Parser, command_parser, progra
 from recordmill.pipelines.run.startup import handle_signals, limit_allocator_caches
 from recordmill.schemas.errors import RecordmillError, did_you_mean
 from recordmill.schemas.layout import SUCCESS, check_utf8, is_url
-from recordmill.transforms.storage.stores.options import StoreOptions, use_options
+from recordmill.transforms.storage.stores.options import StoreOptions, WebFlags, use_options
 from recordmill.transforms.verification.verifier_process import (
     verifier_process_started,
     workers_are_threads,
@@ -76,13 +77,15 @@ def _main(arguments: Sequence[str], owned: bool) -> int:
 
 
 def _misspelled(rest: Sequence[str], parser: Parser) -> list[str]:
-    # Beam's import takes seconds, its source not. All other unknown flags are found after it.
+    # Beam's import takes seconds, its source not; it lacks the flags of the web, which are ours. All
+    # other unknown flags are found after it.
     beam = find_spec("apache_beam") if rest else None
     folder = next(iter(beam.submodule_search_locations or ()), "") if beam else ""
     file = Path(folder, "options/pipeline_options.py")
     source = file.read_text("utf-8") if file.exists() else ""
+    own = [f"--{option.name}" for option in fields(WebFlags)]
     names = [word.partition("=")[0] for word in rest if word.startswith("--")]
-    unknown = (name for name in names if source and f"'{name}'" not in source)
+    unknown = (n for n in names if source and n not in own and f"'{n}'" not in source)
     return [name for name in unknown if did_you_mean(name, parser.flags())]
 
 

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from recordmill.pipelines import command_line
 from recordmill.pipelines.command_line import _misspelled
 from recordmill.pipelines.parser import command_parser, program
+from recordmill.transforms.storage.stores.options import WebFlags, add_store_flags
 
 CONVERT = ["convert", "--input", "a.csv", "--name", "birds", "--output"]
 
@@ -113,6 +114,7 @@ def test_flags_like_our_own_are_unknown_before_beam_is_imported() -> None:
         if known.__module__ != PipelineOptions.__module__:
             continue  # of another runner, and unknown until that is imported
         known._add_argparse_args(of_beam)
+    add_store_flags(of_beam, WebFlags)  # with those that Beam does not have
     flags = {flag for action in of_beam._actions for flag in action.option_strings}
-    assert "--s3_region_name" in flags
+    assert {"--s3_region_name", "--http_timeout", "--max_image_bytes"} <= flags
     assert _misspelled(sorted(flags - {*parser.flags()}), parser) == []
