@@ -77,8 +77,8 @@ def _main(arguments: Sequence[str], owned: bool) -> int:
 
 
 def _misspelled(rest: Sequence[str], parser: Parser) -> list[str]:
-    # Beam's import takes seconds, its source not; it lacks the flags of the web, which are ours. All
-    # other unknown flags are found after it.
+    # Beam's import takes seconds, its source not, which has no flag of the web. Others are found
+    # after it.
     beam = find_spec("apache_beam") if rest else None
     folder = next(iter(beam.submodule_search_locations or ()), "") if beam else ""
     file = Path(folder, "options/pipeline_options.py")

@@ -116,14 +116,9 @@ def with_implied_options(
     tables = with_encoded_images(config, tables)
     if suffix := missing_suffix(config, tables):
         config = config.model_copy(update={"image_suffix": suffix})
-        notes.append(
-            f"image paths: {suffix} is added, as in the names of the files; --image_suffix sets "
-            "another"
-        )
+        notes.append(f"image paths: {suffix} is added, as in files; --image_suffix sets another")
     if has_other_form(config, tables):
-        notes.append(
-            "image paths: files with the same name in another Unicode form (NFC, NFD) are read"
-        )
+        notes.append("image paths: files with names in another Unicode form (NFC, NFD) are read")
     has_ids = str(options.get("classes")).lower().endswith(_WITH_IDS)
     is_offset = any(f.label_offset for f in config.dataset_schema.features.values())
     if has_ids and is_offset and options.get("label_offset") is None:

@@ -101,6 +101,11 @@ def test_defaults():
         ({"num_classes": 0}, "num_classes"),
         ({"num_classes": 1_000_001}, "num_classes"),
         ({"num_classes": 2, "classes": ("cat", "dog")}, "--classes. Remove one of them"),
+        ({"num_classes": 2, "schema": preset("tabular")}, "no feature of the schema has classes"),
+        (
+            {"classes": ("a",), "schema": preset("captioning")},
+            "no feature of the schema has classes",
+        ),
         ({"folds": 1}, "folds"),
         ({"folds": 101}, "folds"),
         ({"folds": 2, "splits": {"a": 1}}, "--folds: cannot be combined with --splits"),

@@ -428,7 +428,7 @@ def with_units(
 ) -> tuple[Schema, list[Finding]]:
     """Returns a schema with units, and findings; UsageError if coordinates contradict them."""
     findings = []
-    _check_order(schema, counts.get("boxes", CoordinateCounts()))
+    _check_order(schema, columns, counts.get("boxes", CoordinateCounts()))
     for block, settings in schema.annotations.items():
         if settings.units is None:
             units, note = _decided(
@@ -441,14 +441,15 @@ def with_units(
 
 
 def _has_open_order(settings: AnnotationSettings) -> bool:
-    # Four columns have names that say what their numbers are.
-    return isinstance(settings, BoxSettings) and bool(settings.column) and not settings.states_order
+    return isinstance(settings, BoxSettings) and not settings.states_order
 
 
-def _check_order(schema: Schema, found: CoordinateCounts) -> None:
-    """Rejects a column of boxes that are mostly no corners, unless their order is stated."""
+def _check_order(schema: Schema, columns: Mapping[str, str], found: CoordinateCounts) -> None:
+    """Rejects boxes of a table that are mostly no corners, unless their order is stated."""
     boxes, (inverted, total) = schema.boxes, (found.inverted, found.total)
-    is_open = schema.has_boxes and _has_open_order(boxes)
+    # Four columns state it by their names, unless these are other ones.
+    is_named = not boxes.column and all(columns.get(n, n) == n for n in boxes.columns or ())
+    is_open = schema.has_boxes and _has_open_order(boxes) and not is_named
     if is_open and inverted >= _FEW_INVERTED and 4 * inverted >= total:
         raise UsageError(
             f"--boxes: the order of the numbers of boxes is not stated, and {inverted:,} of "

@@ -86,13 +86,13 @@ def test_the_suffix_is_an_implied_option(folder: Path) -> None:
     config, tables = with_implied_options(given, probe_tables(config_of(given)))
     assert config.image_suffix == ".jpg"
     assert tables.recognized == (
-        "image paths: .jpg is added, as in the names of the files; --image_suffix sets another",
+        "image paths: .jpg is added, as in files; --image_suffix sets another",
     )
 
 
 def test_a_note_states_that_files_have_another_unicode_form(folder: Path) -> None:
     (folder / "train.csv").write_text("id_code,label\n\xe9,0\ne,1\n")
-    note = "image paths: files with the same name in another Unicode form (NFC, NFD) are read"
+    note = "image paths: files with names in another Unicode form (NFC, NFD) are read"
     for name, expected in (("\xe9.jpg", False), ("e\u0301.jpg", True)):
         (folder / "photos" / name).touch()
         config = config_of(options(folder))

@@ -273,9 +273,13 @@ def test_boxes_that_are_no_corners_need_an_order():
     assert [units_of(table(*boxes), boxes=one)[0] for boxes in few] == ["pixel"] * 2
     sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), zip(*inverted, strict=True), strict=True))
     rows = [{"image": "a", "labels": ["cat"] * 3, **{n: list(v) for n, v in sides.items()}}]
-    assert (
-        units_of(rows, boxes={"columns": [*sides]})[0] == "pixel"
-    )  # the names of the columns say what they are
+    assert units_of(rows, boxes={"columns": [*sides]})[0] == "pixel"  # as their names say
+    mapped = {"xmin": "left", "ymin": "top", "xmax": "w", "ymax": "h"}
+    rows = [{mapped.get(name, name): value for name, value in rows[0].items()}]
+    with pytest.raises(UsageError, match="3 of 3 boxes are inv"):
+        units_of(rows, columns=mapped, boxes={"columns": [*sides]})
+    stated = {"columns": [*sides], "order": "xywh"}
+    assert units_of(rows, columns=mapped, boxes=stated)[0] == "pixel"
 
 
 def test_keypoints_of_which_one_is_labeled_have_no_order():
