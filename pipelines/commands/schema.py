@@ -128,7 +128,7 @@ def run(flags: argparse.Namespace) -> int:
     dataset = _dataset(flags.schema)
     schema = dataset.manifest.dataset_schema if dataset else load_schema(flags.schema)
     show = partial(_show_dataset, dataset) if dataset else partial(_show_schema, schema)
-    return finish(flags.json, _as_json(schema, dataset), show)
+    return finish(flags.json, _as_json(schema, dataset), partial(show, Terminal()))
 
 
 def _dataset(name: str) -> DatasetFolder | None:
@@ -173,8 +173,8 @@ def _yaml(schema: Schema) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 
-def _show_dataset(dataset: DatasetFolder) -> None:
-    terminal, schema = Terminal(), dataset.manifest.dataset_schema
+def _show_dataset(dataset: DatasetFolder, terminal: Terminal) -> None:
+    schema = dataset.manifest.dataset_schema
     found = dataset.manifest.ordered_splits
     splits = ", ".join(f"{name} {split.records:,}" for name, split in found.items())
     terminal.heading(dataset.directory, f" {splits} records; schema {schema.name}")
@@ -189,8 +189,7 @@ def _show_dataset(dataset: DatasetFolder) -> None:
         terminal.lines(("", f"# {name}", "", *code.split("\n")))
 
 
-def _show_schema(schema: Schema) -> None:
-    terminal = Terminal()
+def _show_schema(schema: Schema, terminal: Terminal) -> None:
     terminal.heading(schema.name, f" {schema.description}")
     terminal.line()
     if schema.every_column:

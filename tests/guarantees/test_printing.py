@@ -227,10 +227,10 @@ def show_records_of(terminal: Terminal, text: str) -> None:
 def show_schema_with(terminal: Terminal, text: str) -> None:
     """Prints a schema."""
     document = preset("tabular").model_dump() | {"name": text, "description": text}
-    _show_schema(terminal, Schema.model_construct(**document))
+    _show_schema(Schema.model_construct(**document), terminal)
     _show_schema(
-        terminal,
         preset("image_classification").model_copy(update={"description": text}),
+        terminal,
     )
 
 

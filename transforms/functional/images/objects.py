@@ -26,6 +26,9 @@ from recordmill.transforms.functional.values.boxes import Box, convert_box
 # The pixels beyond an edge that are a rounding error, as of coordinates without decimals.
 _ROUNDING = 0.5
 
+# That of keypoints, as a fraction of the side: the error of six decimals.
+_ROUNDING_OF_POINTS = 1e-6
+
 CLIPPED = "boxes clipped"
 DROPPED = "boxes dropped"
 CROPPED_OFF = "boxes cropped off"
@@ -201,7 +204,7 @@ def _keypoints(numbers: Sequence[float], to_record: PointMap) -> np.ndarray:
     turned = to_record.turned(to_record.in_pixels(points))
     inside = to_record.clipped(turned)
     away = np.abs(np.subtract(turned, inside)).max(axis=0)
-    labeled = (visibility > 0) & (away <= _ROUNDING)
+    labeled = (visibility > 0) & (away <= _ROUNDING_OF_POINTS * max(to_record.annotated))
     placed = limited(to_record.placed(inside), 0.0, 1.0)
     found: np.ndarray = np.where(labeled, [*placed, visibility], 0.0).T
     return found
