@@ -41,7 +41,7 @@ from recordmill.transforms.workers.process import num_cores
 # Problems in the message of an error; all that are described are in `Verification.problems`.
 _SHOWN = 100
 
-_SALVAGE = "Set --salvage DIR to write the intact records of the damaged files to new ones."
+_SALVAGE = "Copy the damaged files again; --salvage DIR writes their intact records to new ones."
 
 _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 

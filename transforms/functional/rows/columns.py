@@ -455,7 +455,7 @@ class ColumnKinds(Summed):
             hint = "if they are, read the table with pandas and thousands='.'"
             yield finding("warning", "doubtful_points", text, hint, examples=names)
         if names := [n for n, f in found.items() if "rounded" in f]:
-            text = f"numbers of {some(names)} are rounded to float32, as 20231205 to 20231204"
+            text = f"numbers of {some(names)} are rounded to float32 (20231205 would be 20231204)"
             hint = 'write integers as such, as pandas does with astype("Int64"), or as text'
             yield finding("warning", "rounded_numbers", text, hint, examples=names)
 

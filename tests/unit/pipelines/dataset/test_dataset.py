@@ -80,7 +80,10 @@ def test_verify_raises_an_error_with_all_problems(tmp_path: Path) -> None:
     with pytest.raises(VerificationFailed) as raised:
         recordmill.verify(path)
     first, *problems, remedy = str(raised.value).splitlines()
-    assert remedy.startswith("Set --salvage DIR to write the intact records")
+    assert (
+        remedy
+        == "Copy the damaged files again; --salvage DIR writes their intact records to new ones."
+    )
     assert first == f"{path}: verification failed:"
     assert len(problems) == len(open_dataset(path).verify())
     assert problems[0].startswith("  birds-test.tfrecord-00000-of-00002: record 0 at byte 0: ")
