@@ -341,9 +341,7 @@ class ConvertConfig(Document):
                 "--num_classes: cannot be combined with --classes. Remove one of them."
             )
         if self.class_names is not None and not self.dataset_schema.named_features:
-            raise ValueError(
-                "--classes: no feature of the schema has classes. Declare classes: true for one."
-            )
+            raise ValueError("--classes: no feature has classes. Declare classes: true for one.")
         if (self.labels is None) != (self.join_on is None):
             raise ValueError("--labels and --join_on: each requires the other. Set both.")
         if self.list_unused_images and (self.image_root is None or layout.is_web(self.image_root)):

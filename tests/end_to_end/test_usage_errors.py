@@ -39,7 +39,8 @@ USAGE_ERRORS = {
     "without images, set --schema tabular. If it has a column per class, use pandas: table = "
     "pandas.read_csv('onehot.csv', skipinitialspace=True); names = [*table.columns.drop('file')]; "
     "table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1); "
-    "recordmill.convert(table, image_root=FOLDER, schema='multi_label', classes=names, …)",
+    "recordmill.convert(table, columns={'image': 'file'}, image_root=FOLDER, "
+    "schema='multi_label', classes=names, …)",
     f"{CONVERT} --key_column imag": "--key_column imag: good.csv has no column 'imag' "
     "(did you mean 'image'?); it has: image, label",
     "convert --input goood.csv --output out --name birds": "--input goood.csv: no such file "

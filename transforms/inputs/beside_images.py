@@ -74,9 +74,10 @@ _DATA = "data"
 
 # What reads a table with a column per class.
 _ONE_HOT = (
-    "pandas: table = pandas.read_csv({!r}, skipinitialspace=True); names = [*table.columns.drop("
-    "{!r})]; table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1)"
-    "; recordmill.convert(table, image_root=FOLDER, schema='multi_label', classes=names, …)"
+    "pandas: table = pandas.read_csv({0!r}, skipinitialspace=True); names = [*table.columns.drop("
+    "{1!r})]; table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1"
+    "); recordmill.convert(table, columns={{'image': {1!r}}}, image_root=FOLDER, "
+    "schema='multi_label', classes=names, …)"
 )
 
 # Most class folders are more; of fewer folders, each is searched for tables.

@@ -18,6 +18,7 @@ from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.box_rows import (
+    OPEN_ORDERS,
     BoxColumns,
     columns_of_boxes,
     has_row_per_box,
@@ -60,16 +61,13 @@ def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
     """Raises UsageError if the names of the sides leave open an order that is not stated."""
     if len(found.orders) == 1 or schema.boxes.states_order:
         return
-    where = masked_url(tables.files[0].path)
+    where, sides = masked_url(tables.files[0].path), ", ".join(map(repr, found.sides))
     values = [_first(tables.files[0], found.sides)[0].values.get(side) for side in found.sides]
     shown = short_repr(values[0] if len(values) == 1 else values)
-    names = ", ".join(map(repr, found.sides))
-    choices = ", or ".join(
-        f"--boxes order={order} for {_MEANINGS[order]}" for order in found.orders
-    )
+    choices = [f"--boxes order={order} for {_MEANINGS[order]}" for order in found.orders]
     raise UsageError(
-        f"{where}: has a row per box, and does not state what the numbers in {names} are, as in "
-        f"{shown}. Set {choices}."
+        f"{where}: has a row per box, and does not state what the numbers in {sides} are, as in "
+        f"{shown}. Set {', or '.join(choices)}."
     )
 
 
@@ -117,6 +115,9 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
     columns = _columns_of_objects(config, tables)
     if not columns:
         return tables
+    box = columns[0] if schema.has_boxes and len(columns) == 1 else ""
+    if box:
+        check_order(schema, tables, BoxColumns({"bbox": box}, OPEN_ORDERS))
     objects = "box" if schema.has_boxes else "mask" if schema.has_outlines else repr(columns[0])
     first = tables.files[0]
     options = first.options if isinstance(first.options, DelimitedOptions) else DelimitedOptions()
@@ -129,10 +130,9 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
     if has_ids and len({*zip(images, _values(tables, _ID), strict=True)}) > len({*images}):
         text += f"; {_ID!r} has ids of objects, and is not read"
         tables = replace(tables, columns=tuple(n for n in tables.columns if n != _ID))
-    note = Finding(kind="row_per_box", severity="note", text=text)
-    box = columns[0] if schema.has_boxes and len(columns) == 1 else ""
     # Byte ranges would divide the rows of an image.
     files = tuple(replace(file, grouped=image, box=box, size=None) for file in tables.files)
+    note = finding("note", "row_per_box", text)
     return replace(tables, files=files, findings=(*tables.findings, note))
 
 

@@ -101,10 +101,10 @@ def test_defaults():
         ({"num_classes": 0}, "num_classes"),
         ({"num_classes": 1_000_001}, "num_classes"),
         ({"num_classes": 2, "classes": ("cat", "dog")}, "--classes. Remove one of them"),
-        ({"num_classes": 2, "schema": preset("tabular")}, "no feature of the schema has classes"),
+        ({"num_classes": 2, "schema": preset("tabular")}, "no feature has classes"),
         (
             {"classes": ("a",), "schema": preset("captioning")},
-            "no feature of the schema has classes",
+            "no feature has classes",
         ),
         ({"folds": 1}, "folds"),
         ({"folds": 101}, "folds"),

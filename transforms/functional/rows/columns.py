@@ -210,12 +210,13 @@ def _resolved_boxes(
         return _with_optional(boxes.model_copy(update={"column": None}), schema, present, config)
     if boxes.column is not None and config.column(boxes.column) in present:
         return _with_optional(boxes.model_copy(update={"columns": None}), schema, present, config)
-    first = absent[0] if boxes.columns is not None else boxes.column or ""
-    column = (
-        f" add a column {config.column(boxes.column)!r}," if boxes.columns and boxes.column else ""
-    )
-    hint = f". Name it with --columns {first}=COLUMN,{column} or set --boxes."
-    raise UsageError(f"the boxes: {missing_column(config.column(first), present, where)}{hint}")
+    names = absent or [boxes.column or ""]
+    what = missing_column(config.column(names[0]), present, where)
+    remedy = f"Name them with --columns {','.join(f'{name}=COLUMN' for name in names)}"
+    if boxes.columns:
+        remedy += ", and --boxes order=xywh if they are left, top, width, height"
+        remedy += f"; or a column of four numbers {boxes.column}=COLUMN" * bool(boxes.column)
+    raise UsageError(f"the boxes: {what}. {remedy}.")
 
 
 def _with_optional(

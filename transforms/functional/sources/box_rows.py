@@ -33,12 +33,12 @@ _SIZED: dict[tuple[str, str], tuple[Order, ...]] = {
     **dict.fromkeys((("xcenter", "ycenter"), ("centerx", "centery"), ("cx", "cy")), ("cxcywh",)),
     ("x", "y"): ("xywh", "cxcywh"),
 }
+# Those of the numbers in one column, whatever its name.
+OPEN_ORDERS: tuple[Order, ...] = ("xywh", "xyxy", "cxcywh", "yxyx")
 _FORMS: tuple[dict[tuple[str, ...], tuple[Order, ...]], ...] = (
     dict.fromkeys(_CORNERS, ("xyxy",)),  # width and height beside corners are those of the image
     {(*point, *size): orders for point, orders in _SIZED.items() for size in _SIZES},
-    dict.fromkeys(
-        (("bbox",), ("boundingbox",), ("boxes",), ("bboxes",)), ("xywh", "xyxy", "cxcywh", "yxyx")
-    ),
+    dict.fromkeys((("bbox",), ("boundingbox",), ("boxes",), ("bboxes",)), OPEN_ORDERS),
 )
 
 # The first number of a box in several columns.

@@ -243,6 +243,11 @@ def test_columns_may_state_the_order(tmp_path):
             "height, or --boxes order=yxyx for two corners, y first.",
         ),
         (
+            WHEAT.replace("bbox", "kasten"),
+            {"columns": "image=image_id,labels=source,bbox=kasten", "schema": "object_detection"},
+            "t.csv: has a row per box, and does not state what the numbers in 'kasten' are, as in ",
+        ),
+        (
             SIZED,
             {"boxes": "units=pixel"},
             "t.csv: has a row per box, and does not state what the numbers in 'X', 'Y', 'Width', "

@@ -336,8 +336,9 @@ def test_needed_columns_of_annotations():
             "object_detection",
             ["image", "labels", "xmin", "ymin", "xmax"],
             "the boxes: the table has no column 'ymax' (did you mean 'xmax'?); it has: image, "
-            "labels, xmin, ymin, xmax. Name it with --columns ymax=COLUMN, add a column 'bbox', "
-            "or set --boxes.",
+            "labels, xmin, ymin, xmax. Name them with --columns ymax=COLUMN, and --boxes "
+            "order=xywh if they are left, top, width, height; or a column of four numbers "
+            "bbox=COLUMN.",
         ),
         (
             "segmentation",
