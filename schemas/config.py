@@ -333,15 +333,7 @@ class ConvertConfig(Document):
     @model_validator(mode="after")
     def _check_combinations(self) -> ConvertConfig:
         self._check_header()
-        counts = Counter(self.classes or ())
-        if repeated := [name for name, count in counts.items() if count > 1]:
-            raise ValueError(f"--classes: {min(repeated)!r} occurs twice. Remove one of them.")
-        if self.classes is not None and self.num_classes is not None:
-            raise ValueError(
-                "--num_classes: cannot be combined with --classes. Remove one of them."
-            )
-        if self.class_names is not None and not self.dataset_schema.named_features:
-            raise ValueError("--classes: no feature has classes. Declare classes: true for one.")
+        self._check_classes()
         if (self.labels is None) != (self.join_on is None):
             raise ValueError("--labels and --join_on: each requires the other. Set both.")
         if self.list_unused_images and (self.image_root is None or layout.is_web(self.image_root)):
@@ -383,6 +375,15 @@ class ConvertConfig(Document):
                 "not seekable. Omit it, or choose --compression none."
             )
         return self
+
+    def _check_classes(self) -> None:
+        counts = Counter(self.classes or ())
+        if repeated := [name for name, count in counts.items() if count > 1]:
+            raise ValueError(f"--classes: {min(repeated)!r} occurs twice. Remove one of them.")
+        if None not in (self.classes, self.num_classes):
+            raise ValueError("--num_classes: conflicts with --classes. Remove one of them.")
+        if self.class_names is not None and not self.dataset_schema.named_features:
+            raise ValueError("--classes: no feature has classes. Declare classes: true for one.")
 
     def _check_rename(self) -> None:
         if unchanged := [old for old, new in self.rename.items() if old == new]:

@@ -19,7 +19,7 @@ BUDGETS = {
     "lines of code": 35_910,
     "lines of docstrings": 6_235,
     "lines of the longest function": 50,
-    "lines of the longest file": 625,
+    "lines of the longest file": 617,
     "public functions used in no other file": 0,
     "modules with one importer": 25,
     "names with two meanings": 0,
