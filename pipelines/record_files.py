@@ -103,7 +103,7 @@ class RecordSource:
         else:
             for shard in self.dataset.shards().values():
                 if total + shard.records > number:
-                    return _at(self.dataset, self.dataset.location(shard, number - total))
+                    return _at(self.dataset, *self.dataset.located(shard, [number - total]))
                 total += shard.records
         raise UsageError(f"--record {number}: there are {total:,} records, numbered from 0")
 

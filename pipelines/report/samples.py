@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, islice
+from operator import attrgetter
 from typing import Any
 
 from recordmill.pipelines.report.statistics import (
@@ -133,7 +134,11 @@ def example_images(
     ]
     issues = quality.issues.values() if quality else ()
     examples += [example for issue in issues for _, example in issue.examples]
-    located = {at: dataset.location(shards[at.split, at.shard], at.index) for at in examples}
+    located, shard_of = dict[RecordExample, RecordLocation](), attrgetter("split", "shard")
+    for shard_id, group in groupby(sorted(examples, key=shard_of), key=shard_of):
+        found = {at.index: at for at in group}
+        locations = dataset.located(shards[shard_id], list(found))  # each index is read once
+        located.update(zip(found.values(), locations, strict=True))
     drawn = _thumbnails(dataset, located.values(), budget)
     return {at: (found, drawn.get(found, NO_THUMBNAIL)) for at, found in located.items()}
 
@@ -264,18 +269,16 @@ def _collect(
     found: dict[tuple[str, str], list[RecordLocation]],
 ) -> None:
     """Adds the locations in one shard to `found`, and subtracts them from `missing`."""
-    sought = set(missing)
-    for location in dataset.locations(shard, sought - {""}):
+    for location in dataset.locations(shard, missing.keys() - {""}):
         # A record can have several boxes of a class, and is one sample of it.
         for name in dict.fromkeys(location.classes or ("",)):
-            if name in sought:
+            if name in missing:
                 found.setdefault((split, name), []).append(location)
                 missing[name] -= 1
                 # A class with enough samples is not searched in later shards.
                 if not missing[name]:
                     del missing[name]
-                    sought.discard(name)
-        if not sought:
+        if not missing:
             return
 
 
@@ -306,7 +309,7 @@ def reject_groups(
             reason,
             Reason(reason).meaning,
             count,
-            tuple(_shown(reject, budget, guard) for reject in chosen.get(reason, [])),
+            tuple((one, budget.admit(_thumbnail(one, guard))) for one in chosen.get(reason, [])),
         )
         for reason, count in ranked
     ]
@@ -336,17 +339,10 @@ def _digest(reject: dict[str, Any]) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
 
 
-def _shown(
-    reject: dict[str, Any], budget: ThumbnailBudget, guard: ImageRootGuard
-) -> tuple[dict[str, Any], Thumbnail]:
-    thumbnail = _thumbnail(reject, guard)
-    return reject, budget.admit(thumbnail) if thumbnail else NO_THUMBNAIL
-
-
-def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | None:
-    """Returns a thumbnail of the part of a rejected image that can be decoded, or None."""
+def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail:
+    """Returns a thumbnail of the part of a rejected image that can be decoded."""
     if not (_has_image(reject) and Reason(reject["reason"]).has_pixels):
-        return None
+        return NO_THUMBNAIL
     # Images in archives have a byte range; others are whole files, read up to a limit.
     start, stop = reject.get("start", 0), reject.get("stop", _MAX_IMAGE_BYTES)
     try:
@@ -356,7 +352,7 @@ def _thumbnail(reject: dict[str, Any], guard: ImageRootGuard) -> Thumbnail | Non
             *run_in_subprocess(drawing.thumbnail_of_damaged, data, THUMBNAIL_SIDE, timeout=_SECONDS)
         )
     except RecordError:
-        return None
+        return NO_THUMBNAIL
 
 
 def _has_image(reject: dict[str, Any]) -> bool:

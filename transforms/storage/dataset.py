@@ -244,9 +244,9 @@ class DatasetFolder:
                 if not classes or not set(classes).isdisjoint(location.classes):
                     yield location
 
-    def location(self, shard: ShardEntry, number: int) -> RecordLocation:
-        """Returns the location of a record; raises IndexError if the shard has fewer records."""
-        return RecordLocation.of(self._row(shard, number, LOCATION_COLUMNS))
+    def located(self, shard: ShardEntry, numbers: Sequence[int]) -> list[RecordLocation]:
+        """Returns the locations of some records; raises IndexError if the shard has fewer."""
+        return list(map(RecordLocation.of, self._rows(shard, numbers, LOCATION_COLUMNS)))
 
     def find(self, key: str) -> RecordLocation | None:
         """Returns the location of the record with a key, or None; reads the indexes one by one."""
@@ -264,7 +264,7 @@ class DatasetFolder:
         `span`: (offset, length) of its data from the index, if known.
         """
         if span is None:
-            row = self._row(shard, number, ("offset", "length"))
+            (row,) = self._rows(shard, [number], ("offset", "length"))
             span = row["offset"], row["length"]
         if format_of_file(shard.file).seekable:
             return self.read_records([(shard, number, span)])[0]
@@ -301,7 +301,7 @@ class DatasetFolder:
         """Returns the error for a damaged record, with its shard, number, first byte and key."""
         # Without a key if the index is damaged as well.
         with contextlib.suppress(VerificationFailed, IndexError):
-            what = f"{what} (key {self._row(shard, number, ('key',))['key']!r})"
+            what = f"{what} (key {self._rows(shard, [number], ('key',))[0]['key']!r})"
         problem = Problem(shard.file, what, number, framing.frame_start(offset))
         return VerificationFailed(f"{self.directory}: {problem}")
 
@@ -319,9 +319,11 @@ class DatasetFolder:
         """
         return map(json.loads, read_lines(self.directory, layout.DROPPED))
 
-    def _row(self, shard: ShardEntry, number: int, columns: Sequence[str]) -> dict[str, Any]:
-        row: dict[str, Any] = self.index(shard, columns).slice(number, 1).to_pylist()[0]
-        return row
+    def _rows(
+        self, shard: ShardEntry, numbers: Sequence[int], columns: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.index(shard, columns).take(list(numbers)).to_pylist()
+        return rows
 
     def _unpacked(self, shard: ShardEntry, number: int, offset: int, length: int) -> bytes:
         """Returns a framed record of a compressed shard, cut short at the end of the shard."""

@@ -53,7 +53,13 @@ def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str)
     assert location == RecordLocation("c.png", "train", 0, 1, 28, 300, "", ("dog",))
     assert dataset.record(shards["train", 0], 1, (28, 300)) == b"x" * 300
     assert dataset.find("e.png") is None
-    assert dataset.location(shards["train", 0], 1) == location
+    assert dataset.located(shards["train", 0], [1, 0, 1]) == [
+        location,
+        dataset.find("b.png"),
+        location,
+    ]
+    with pytest.raises(IndexError):
+        dataset.located(shards["train", 0], [2])
     assert dataset.shard_format.name == compression
 
 
