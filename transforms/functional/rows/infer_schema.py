@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -58,16 +58,16 @@ class InferredSchema:
     columns: tuple[str, ...]  # the columns, in the order of the table
     rows: int
     features: Mapping[str, Feature]
-    image: str | None  # the column of image paths or images, or None
-    label: str | None
-    split: str | None
-    key: str | None
     # The count of each value, or of each item of lists, by column.
     values: Mapping[str, Counter[Any]]
     # The table's column of some columns of presets, as the user states them.
     stated: Mapping[str, str] = field(default_factory=dict)
     # A description of the values of each column that no feature supports.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None  # the column of image paths or images
+    label: str | None = None
+    split: str | None = None
+    key: str | None = None
     # The other columns of image paths or images.
     images: tuple[str, ...] = ()
 
@@ -104,28 +104,30 @@ def infer_from_rows(
         else _sized(feature, [row.values.get(name) for row in rows])
         for name, feature in kinds.features().items()
     }
-    # A column has at most one role. Roles are assigned in this order: those that are stated, image,
-    # split, key, label.
-    free = sorted((c for c in columns if c not in stated.values()), key="image".__ne__)
+    known = {role: column for role, column in stated.items() if column in values}
+    found = InferredSchema(tuple(columns), len(rows), features, values, known, left_out)
+    return replace(found, **_roles(found, stated))
+
+
+def _roles(found: InferredSchema, stated: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the column of each role: of those stated, then image, split, key and label."""
+    values, features = found.values, found.features
+    free = sorted((c for c in found.columns if c not in stated.values()), key="image".__ne__)
     # Images rather than the names of their files.
     images = [c for c in free if any(isinstance(value, bytes) for value in values[c])]
     score = functools.partial(_image_share, values)
     image = stated.get("image") or _best(images, score) or _best(free, score)
     splits = [c for c in free if c != image and _is_split(values[c])]
-    split = splits[0] if splits and len(columns) > 1 else None  # a single column is a feature
+    split = splits[0] if splits and len(values) > 1 else None  # a single column is a feature
     others = [c for c in free if c not in (image, split)]
-    keys = (c for c in others if _KEY.search(c) and len(values[c]) == len(rows) > 1)
-    key = next((c for c in keys if c not in lists), None)
+    keys = (c for c in others if _KEY.search(c) and len(values[c]) == found.rows > 1)
+    key = next((c for c in keys if features[c].shape is None), None)
     label = stated.get("label") or stated.get("labels")
-    label = label or _label_of([c for c in others if c != key], values, features, len(rows))
-    known = {role: column for role, column in stated.items() if column in values}
+    label = label or _label_of([c for c in others if c != key], found)
     image, label = (column if column in values else None for column in (image, label))
-    names = tuple(columns)
     single = [c for c in images or free if features[c].shape is None]
     further = tuple(c for c in single if c not in (image, label, split, key) and score(c) > _MOST)
-    return InferredSchema(
-        names, len(rows), features, image, label, split, key, values, known, left_out, further
-    )
+    return {"image": image, "label": label, "split": split, "key": key, "images": further}
 
 
 def schema_yaml(
@@ -216,16 +218,12 @@ def _shown(values: Counter[Any]) -> list[str]:
     return [text if len(text) <= 30 else f"{text[:30]}…" for text in texts]
 
 
-def _label_of(
-    columns: Sequence[str],
-    values: Mapping[str, Counter[Any]],
-    features: Mapping[str, Feature],
-    rows: int,
-) -> str | None:
+def _label_of(columns: Sequence[str], found: InferredSchema) -> str | None:
     """Returns the column of class labels, by its name or by its small number of distinct values.
 
     Ids, such as those of patients, have few distinct values, but are no classes.
     """
+    values, features = found.values, found.features
     candidates = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
     named = [c for c in candidates if _LABEL.search(c)]
     texts = [c for c in named if features[c].kind is Kind.BYTES]  # class names before class ids
@@ -233,7 +231,7 @@ def _label_of(
         c
         for c in candidates
         if features[c].kind is Kind.BYTES
-        and 1 < len(values[c]) <= min(_MAX_CLASSES, rows / 2)
+        and 1 < len(values[c]) <= min(_MAX_CLASSES, found.rows / 2)
         and not _KEY.search(c)
     ]
     return next(iter([*texts, *named, *few]), None)
