@@ -119,6 +119,7 @@ def with_implied_options(
         notes.append(f"image paths: {suffix} is added, as in files; --image_suffix sets another")
     if has_other_form(config, tables):
         notes.append("image paths: files with names in another Unicode form (NFC, NFD) are read")
+    _check_blocks(options, config.dataset_schema)
     has_ids = str(options.get("classes")).lower().endswith(_WITH_IDS)
     is_offset = any(f.label_offset for f in config.dataset_schema.features.values())
     if has_ids and is_offset and options.get("label_offset") is None:
@@ -127,6 +128,14 @@ def with_implied_options(
     boxes = box_tables.unread_boxes(config, tables) if options.get("schema") is None else ()
     findings = (*tables.findings, *splits, *_missing_shards(tables), *boxes)
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
+
+
+def _check_blocks(options: Mapping[str, Any], schema: Schema) -> None:
+    """Raises UsageError for settings of boxes or masks that no feature uses."""
+    boxes, masks = schema.has_boxes or schema.has_points, schema.mask_feature or schema.has_outlines
+    for block, used in (("boxes", boxes), ("masks", masks)):
+        if options.get(block) and not used:
+            raise UsageError(f"--{block}: schema {schema.name!r} has no {block}. Set another one.")
 
 
 def _implied_splits(
@@ -348,23 +357,21 @@ def load_schema(name: str) -> Schema:
 
     Raises UsageError if neither exists, or the file is not a valid schema.
     """
+    if "." not in name:
+        return preset(name)
     try:
         # parse_schema() limits characters, of which UTF-8 has up to four bytes.
-        data = _read_at_most(name, 4 * MAX_LENGTH) if "." in name else None
+        return parse_schema(_read_at_most(name, 4 * MAX_LENGTH), name)
     except ValueError as error:
         expected = f"expected a YAML file or one of: {', '.join(preset_names())}"
         raise UsageError(f"--schema {name}: {error}; {expected}") from error
-    return preset(name) if data is None else parse_schema(data, name)
 
 
-def _read_at_most(path: str, size: int) -> bytes | None:
-    """Returns the first `size` + 1 bytes of a file; None if it does not exist.
-
-    Raises ValueError if it cannot be read.
-    """
+def _read_at_most(path: str, size: int) -> bytes:
+    """Returns the first `size` + 1 bytes of a file; raises ValueError if it cannot be read."""
     try:
         if not exists(path):
-            return None
+            raise ValueError("no such file")
         with open_binary(path) as stream:
             return stream.read(size + 1)
     except IsADirectoryError as error:
@@ -379,8 +386,6 @@ def _class_names(path: str) -> tuple[tuple[str, ...], int]:
     """Returns the names of a file, and the id of the first one."""
     try:
         data = _read_at_most(path, _MAX_CLASSES_BYTES)
-        if data is None:
-            raise ValueError("no such file")
         if len(data) > _MAX_CLASSES_BYTES:
             raise ValueError(f"is larger than {_MAX_CLASSES_BYTES:,} bytes")
         lines, first = names_in(data.decode("utf-8-sig"), path)
@@ -401,8 +406,6 @@ def _class_names(path: str) -> tuple[tuple[str, ...], int]:
 def _croissant_properties(path: str) -> Properties:
     try:
         data = _read_at_most(path, 4 * MAX_LENGTH)
-        if data is None:
-            raise ValueError("no such file")
     except ValueError as error:
         raise UsageError(f"--croissant {path}: {error}. Name a YAML file.") from error
     return parse_properties(data, path)

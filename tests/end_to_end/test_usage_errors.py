@@ -87,6 +87,10 @@ USAGE_ERRORS = {
     "[fit|pad|crop|exact] [filter], as in 224x224",
     f"{CONVERT} --image format=jpg": "--image format=jpg: expected 'keep', 'jpeg', 'png' or 'raw', "
     "got 'jpg' (did you mean 'jpeg'?)",
+    f"{CONVERT} --boxes order=xywh": "--boxes: schema 'image_classification' has no boxes. "
+    "Set another one.",
+    f"{CONVERT} --masks bit_depth=16": "--masks: schema 'image_classification' has no masks. "
+    "Set another one.",
     f"{CONVERT} --boxes order=xyhw": "--boxes order=xyhw: expected 'xyxy', 'xywh', 'yxyx' or "
     "'cxcywh', got 'xyhw' (did you mean 'xywh'?)",
     f"{CONVERT} --image quality=high": "--image quality=high: expected an integer, got 'high'",
