@@ -81,6 +81,12 @@ class CocoOptions:
     masks: str | None = None  # the folder of panoptic masks
     replaced: str = ""  # the folder in the paths of the images that `images` is found instead of
     is_shared: bool = False  # whether folders of other splits have images of the same names
+    has_backslashes: bool = False  # between the folders of its paths
+
+    def address(self, name: str, base: str) -> str:
+        """Returns the path of an image from its name in the file and the base of such names."""
+        path = name.removeprefix(self.replaced)
+        return posixpath.join(base, path.replace("\\", "/") if self.has_backslashes else path)
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -239,7 +245,7 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
         whole, inner = tree.at(posixpath.dirname(tree.root) or "."), posixpath.join(above, name)
     file = replace(_file_in(whole, inner), path=tree.path(name))
     options = file.options_of(CocoOptions)
-    if options.images == whole.path(posixpath.dirname(inner)) and not options.replaced:
+    if replace(options, masks=None) == CocoOptions(whole.path(posixpath.dirname(inner))):
         return Sources((replace(file, options=replace(options, images=None)),))
     return Sources((file,), f"COCO, with images in {options.images}")
 
@@ -252,11 +258,10 @@ def _file_in(tree: Tree, name: str) -> TableFile:
     above = posixpath.basename(folder)  # test-dev2017 is a set of its own
     split = named.pop() if len(named) == 1 else above if above.lower() in SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
-    images, replaced, is_shared = _image_folder(tree, name, names, split)
     partition = ((SPLIT, split),) if split else ()
     has_masks = "panoptic" in masks and tree.has(masks)
     folder_of_masks = tree.path(masks) if has_masks else None
-    options = CocoOptions(tree.path(images), folder_of_masks, replaced, is_shared)
+    options = replace(_image_folder(tree, name, names, split), masks=folder_of_masks)
     return TableFile(tree.path(name), "coco", partition=partition, options=options)
 
 
@@ -274,26 +279,27 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
 def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
     """Yields the addresses of the images and masks that a file names, which takes no rows."""
     options = file.options_of(CocoOptions)
-    base, replaced = options.images or posixpath.dirname(file.path), options.replaced
-    yield from (posixpath.join(base, path.removeprefix(replaced)) for path in _paths_in(stream))
+    base = options.images or posixpath.dirname(file.path)
+    yield from (options.address(path, base) for path in _paths_in(stream))
     if options.masks:
         stream.seek(0)
         masks = bounded_json.values_at(stream, "annotations.item.file_name")
         yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
 
 
-def _image_folder(
-    tree: Tree, name: str, likely_names: tuple[str, ...], split: str
-) -> tuple[str, str, bool]:
-    """Returns the folder to which the paths in a COCO file refer, as `folder_with` does."""
+def _image_folder(tree: Tree, name: str, likely_names: tuple[str, ...], split: str) -> CocoOptions:
+    """Returns to which folder the paths in a COCO file refer, as `folder_with` does."""
     folder = posixpath.dirname(name)
     below = [posixpath.join(top, n) for top in ("", "images") for n in likely_names]
     likely = [folder, *below, posixpath.join(folder, "data"), "images", "data", "JPEGImages", ""]
     with tree.open(name) as stream:
         first = next(_paths_in(stream), "")
-    if found := [one for one in likely if first and tree.has(posixpath.join(one, first))]:
-        return found[0], "", False
-    return folder_with(tree, first, split) or (folder, "", False)
+    found = [one for one in likely if first and tree.has(posixpath.join(one, first))]
+    above, own = posixpath.split(first)
+    if found or (first.startswith("/") and tree.at(above).has(own)):  # a path of this machine
+        return CocoOptions(tree.path([*found, folder][0]))
+    images, replaced, is_shared = folder_with(tree, first, split) or (folder, "", False)
+    return CocoOptions(tree.path(images), None, replaced, is_shared, "\\" in first)
 
 
 def _json_files(tree: Tree) -> Iterator[str]:
@@ -428,9 +434,8 @@ def _fault_of_file(spools: Spools) -> str:
         if kinds == _IDS.keys():
             return ""
         has_annotations |= "annotations" in kinds
-    if not has_annotations:
-        return ""
-    return f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
+    what = f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
+    return what if has_annotations else ""
 
 
 def _rows(
@@ -472,11 +477,10 @@ def _rows(
 
 
 def _location(name: str, file: TableFile, projection: Projection) -> Location | None:
-    """Returns the location of an image if the folder of the images is known; None otherwise."""
     options = file.options_of(CocoOptions)
     if options.images is None or projection.image_root is not None or is_url(name):
         return None
-    return Location(posixpath.join(options.images, name.removeprefix(options.replaced)))
+    return Location(options.address(name, options.images))
 
 
 def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:
@@ -495,17 +499,13 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
 
     `others` are the annotations whose image id differs only in its type.
     """
-    faults = [f"annotation {a.number}: {a.fault}" for a in annotations if a.fault]
-    if entry.fault or faults:
-        raise RecordError(Reason.MALFORMED_ROW, entry.fault or faults[0])
-    if others:
-        detail = (
-            f"annotation {others[0].number}: image_id {short_repr(others[0].id)} and the image id "
-            f"{short_repr(entry.id)} differ in their type. Write both as numbers."
-        )
-        raise RecordError(Reason.MALFORMED_ROW, detail)
-    if fault:
-        raise RecordError(Reason.MALFORMED_ROW, fault)
+    faults = [entry.fault, *(f"annotation {a.number}: {a.fault}" for a in annotations if a.fault)]
+    for other in others:
+        ids = f"image_id {short_repr(other.id)} and the image id {short_repr(entry.id)}"
+        what = f"{ids} differ in their type. Write both as numbers."
+        faults.append(f"annotation {other.number}: {what}")
+    if why := next(filter(None, [*faults, fault]), ""):
+        raise RecordError(Reason.MALFORMED_ROW, why)
 
 
 def _values(

@@ -40,7 +40,7 @@ HEAD_BYTES = 2**16
 _SPLIT_WORDS = re.compile("train|val|test|dev")
 
 # Paths of images that are neither absolute, nor addresses, nor above their folder.
-_RELATIVE = re.compile("[^./:][^:]*")
+_PATH = re.compile(r"([A-Za-z]:[/\\])?[^.:][^:]*")
 
 
 class Unlisted(NamedTuple):
@@ -158,10 +158,10 @@ def folder_with(tree: Tree, image: str, split: str = "") -> tuple[str, str, bool
     several have the image. None if several files count, or may exist, or the prefix is a folder.
     """
     own = _splits_in(split)
-    listed = islice(tree.walk(), _MAX_LISTED) if _RELATIVE.fullmatch(image) else ()
+    listed = islice(tree.walk(), _MAX_LISTED) if _PATH.fullmatch(image) else ()
     paths = [f"/{path}" for path in listed if isinstance(path, str)]
-    for match in re.finditer("^|/", image):
-        prefix, end = image[: match.end()], image[match.end() :]
+    for match in re.finditer(r"^|[/\\]", image):
+        prefix, end = image[: match.end()], image[match.end() :].replace("\\", "/")
         if prefix and any(f"/{prefix}" in path for path in paths):
             return None
         if found := [path[1 : -len(end)] for path in paths if path.endswith(f"/{end}")]:

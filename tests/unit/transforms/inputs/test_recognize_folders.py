@@ -122,6 +122,44 @@ def test_the_only_image_with_the_end_of_a_path_in_coco_is_read_if_its_beginning_
 
 
 @pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        ("/home/ann/a/1.jpg", "a/1.jpg"),
+        (r"a\1.jpg", "a/1.jpg"),
+        (r"C:\data\a\1.jpg", "a/1.jpg"),
+        (r"C:\data\1.jpg", "1.jpg"),
+        (r"data\b\1.jpg", "a/1.jpg"),
+        (r"a\1.jpg", r"a\1.jpg"),
+    ],
+)
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_the_paths_of_another_machine_in_coco_are_found_by_their_end(
+    name: str, image: str, is_folder: bool, tmp_path: Path
+) -> None:
+    found(tmp_path, "c.json", image)
+    path = tmp_path / "c.json"
+    path.write_text(COCO.replace('"1.jpg"', json.dumps(name)))
+    (file,) = sources_of(str(tmp_path if is_folder else path), "auto", has_images=True).files
+    address = str(tmp_path / image)
+    with path.open("rb") as stream:
+        (row,) = coco.read(stream, Part(file), Projection())
+        assert row.values["image"] == name
+        assert [*coco.named_images(stream, file)] == [address]
+    if file.options.images:  # or else a path relative to the file
+        assert row.image.uri == address
+
+
+def test_a_path_of_this_machine_in_coco_is_kept(tmp_path: Path) -> None:
+    found(tmp_path / "in", "c.json", "a/1.jpg")
+    (tmp_path / "1.jpg").touch()
+    name, path = str(tmp_path / "1.jpg"), tmp_path / "in/c.json"
+    path.write_text(COCO.replace('"1.jpg"', json.dumps(name)))
+    (file,) = sources_of(str(tmp_path / "in"), "auto", has_images=True).files
+    with path.open("rb") as stream:
+        assert [*coco.named_images(stream, file)] == [name]
+
+
+@pytest.mark.parametrize(
     ("names", "has_splits", "text"),
     [
         (["train/cat/1.jpg", "val/dog/2.jpg"], True, "class folders within split folders"),
