@@ -385,6 +385,9 @@ _OBJECTS = {"boxes": "boxes", "masks": "outlines"}
 # The fewest inverted boxes that may be in another order than that of corners.
 _FEW_INVERTED = 3
 
+# The ends of names of columns that are no corners.
+_SIZE = re.compile(r"(^|[\W_])(w|h|width|height)$", re.IGNORECASE)
+
 # The sides of images, in pixels, above which coordinates up to 100 may be percentages.
 _LARGE = 150
 
@@ -445,16 +448,18 @@ def _has_open_order(settings: AnnotationSettings) -> bool:
 
 
 def _check_order(schema: Schema, columns: Mapping[str, str], found: CoordinateCounts) -> None:
-    """Rejects boxes of a table that are mostly no corners, unless their order is stated."""
+    """Rejects boxes of a table that may be no corners, unless their order is stated."""
     boxes, (inverted, total) = schema.boxes, (found.inverted, found.total)
     # Four columns state it by their names, unless these are other ones.
-    is_named = not boxes.column and all(columns.get(n, n) == n for n in boxes.columns or ())
-    is_open = schema.has_boxes and _has_open_order(boxes) and not is_named
-    if is_open and inverted >= _FEW_INVERTED and 4 * inverted >= total:
+    others = [columns[name] for name in boxes.columns or () if columns.get(name, name) != name]
+    what = [f"{name!r} is named like a size" for name in others if _SIZE.search(name)]
+    if inverted >= _FEW_INVERTED and 4 * inverted >= total:
+        what.append(f"{inverted:,} of {total:,} boxes are inverted as two corners")
+    if what and schema.has_boxes and _has_open_order(boxes) and (boxes.column or others):
         raise UsageError(
-            f"--boxes: the order of the numbers of boxes is not stated, and {inverted:,} of "
-            f"{total:,} boxes are inverted as two corners. Set --boxes order=xywh for left, top, "
-            "width, height; order=cxcywh for center, width, height; or order=xyxy for two corners."
+            f"--boxes: the order of the numbers of boxes is not stated, and {what[0]}. Set --boxes "
+            "order=xywh for left, top, width, height; order=cxcywh for center, width, height; or "
+            "order=xyxy for two corners."
         )
 
 

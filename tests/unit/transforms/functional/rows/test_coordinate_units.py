@@ -274,9 +274,14 @@ def test_boxes_that_are_no_corners_need_an_order():
     sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), zip(*inverted, strict=True), strict=True))
     rows = [{"image": "a", "labels": ["cat"] * 3, **{n: list(v) for n, v in sides.items()}}]
     assert units_of(rows, boxes={"columns": [*sides]})[0] == "pixel"  # as their names say
-    mapped = {"xmin": "left", "ymin": "top", "xmax": "w", "ymax": "h"}
+    mapped = {"xmin": "left", "ymin": "top", "xmax": "right", "ymax": "low"}
     rows = [{mapped.get(name, name): value for name, value in rows[0].items()}]
     with pytest.raises(UsageError, match="3 of 3 boxes are inv"):
+        units_of(rows, columns=mapped, boxes={"columns": [*sides]})
+    assert units_of(table(corners[0]), columns={"bbox": "bbox"}, boxes=one)[0] == "pixel"
+    mapped |= {"xmax": "Box_W", "ymax": "h"}
+    rows = [{mapped.get(name, name): [9] * 3 for name in ("image", "labels", *sides)}]
+    with pytest.raises(UsageError, match="not stated, and 'Box_W' is named like a size"):
         units_of(rows, columns=mapped, boxes={"columns": [*sides]})
     stated = {"columns": [*sides], "order": "xywh"}
     assert units_of(rows, columns=mapped, boxes=stated)[0] == "pixel"
