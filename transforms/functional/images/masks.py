@@ -381,7 +381,7 @@ def mask_from_file(
         raise RecordError(Reason.UNKNOWN_LABEL, f"id {unknown.min()} is not within {expected}")
     others = ids[(ids != 0) & (ids != settings.max_id)]
     # Smooth edges of a foreground have ids up to it.
-    is_edge = not others.size or others.max() > settings.max_id // 2
+    is_edge = not others.size or (not classes and others.max() > settings.max_id // 2)
     remarks = (IGNORED,) * bool(is_edge and np.count_nonzero(ids) > 2 * others.size)
     remarks += (OTHER_GRAYS,) * _has_other_grays(png.palette_of(data), ids)
     return _encode_mask(ids, geometry, settings), remarks

@@ -185,9 +185,9 @@ def test_a_foreground_with_smooth_edges_is_found(edge, width, expected):
     ids[1, :width] = edge
     ids[1, width:] = 0
     ids[0, : 5 - width] = 255 if width == 1 else 0
-    assert (
-        mask_from_file(file_of(ids, "L"), stored_image(SIZE), preset("segmentation"))[1] == expected
-    )
+    file, image, schema = file_of(ids, "L"), stored_image(SIZE), preset("segmentation")
+    assert mask_from_file(file, image, schema)[1] == expected
+    assert mask_from_file(file, image, schema, classes=200)[1] == ()  # 191 is a class
 
 
 @pytest.mark.parametrize(
