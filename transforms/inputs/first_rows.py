@@ -141,15 +141,12 @@ def with_encoded_images(config: ConvertConfig, tables: InputTables) -> InputTabl
 
 
 def _with_encoded(column: str, config: ConvertConfig, tables: InputTables) -> InputTables:
-    files = tuple(
-        replace(file, encoded=(*file.encoded, column))
-        if _has_encoded(file, column, config)
-        else file
-        for file in tables.files
-    )
-    found = [file.path for file in files if column in file.encoded]
+    found = [file.path for file in tables.files if _has_encoded(file, column, config)]
     if not found:
         return tables
+    added = (replace(file, encoded=(*file.encoded, column)) for file in tables.files)
+    pairs = zip(tables.files, added, strict=True)
+    files = tuple(new if file.path in found else file for file, new in pairs)
     text = f"{masked_url(found[0])}: the images are text in the column {column!r} (base64)"
     note = Finding(kind="encoded_images", severity="note", text=text)
     embedded = tables.embedded | {column}

@@ -32,11 +32,8 @@ def names_in(text: str, path: str) -> tuple[list[str], int]:
     """Returns the names in a file by id, and the first id, 0 or 1; raises ValueError for gaps."""
     kind = path.lower().partition("?")[0].rpartition(".")[2]
     if kind not in ("pbtxt", "json"):
-        lines = text.splitlines()
         # Empty lines at the end of a file are no class; elsewhere they are an error.
-        while lines and not lines[-1]:
-            lines.pop()
-        return lines, 0
+        return text.rstrip("\r\n").splitlines(), 0
     found = label_map(text) if kind == "pbtxt" else _names_of_json(parse_json(text))
     ids = sorted(found)
     if ids and (ids[0] > 1 or ids[-1] != ids[0] + len(ids) - 1):
