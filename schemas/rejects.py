@@ -160,7 +160,8 @@ class Reason(str, Enum):
     DUPLICATE_KEY = (
         "duplicate_key",
         "An earlier row has the same key; only the first row is used.",
-        "Remove one of the rows; only if each is a record of its own, set --key_column to ids.",
+        "Remove one of the rows. If rows of a table are objects, set --schema object_detection and "
+        "--columns xmin=COLUMN,…; only if each is a record of its own, set --key_column to ids.",
     )
     BAD_BOX = (
         "bad_box",

@@ -64,7 +64,11 @@ def test_an_empty_group_is_a_message_that_names_the_option(tmp_path: Path) -> No
     (tmp_path / "1.jpg").write_bytes(jpeg())
     (tmp_path / "a.csv").write_text("image,label,patient\n1.jpg,cat,\n")
     ended = convert(tmp_path / "a.csv", tmp_path / "out", "--group_column", "patient")
-    assert "--group_column patient: empty; a row alone needs its own value" in ended.err
+    assert (
+        "--group_column patient: empty; a row alone needs its own value, such as its key"
+        in ended.err
+    )
+    assert "its key, whatever its default. Fill in" in ended.err
 
 
 @pytest.mark.parametrize(

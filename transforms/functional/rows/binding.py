@@ -437,8 +437,8 @@ def _groups(rows: RowBatch, binding: Binding) -> Sequence[str]:
     except RecordError as error:
         if error.reason is not Reason.MISSING_VALUE:
             raise
-        detail = f"--group_column {binding.group_column}: empty; a row alone needs its own value"
-        raise RecordError(error.reason, f"{detail}, such as its key") from None
+        what = "empty; a row alone needs its own value, such as its key, whatever its default"
+        raise RecordError(error.reason, f"--group_column {binding.group_column}: {what}") from None
 
 
 def _sequences(rows: RowBatch, binding: Binding) -> Sequence[str]:

@@ -19,7 +19,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.findings import Finding, finding, some
-from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
+from recordmill.schemas.origins import BOX_SIDES, NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.sums import Summed
@@ -38,6 +38,7 @@ def resolve_sources(
     """Resolves each feature to its first source in a table; UsageError if a column is missing."""
     # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
     present = dict.fromkeys(present)
+    _check_mapping(schema, config)
     _check_several(schema, present, config, where)
     features = {
         name: _resolved_feature(name, feature, present, config, where)
@@ -54,9 +55,7 @@ def resolve_sources(
     for name in _image_columns(schema):
         if config.column(name) not in present:
             raise _lacking("the image path", name, present, config, where)
-    # The order of these checks is that of the messages: a missing column before a useless mapping.
     _check_sequence(schema, present, config, where)
-    _check_mapping(schema, config)
     boxes = _resolved_boxes(schema, present, config, where)
     resolved = schema.model_copy(update={"features": features, "boxes": boxes})
     if resolved.has_outlines:
@@ -373,12 +372,14 @@ def columns_of(schema: Schema) -> set[str]:
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
     """Checks that the schema uses each entry of --columns, so that typos are reported."""
     known = columns_of(schema)
+    has_boxes = bool({*config.columns} & {"bbox", *BOX_SIDES})
+    remedy = ". For boxes, set --schema object_detection." * has_boxes
     for name in config.columns:
         if name not in known:
             expected = ", ".join(sorted(known)) or "no columns"
             raise UsageError(
                 f"--columns {name}=…: schema {schema.name!r} has no such column"
-                f"{did_you_mean(name, sorted(known))}; it has {expected}"
+                f"{did_you_mean(name, sorted(known))}; it has {expected}{remedy}"
             )
 
 

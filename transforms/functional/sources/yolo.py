@@ -349,10 +349,9 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
         if not fields:
             continue
         if "," in line:
-            detail = (
-                f"line {number}: expected numbers with a point, separated by spaces, got a comma"
-            )
-            raise RecordError(Reason.MALFORMED_ROW, f"{detail}: {short_repr(line)}")
+            what = "expected numbers with a point, separated by spaces, got a comma"
+            detail = f"line {number}: {what}: {short_repr(line)}"
+            raise RecordError(Reason.MALFORMED_ROW, detail)
         numbers = [number_of(value, f"line {number}") for value in fields[1:]]
         labels.append(_class_name(fields[0], number, classes))
         # 4 numbers are a box. An even number from 6 is an outline, or in a pose dataset a box and
@@ -367,7 +366,9 @@ def _parse(text: str, classes: Classes) -> dict[str, Any]:
             points.append(_keypoints(numbers, classes.keypoints, number))
         elif not outline and len(numbers) != 4:
             detail = f"line {number}: expected a class and 4 numbers, or an outline of 3 or more"
-            raise RecordError(Reason.MALFORMED_ROW, f"{detail} points; got {len(fields)} fields")
+            other = "; the confidence of a prediction, or an angle, is not read"
+            detail += f" points; got {len(fields)} fields{other * (len(numbers) == 5)}"
+            raise RecordError(Reason.MALFORMED_ROW, detail)
         boxes.append(box_of_outline([numbers]) if outline else TO_CORNERS["cxcywh"](*numbers[:4]))
         outlines.append([numbers] if outline else [])  # a list of polygons per object
     values = {**box_columns(boxes, NORMALIZED), "labels": labels, "segmentation": outlines}

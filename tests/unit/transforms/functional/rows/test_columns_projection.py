@@ -113,6 +113,14 @@ def test_an_optional_feature_keeps_its_first_source(without):
         ),
         pytest.param(
             CLASSIFICATION,
+            ["image", "cats", "rects"],
+            {"columns": {"labels": "cats", "bbox": "rects"}},
+            "--columns labels=…: schema 'image_classification' has no such column (did you mean "
+            "'label'?); it has image, label. For boxes, set --schema object_detection.",
+            id="boxes without a schema",
+        ),
+        pytest.param(
+            CLASSIFICATION,
             ["image", "label"],
             {"key_column": "id"},
             "--key_column id: the table has no column 'id'; it has: image, label",

@@ -237,6 +237,7 @@ def test_every_box_has_its_centre_and_size(x, y, width, height):
         ("0 0.5 0.5 0.5", Reason.MALFORMED_ROW, "line 1: expected a class and 4 numbers"),
         ("0", Reason.MALFORMED_ROW, "got 1 fields"),
         ("0 1 1 1 1\n0 1 1 1 1 1", Reason.MALFORMED_ROW, "line 2"),
+        ("0 .5 .5 .2 .2 .9", Reason.MALFORMED_ROW, "got 6 fields; the confidence of a prediction"),
         (
             "0 0,5 0,5 1 1",
             Reason.MALFORMED_ROW,
