@@ -214,10 +214,9 @@ def _box_statistics(
 
 
 def _centers(boxes: Sequence[Box]) -> Iterator[Cell]:
-    counts: dict[tuple[int, int], int] = {}
-    for xmin, ymin, xmax, ymax in boxes:
-        place = (_cell((xmin + xmax) / 2), _cell((ymin + ymax) / 2))
-        counts[place] = counts.get(place, 0) + 1
+    counts = Counter(
+        (_cell((xmin + xmax) / 2), _cell((ymin + ymax) / 2)) for xmin, ymin, xmax, ymax in boxes
+    )
     top = max(counts.values())
     for (column, row), count in sorted(counts.items()):
         yield Cell(column, row, count, round(count / top, 3))
@@ -320,8 +319,8 @@ def most_and_least_frequent(rows: tuple[ClassRow, ...], number: int) -> tuple[Cl
 # Limit of the bytes read per split.
 SAMPLE_BYTES = 16 * 2**20
 
-# Maximum number of records in the sample of a split.
-SAMPLE_RECORDS = 1000
+# Maximum number of records in the sample of a split, and of their features.
+SAMPLE_RECORDS, _SAMPLE_FEATURES = 1000, 100_000
 
 _SHOWN_TEXTS = 4
 _SHOWN_RECORDS = 5
@@ -374,10 +373,9 @@ def feature_statistics(dataset: DatasetFolder) -> SampleStatistics:
         else _statistics(name, feature, [r.get(name, []) for r in records])
         for name, feature in schema.features.items()
     )
-    boxes = _box_statistics(schema, records)
     shown = _shown_in_rows(schema)
     rows = tuple(_rows(dataset.manifest, by_split, shown)) if shown else ()
-    return SampleStatistics(len(records), statistics, boxes, shown, rows)
+    return SampleStatistics(len(records), statistics, _box_statistics(schema, records), shown, rows)
 
 
 def _shown_in_rows(schema: Schema) -> tuple[str, ...]:
@@ -446,12 +444,14 @@ def _value_text(value: Any) -> str:
 
 def _first_records(dataset: DatasetFolder, shard: ShardEntry) -> Iterator[dict[str, list[Any]]]:
     """Yields the complete records in the first bytes of a shard."""
+    schema = dataset.manifest.dataset_schema
+    limit = min(SAMPLE_RECORDS, _SAMPLE_FEATURES // max(1, len(schema.features)))
     with uncompressed(dataset.path(shard.file)) as stream:
         head = io.BytesIO(stream.read(SAMPLE_BYTES))
     try:
-        for frame in islice(read_frames(head), SAMPLE_RECORDS):
+        for frame in islice(read_frames(head), limit):
             record = read_features(frame.data)
-            for name in dataset.manifest.dataset_schema.stored_images:
+            for name in schema.stored_images:
                 record.pop(name, None)  # saves memory
             yield record
     except FrameError:

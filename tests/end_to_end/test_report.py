@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from recordmill.pipelines.report import statistics
+from recordmill.pipelines.report.statistics import feature_statistics
+from recordmill.transforms.storage.dataset import DatasetFolder
 from tests.end_to_end import readers
 from tests.end_to_end.command import convert, published, recordmill
 from tests.end_to_end.photos import Photo
@@ -125,7 +128,9 @@ def test_shares_of_images_are_those_of_all_images_with_linked_shards(tmp_path: P
     )
 
 
-def test_a_table_of_numbers_has_their_ranges(tmp_path: Path) -> None:
+def test_a_table_of_numbers_has_their_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [{"id": f"r{i}", "x": i / 4 - 9, "name": "<i>&" if i % 2 else ""} for i in range(100)]
     table = write_table(tmp_path / "table.csv", rows)
     dataset = published(
@@ -138,6 +143,9 @@ def test_a_table_of_numbers_has_their_ranges(tmp_path: Path) -> None:
     assert "<i>&" in page.text
     assert "img" not in page.tags
     assert "i" not in page.tags
+    assert feature_statistics(DatasetFolder.open(dataset)).records == 100
+    monkeypatch.setattr(statistics, "_SAMPLE_FEATURES", 30)  # wide tables have fewer samples
+    assert feature_statistics(DatasetFolder.open(dataset)).records == 10
 
 
 def test_the_command_is_shown_without_secrets_and_the_report_does_not_change_the_dataset(
