@@ -89,7 +89,7 @@ class _Children:
         self._lock = threading.Lock()
         self._free: list[ServiceProcess] = []
         self._running = set[ServiceProcess]()
-        self._are_stopped = False
+        self.are_stopped = False
 
     @contextmanager
     def lent(self, must_be_new: bool) -> Iterator[ServiceProcess]:
@@ -113,7 +113,7 @@ class _Children:
     def _take(self, must_be_new: bool) -> tuple[ServiceProcess, bool]:
         """Returns a child without a task, and whether it is new."""
         with self._lock:
-            if self._are_stopped:
+            if self.are_stopped:
                 raise RecordmillError(f"{_DECODER} was ended with the run")
             while self._free and not must_be_new:
                 if (child := self._free.pop()).is_alive:
@@ -126,7 +126,7 @@ class _Children:
     def stop(self) -> None:
         """Kills all children, also those with a task; no other is started."""
         with self._lock:
-            self._are_stopped = True
+            self.are_stopped = True
             running = list(self._running)
         for child in running:
             child.kill()
@@ -149,8 +149,8 @@ def _children() -> _Children:
 
 
 def allow_children() -> None:
-    """Allows children to start again after `stop_children`, for a new run."""
-    _of_process.pop(os.getpid(), None)
+    """Allows children to start after `stop_children`, for a new run; those alive stay."""
+    _children().are_stopped = False
 
 
 def stop_children() -> None:

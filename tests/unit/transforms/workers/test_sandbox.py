@@ -205,6 +205,12 @@ def test_no_child_starts_after_stop_children():
         allow_children()
 
 
+def test_a_new_run_has_the_children_of_earlier_ones():
+    child = run_in_subprocess(process_id, timeout=LONG)
+    allow_children()
+    assert run_in_subprocess(process_id, timeout=LONG) == child
+
+
 def test_a_child_transcodes_images_to_the_same_bytes():
     for data in (
         image_bytes("TIFF", 40, 30),
