@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import os
 import threading
 from argparse import HelpFormatter
@@ -13,6 +14,8 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+gc.disable()  # until all is imported, which is no garbage
 
 # Before the first import of TensorFlow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -89,7 +92,7 @@ def _stop_without_thread(sampler: Any) -> None:
     sampler.finished = True
 
 
-def _spare_work_of_beam() -> None:
+def spare_work_of_beam() -> None:
     """Makes Beam spare work that it repeats for each of a thousand conversions.
 
     It inspects functions, looks for mistakes to warn of, notes where type hints were made, copies
@@ -123,12 +126,14 @@ def _spare_work_of_beam() -> None:
     statesampler.StateSampler.stop = _stop_without_thread
 
 
-with suppress(ImportError):  # the environments of tests/torch and of the reader have no Beam
-    _spare_work_of_beam()
-
-
 def pytest_collection_finish() -> None:
-    """Collects no garbage among what is imported: a seventh of the time of a run of all tests."""
+    """Prepares this process for its tests; the one that only distributes them to others has none.
+
+    Collects no garbage among what is imported: a seventh of the time of a run of all tests.
+    """
+    gc.enable()
+    with suppress(ImportError):  # the environments of tests/torch and of the reader have no Beam
+        spare_work_of_beam()
     with suppress(ImportError):  # the environment of tests/torch has no recordmill
         from recordmill.transforms.workers.process import collect_garbage
 

@@ -158,10 +158,13 @@ def main() -> None:
     import recordmill.pipelines.commands.forget
     import recordmill.pipelines.commands.verify
     import recordmill.transforms.verification.verify_shard  # noqa: F401 - once for all children
-    import tests.conftest  # noqa: F401 - spares work of Beam
     from recordmill.transforms.verification.tensorflow_reader import load
+    from recordmill.transforms.workers.process import collect_garbage
+    from tests.conftest import spare_work_of_beam
 
+    spare_work_of_beam()
     load()
+    collect_garbage()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whatever outlives a run is a child here
     for line in sys.stdin:
         order = Order(**json.loads(line))
