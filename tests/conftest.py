@@ -27,7 +27,9 @@ except ImportError:  # the environment of tests/torch has none, and no property 
     pass
 else:
     # No deadlines, because machines may be slow, and fixed seeds in CI.
-    settings.register_profile("default", deadline=None, derandomize="CI" in os.environ)
+    settings.register_profile(
+        "default", max_examples=50, deadline=None, derandomize="CI" in os.environ
+    )
     settings.load_profile("default")
 
 

@@ -326,8 +326,8 @@ def test_nan_and_infinity_are_stored_alike_by_all_sources_and_are_a_finding(tmp_
         "pandas": (pa.table(columns).to_pandas(), nested),
     }
     for name, (rows, features) in inputs.items():
-        out = {"output": tmp_path / "out", "name": name, "schema": features, "key_column": "id"}
-        dataset = convert(rows, **out)
+        target = {"output": tmp_path / "out", "name": name, "report": False}
+        dataset = convert(rows, **target, schema=features, key_column="id")
         (feature,) = dataset.load("train").element_spec
         assert [one.text for one in dataset.findings if one.severity == "warning"] == [
             f"3 values of {feature!r} are not finite (NaN or infinite)"

@@ -40,7 +40,7 @@ YAML = st.lists(PIECES, max_size=25).map("".join) | st.text(max_size=40)
 
 
 @pytest.mark.parametrize("read", READERS, ids=["yolo", "schema"])
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(YAML)
 @example("names: !!bool cat")
 @example("names: [!!timestamp foo]")

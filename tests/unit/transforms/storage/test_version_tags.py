@@ -267,7 +267,7 @@ def test_a_link_that_changes_briefly_leaves_no_checkpoint(tmp_path: Path) -> Non
     assert (_ref_version_tags(refs, taken) is None, _ref_version_tags(refs, seen)) == (False, None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data(), confined=st.booleans())
 def test_a_finished_shard_is_reused_only_if_a_new_one_would_be_equal(
     data: st.DataObject, confined: bool, tmp_path_factory: pytest.TempPathFactory

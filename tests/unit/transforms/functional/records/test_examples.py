@@ -67,7 +67,7 @@ def kinds_and_values(draw):
 
 
 @given(kinds_and_values())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_bytes_equal_those_of_tensorflow(drawn):
     kinds, values = drawn
     assert encode(kinds, values) == tensorflow_example(kinds, values)

@@ -86,7 +86,7 @@ def encode(kinds, context, lists):
 
 
 @given(sequences())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_bytes_equal_those_of_tensorflow(drawn):
     assert encode(*drawn) == tensorflow_sequence(*drawn)
 

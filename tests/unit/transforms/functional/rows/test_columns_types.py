@@ -101,7 +101,7 @@ FIELD = st.sampled_from(["", " ", "0", "7", "007", "1.5", "true", "x", "1e300", 
 @given(
     st.lists(FIELD | st.from_regex(r"[+-]?[0-9.e]{1,22}", fullmatch=True), min_size=1, max_size=4)
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_every_field_of_a_text_column_fits_the_inferred_kind(fields):
     (found,) = kinds_of(fields, TEXT).features().values()
     for field in fields:
@@ -125,7 +125,7 @@ ROW = st.dictionaries(
 @given(
     st.lists(st.tuples(ROW, st.booleans())), st.randoms(use_true_random=False), st.integers(1, 4)
 )
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_parts_can_be_merged_in_any_order(rows, random, parts):
     whole = ColumnKinds()
     for values, is_text in rows:

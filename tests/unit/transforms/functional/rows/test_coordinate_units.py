@@ -101,7 +101,7 @@ ROUNDINGS = st.sampled_from([math.floor, round, math.ceil])
     st.sampled_from(["pixel", "normalized"]),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_boxes_equal_an_independent_computation(
     drawn, stated, scale, rounding, layout, units, in_rows
 ):

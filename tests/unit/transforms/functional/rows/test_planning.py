@@ -183,7 +183,7 @@ EVERYTHING = Schema(features=CLASSIFICATION.features, every_column=True)
     st.integers(1, 5),
     st.sampled_from([CLASSIFICATION, EVERYTHING]),
 )
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_parts_merged_in_any_order_give_the_same_plan(fields, shuffler, parts, schema):
     weights = {"train": "0.5", "test": "0.5"}
     asked = analyzer(schema, split_column="part", splits=weights, shard_size=300)

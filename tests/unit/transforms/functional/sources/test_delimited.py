@@ -206,7 +206,7 @@ FIELD = st.text(
     ),
     head=st.sampled_from([b"", b"\xef\xbb\xbf"]),
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_what_csv_writes_comes_back_exactly_with_its_line(rows, delimiter, dialect, head):
     terminator, quoting = dialect
     text, expected = io.StringIO(newline=""), []
@@ -228,7 +228,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from([1, 3, 1024]), st.booleans())
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_lines_that_are_split_together_give_the_rows_of_the_csv_module(text, ahead, is_known):
     data = f"a,b\n{text}".encode("utf-8", "surrogateescape")
     header = ("a", "b") if is_known else None
@@ -255,7 +255,7 @@ BREAKS = st.tuples(st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 9)).map
     st.sampled_from([1, 3, 1024]),
     st.sampled_from([1, 2, 5, 2**20]),
 )
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_blank_lines_are_skipped_in_blocks_of_any_size(text, ahead, block):
     data = f"a,b\n{text}".encode("utf-8", "surrogateescape")
 
@@ -306,7 +306,7 @@ def test_only_lines_without_quotes_are_split_together(monkeypatch):
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_bytes_whatever_raise(data):
     for outcome in one_by_one(read_rows(buffered(b"a,b\n" + data), ",", None)):
         plain(outcome)

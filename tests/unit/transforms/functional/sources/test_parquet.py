@@ -228,13 +228,13 @@ def bytes_of_group(data, group):
     return range(min(starts), max(ends))
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy", "gzip"])
-def test_damage_in_a_row_group_loses_no_row_and_touches_no_other_group(compression):
+@pytest.mark.parametrize(("first", "compression"), enumerate(["none", "snappy", "gzip"]))
+def test_damage_in_a_row_group_loses_no_row_and_touches_no_other_group(first, compression):
     data = written(DAMAGED_TABLE, row_group_size=GROUP, compression=compression)
     whole = read(data)
     assert [line for line, _ in whole] == list(range(1, 3 * GROUP + 1))
     lost = []
-    for at in bytes_of_group(data, 1):
+    for at in bytes_of_group(data, 1)[first::3]:
         damaged = bytearray(data)
         damaged[at] ^= 1 << at % 8
         outcomes = read(bytes(damaged))

@@ -73,7 +73,7 @@ def test_a_list_of_equal_values_is_not_read() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_damaged_footer_is_an_error(data: st.DataObject) -> None:
     file = bytearray(written(pa.table({"v": [[1, 2], [3]], "s": [["a"], []]})))
     length = int.from_bytes(file[-8:-4], "little")

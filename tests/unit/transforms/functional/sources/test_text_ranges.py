@@ -83,7 +83,7 @@ FORMATS = st.sampled_from(["csv", "tsv", "jsonl"])
 @example(b'a,b\n1,x"y\n2,"x"y,"\n3,z\n', "csv", 3, 100)  # one in a field, and one after another
 @example(b'\xef\xbb\xbf"a\nb",c\r\n\xef\xbb\xbf1,2\r\n', "csv", 2, 1)
 @example(b'a\n"x\r\n"\r\n\r\n2\r\r3\r\n', "csv", 1, 1)
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_ranges_of_any_size_give_the_rows_and_rejects_of_one_reader(
     data: bytes, format_: str, range_bytes: int, block_bytes: int
 ) -> None:
@@ -91,7 +91,7 @@ def test_ranges_of_any_size_give_the_rows_and_rejects_of_one_reader(
 
 
 @given(data=DATA, range_bytes=st.integers(1, 60), limit=st.integers(1, 12))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_fields_over_the_limit_give_the_rejects_of_one_reader(
     data: bytes, range_bytes: int, limit: int
 ) -> None:
@@ -165,7 +165,7 @@ def test_lines_of_json_have_no_quotes_and_no_carriage_returns() -> None:
 
 
 @given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), min_size=3, max_size=3))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_joined_scans_are_the_scan_of_joined_lines(parts: list[bytes]) -> None:
     lines = [part + b"\n" for part in parts]
     starts = accumulate(map(len, lines), initial=0)
