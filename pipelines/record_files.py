@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from recordmill.schemas import layout
 from recordmill.schemas.dataset_info import Problem
@@ -83,11 +85,12 @@ class RecordSource:
         if self.dataset is None:
             yield from islice(self._in_files(), count)
             return
-        splits = list(self.dataset.manifest.ordered_splits)
-        # An equal number per split; the first splits get the remainder.
-        for i, split in enumerate(splits):
-            part = count // len(splits) + (i < count % len(splits))
-            yield from islice(_in_split(self.dataset, split), part)
+        sizes = {k: min(count, s.records) for k, s in self.dataset.manifest.ordered_splits.items()}
+        # In turns, so that small splits leave the rest to larger ones.
+        turns = sorted((i, n, k) for n, (k, size) in enumerate(sizes.items()) for i in range(size))
+        numbers = Counter(split for _, _, split in turns[:count])
+        for split in sizes:
+            yield from islice(_in_split(self.dataset, split), numbers[split])
 
     def by_number(self, number: int) -> FoundRecord:
         """Returns a record by its number, from 0, counted over all files.
@@ -118,11 +121,9 @@ class RecordSource:
         location = self.dataset.find(key)
         if location is not None:
             return _at(self.dataset, location)
-        shards = self.dataset.shards().values()
-        keys = (
-            k for shard in shards for k in self.dataset.index(shard, ["key"])["key"].to_pylist()
-        )
-        ending = sorted((not k.endswith(f"/{key}"), k) for k in keys if k.endswith(key))
+        keys = self.dataset.columns(self.dataset.select("all"), ["key"])["key"]
+        alike = keys.filter(pc.ends_with(keys, key)).to_pylist()
+        ending = sorted((not k.endswith(f"/{key}"), k) for k in alike)
         known = [k for _, k in ending[:_SHOWN_KEYS]]
         what = "keys that end with it are" if known else "its first keys are"
         known = known or [record.key for record in self.first(_SHOWN_KEYS)]

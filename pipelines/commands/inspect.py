@@ -42,9 +42,9 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _inspect(terminal: Terminal, flags: argparse.Namespace) -> None:
-    for flag in ("n", "record"):
-        if (value := getattr(flags, flag)) is not None and value < (flag == "n"):
-            raise UsageError(f"{'-' if flag == 'n' else '--'}{flag} {value}: expected 0 or more")
+    for flag, value, least in (("-n", flags.n, 1), ("--record", flags.record, 0)):
+        if value is not None and value < least:
+            raise UsageError(f"{flag} {value}: expected {least} or more")
     schema = load_schema(flags.schema) if flags.schema else None
     source = RecordSource.of(flags.paths)
     names = source.dataset.classes if source.dataset else {}

@@ -266,7 +266,7 @@ def _class_ids(dataset: DatasetFolder, parts: Sequence[RecordRange]) -> np.ndarr
     feature = next(iter(schema.named_features), None)
     column = dataset.columns(parts, ["class"])["class"]
     if feature is None or not pa.types.is_string(column.type):
-        lists = f"{feature!r} is a list of labels, counted in manifest.json (splits.NAME.classes)"
+        lists = f"{feature!r} is a list of labels, which .splits[NAME].classes counts by id"
         what = "has no class labels" if feature is None else lists
         raise UsageError(
             f"{dataset.directory}: class weights need one label per record, but schema "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from recordmill.pipelines.record_files import RecordSource
 from recordmill.transforms.functional.rendering.drawing import TILE_SIDE
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
@@ -74,6 +76,9 @@ def test_a_dataset_shows_records_of_each_split_with_keys_and_class_names(
     assert "birds 1.0.0: 12 records in 3 files, schema image_classification" in ended.out
     shown = [line.split()[:2] for line in ended.out.splitlines() if line[:1].isdigit()]
     assert shown == [["0", "train"], ["1", "train"], ["0", "test"], ["1", "test"]]
+    for number, splits in ((5, [3, 2]), (9, [6, 3]), (99, [9, 3])):
+        records = RecordSource.of([str(dataset)]).first(number)
+        assert [*Counter(record.split for record in records).values()] == splits
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])

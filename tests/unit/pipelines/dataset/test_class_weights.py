@@ -57,7 +57,7 @@ def test_counts_of_lists_of_labels_are_in_the_manifest(tmp_path: Path) -> None:
     dataset = DatasetFolder.open(put(tmp_path))
     manifest = dataset.manifest.model_copy(update={"dataset_schema": preset("multi_label")})
     columns = {"class": pa.chunked_array([[["cat"], ["cat", "dog"]]])}
-    said = "'labels' is a list of labels, counted in manifest.json (splits.NAME.classes)"
+    said = "'labels' is a list of labels, which .splits[NAME].classes counts by id"
     counted = patch.object(DatasetFolder, "columns", lambda *_: columns)
     with counted, pytest.raises(UsageError, match=re.escape(said)):
         class_weights(DatasetFolder(dataset.directory, manifest), "train")
