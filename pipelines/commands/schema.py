@@ -11,6 +11,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -33,6 +34,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_me
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
+from recordmill.transforms.functional.images.codecs import SourceImage
 from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
 from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import (
@@ -201,9 +203,8 @@ def _show_schema(schema: Schema, terminal: Terminal) -> None:
 
 
 def _show_features(terminal: Terminal, schema: Schema) -> None:
-    heads = ("feature", "kind", "shape", "from", "missing")
     rows = [(name, *_describe(feature)) for name, feature in schema.features.items()]
-    terminal.table(heads, rows, whole=True)
+    terminal.table(("feature", "kind", "shape", "from", "missing"), rows, whole=True)
 
 
 def _describe(feature: Feature) -> tuple[str, str, str, str]:
@@ -288,7 +289,8 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     text = {"kind": Kind.BYTES}
     texts = {n: guess.features[n].model_copy(update=text) for n in _doubtful_numbers(guess, config)}
     guess = replace(guess, features={**guess.features, **texts})
-    return schema_yaml(guess, schema_name(table), heading, images, further)
+    of_records = all(file.format == "tfrecord" for file in tables.files)
+    return schema_yaml(guess, schema_name(table), heading, images, further, of_records)
 
 
 def _schema_of_boxes(
@@ -357,16 +359,14 @@ def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
 
 
 def _images(column: str, rows: Sequence[Row], config: ConvertConfig) -> SampledImages:
-    formats, sizes = Counter[str](), list[tuple[int, int]]()
+    found = list[SourceImage]()
     sample = [row for row in rows if row.values.get(column)][:_SAMPLED_IMAGES]
     for row in sample:
-        try:
-            source = examine_in_subprocess(_image(row, column, config.image_root))
-        except RecordError:
-            continue  # counted in the sample, but without a format
-        formats[source.format] += 1
-        sizes.append((source.width, source.height))
-    return SampledImages(len(sample), formats, sizes)
+        with suppress(RecordError):  # counted in the sample, but without a format
+            found.append(examine_in_subprocess(_image(row, column, config.image_root)))
+    are_deep = bool(found) and all(one.bit_depth == 16 and one.channels == 1 for one in found)
+    formats, sizes = Counter(one.format for one in found), [one.size for one in found]
+    return SampledImages(len(sample), formats, sizes, are_deep)
 
 
 def _image(row: Row, column: str, image_root: str | None) -> bytes:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -40,6 +40,7 @@ class SampledImages:
     formats: Counter[str] = field(default_factory=Counter)
     # The width and height of each image that can be opened, in pixels.
     sizes: Sequence[tuple[int, int]] = ()
+    are_deep: bool = False  # whether all are gray of 16 bits
 
     def __str__(self) -> str:
         if not self.formats:
@@ -135,27 +136,29 @@ def schema_yaml(
     name: str,
     heading: Sequence[str],
     images: SampledImages,
-    further: Mapping[str, SampledImages] = MappingProxyType({}),
+    further: Mapping[str, SampledImages] = MappingProxyType({}),  # the images of other columns
+    of_records: bool = False,
 ) -> str:
-    """Formats an inferred schema as a YAML file; `further` are the images of other columns."""
+    """Formats an inferred schema as a YAML file; features `of_records` keep their names."""
     lines = [f"# {_printable(line)}".rstrip() for line in heading]
     lines += [f"name: {_quoted(name)}", "features:"]
+    sizes = {} if of_records else {"height": "height", "width": "width"}
+    made = {guess.image if of_records else "image": "bytes", **sizes} if guess.image else {}
+    for feature, attribute in made.items():
+        kind, remark = ("bytes", f"  # {images}") if attribute == "bytes" else ("int64", "")
+        lines.append(f'  {_quoted(feature)}: {{kind: {kind}, from: "image:{attribute}"}}{remark}')
+    columns = [c for c in guess.columns if not (of_records and c == guess.image)]
+    lines += [_line(column, guess, made.keys(), further) for column in columns]
     if guess.image is not None:
-        lines += [
-            f'  image: {{kind: bytes, from: "image:bytes"}}  # {images}',
-            '  height: {kind: int64, from: "image:height"}',
-            '  width: {kind: int64, from: "image:width"}',
-        ]
-    taken = {"image", "height", "width"} if guess.image is not None else set[str]()
-    for column in guess.columns:
-        lines.append(_line(column, guess, taken, further))
-    if guess.image is not None:
-        lines += [f"image: {{column: {_quoted(guess.image)}}}"]
+        depth = ", bit_depth: 16" if images.are_deep else ""
+        lines.append(f"image: {{column: {_quoted(guess.image)}{depth}}}")
+    if deep := {column: {"bit_depth": 16} for column, one in further.items() if one.are_deep}:
+        lines.append(f"images: {json.dumps(deep, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
 
 
 def _line(
-    column: str, guess: InferredSchema, taken: set[str], further: Mapping[str, SampledImages]
+    column: str, guess: InferredSchema, taken: Set[str], further: Mapping[str, SampledImages]
 ) -> str:
     """Returns the YAML line of a feature, commented out for the columns of images and splits."""
     feature = guess.features[column]
@@ -172,6 +175,8 @@ def _line(
     if feature.missing is Missing.EMPTY and feature.shape != ():
         settings.append("missing: empty")
     remark = str(further.get(column) or _printable("; ".join(_remarks(column, guess))))
+    if column in further and column != MASK:
+        remark += f'; if its pixels are class ids: "mask:{column}"'
     line = f"{_quoted(name)}: {{{', '.join(settings)}}}{'  # ' if remark else ''}{remark}"
     return f"  {'# ' if column in (guess.image, guess.split) else ''}{line}"
 
@@ -226,15 +231,11 @@ def _label_of(columns: Sequence[str], found: InferredSchema) -> str | None:
     values, features = found.values, found.features
     candidates = [c for c in columns if features[c].kind is not Kind.FLOAT and values[c]]
     named = [c for c in candidates if _LABEL.search(c)]
-    texts = [c for c in named if features[c].kind is Kind.BYTES]  # class names before class ids
-    few = [
-        c
-        for c in candidates
-        if features[c].kind is Kind.BYTES
-        and 1 < len(values[c]) <= min(_MAX_CLASSES, found.rows / 2)
-        and not _KEY.search(c)
-    ]
-    return next(iter([*texts, *named, *few]), None)
+    texts = [c for c in candidates if features[c].kind is Kind.BYTES]
+    most = min(_MAX_CLASSES, found.rows / 2)
+    few = [c for c in texts if 1 < len(values[c]) <= most and not _KEY.search(c)]
+    # Class names before class ids.
+    return next(iter([*(c for c in named if c in texts), *named, *few]), None)
 
 
 def _best(columns: Sequence[str], score: Any) -> str | None:

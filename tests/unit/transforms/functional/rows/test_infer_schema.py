@@ -89,6 +89,34 @@ def test_a_further_column_of_masks_is_the_mask():
     assert '  mask: {kind: bytes, from: "mask:mask"}  # 1 png, 4x3' in lines
 
 
+def test_further_images_of_16_bits_keep_them_and_may_be_masks():
+    columns = ["image", "depth", "label"]
+    cells = [[f"{i}.jpg", f"{i}.png", "ab"[i % 2]] for i in range(4)]
+    guess = infer_from_rows(columns, rows_of(columns, cells, True))
+    deep = SampledImages(1, Counter(png=1), [(4, 3)], are_deep=True)
+    lines = schema_yaml(guess, "t", [], deep, {"depth": deep}).splitlines()
+    remark = '1 png, 4x3; if its pixels are class ids: "mask:depth"'
+    assert f'  depth: {{kind: bytes, from: "image:depth/bytes"}}  # {remark}' in lines
+    assert lines[-2:] == [
+        "image: {column: image, bit_depth: 16}",
+        'images: {"depth": {"bit_depth": 16}}',
+    ]
+    settings = parse_schema("\n".join(lines), "guessed.yaml").image_settings
+    assert [one.bit_depth for one in settings.values()] == [16, 16]
+
+
+def test_the_image_of_records_keeps_its_name():
+    guess = infer_from_rows(["pic", "cls"], rows_of(["pic", "cls"], [["1.jpg", "0"]] * 3, True))
+    sampled = SampledImages(1, Counter(jpeg=1), [(4, 3)])
+    assert schema_yaml(guess, "t", [], sampled, of_records=True).splitlines() == [
+        "name: t",
+        "features:",
+        '  pic: {kind: bytes, from: "image:bytes"}  # 1 jpeg, 4x3',
+        '  cls: {kind: int64, from: "column:cls"}  # for example 0',
+        "image: {column: pic}",
+    ]
+
+
 def test_a_table_of_images():
     columns = ["id", "file", "note", "species", "score", "split", "tags", "box"]
     cells = [
