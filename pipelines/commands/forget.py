@@ -82,7 +82,7 @@ def _show_holders(done: forget.Forgotten, purge: forget.Purge | None) -> None:
         kind = "deleted" if version in deleted.unfinished else "may have them"
         say(f"{kind}: files of an unfinished run of {done.folder}/{version}")
     if (done.holders or done.unfinished) and not purge:
-        say("Delete these versions with --purge.")
+        say(f"Delete these {'versions' if done.holders else 'files'} with --purge.")
 
 
 def _document(done: forget.Forgotten, purge: forget.Purge | None) -> dict[str, Any]:

@@ -181,9 +181,9 @@ def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
         severity, what = "note", differ
     if not what:
         return None
-    text = f"{tree.root}: {some(names)}: would be classes, and have {what}"
-    level = options.depth + 1
-    hint = f"If they are none, {remedy}. To make them the classes, add --class_level {level}"
+    verb, make = ("are read as", "confirm") if severity == "note" else ("would be", "make them the")
+    text = f"{tree.root}: {some(names)}: {verb} classes, and have {what}"
+    hint = f"If they are not, {remedy}. To {make} classes, add --class_level {options.depth + 1}"
     return finding(severity, "parts_as_classes", text, hint, examples=names)
 
 

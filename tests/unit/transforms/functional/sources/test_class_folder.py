@@ -157,7 +157,7 @@ def found_in(tmp_path, *names, level=None):
         (
             ("rgb/1.jpg", "rgb/2.jpg", "depth/1.png", "depth/2.png"),
             "depth, rgb: would be classes, and have images of the same names, as pairs have. If "
-            "they are none, list them in a table with a column for each. .*--class_level 1",
+            "they are not, list them in a table with a column for each. .*--class_level 1",
         ),
         (
             tuple(
@@ -168,13 +168,13 @@ def found_in(tmp_path, *names, level=None):
         (
             ("H10_part_1/1.jpg", "H10_part_2/2.jpg"),
             "H10_part_1, H10_part_2: would be classes, and have names that differ only in their "
-            "numbers, as parts and sequences have. If they are none, merge .*--class_level 1",
+            "numbers, as parts and sequences have. If they are not, merge .*--class_level 1",
         ),
         (("MOT17-02/img1/1.jpg", "MOT17-04/img1/1.jpg"), "MOT17-02, MOT17-04: .* numbers, as"),
         (
             ("archive/cat/1.jpg", "archive/dog/2.jpg", "cat/1.jpg", "dog/2.jpg"),
             "archive: would be classes, and have the names of other classes in it. If they are "
-            "none, leave it out with --exclude archive/. To make them the classes, .* 1",
+            "not, leave it out with --exclude archive/. To make them the classes, .* 1",
         ),
         (("trainA/1.png", "trainB/1.png", "testA/2.png"), "testA, trainA: would be classes, and"),
         (
@@ -262,11 +262,11 @@ def test_equal_names_of_many_images_are_a_note(tmp_path):
     names = [f"{folder}/{n}.jpg" for folder in folders for n in range(10)]
     (found,) = found_in(tmp_path, *names).findings
     assert found.line == (
-        f"note: {tmp_path}: photo, sketch: would be classes, and have images of the same names, as "
-        "pairs have"
+        f"note: {tmp_path}: photo, sketch: are read as classes, and have images of the same names, "
+        "as pairs have"
     )
     assert found.hint == (
-        "If they are none, list them in a table with a column for each. To make them the classes, "
+        "If they are not, list them in a table with a column for each. To confirm classes, "
         "add --class_level 2"
     )
     assert found_in(tmp_path, level=2).findings == ()
@@ -279,10 +279,10 @@ def test_classes_that_are_numbered_are_a_note(tmp_path, names):
     assert (found.kind, found.severity, found.text) == (
         "parts_as_classes",
         "note",
-        f"{tmp_path}: {', '.join(names)}: would be classes, and have names that differ only in "
+        f"{tmp_path}: {', '.join(names)}: are read as classes, and have names that differ only in "
         "their numbers, as parts and sequences have",
     )
-    assert found.hint.startswith("If they are none, merge their images into one folder per class")
+    assert found.hint.startswith("If they are not, merge their images into one folder per class")
     assert found_in(tmp_path, level=1).findings == ()
 
 
