@@ -14,10 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.fuzz import CORPUS
 from tests.images import image_bytes, jpeg, png
 from tests.mutations.mutations import framed
-
-CORPUS = Path(__file__).parent / "corpus"
 
 
 def _table(with_image: bool) -> pa.Table:

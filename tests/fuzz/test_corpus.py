@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms.inputs.formats import FORMATS
+from tests.fuzz import CORPUS
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS, read_folder
 
-CORPUS = Path(__file__).parent / "corpus"
 FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 
 
