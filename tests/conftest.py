@@ -128,6 +128,10 @@ def spare_work_of_beam() -> None:
     statesampler.StateSampler.stop = _stop_without_thread
 
 
+# Ten times as many as in the program: a conversion takes 0.03 s less, and a process 20 MB more.
+_COLLECTED_OBJECTS = 100_000
+
+
 def pytest_collection_finish() -> None:
     """Prepares this process for its tests; the one that only distributes them to others has none.
 
@@ -140,3 +144,4 @@ def pytest_collection_finish() -> None:
         from recordmill.transforms.workers.process import collect_garbage
 
         collect_garbage()
+    gc.set_threshold(_COLLECTED_OBJECTS)

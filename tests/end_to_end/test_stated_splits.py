@@ -101,15 +101,20 @@ def table(tmp_path: Path, *rows: str) -> Path:
     return tmp_path / "t.csv"
 
 
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("grouped")
+    return published(table(folder, *ROWS[:2]), folder / "out", "--group_column", "split")
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [(("--splits", "a=1,b=1"), ["lost_groups"]), (("--folds", "2"), ["lost_groups"]), ((), [])],
 )
 def test_groups_that_another_division_may_split_are_a_warning(
-    flags: tuple[str, ...], expected: list[str], tmp_path: Path
+    flags: tuple[str, ...], expected: list[str], grouped: Path, tmp_path: Path
 ) -> None:
-    first = published(table(tmp_path, *ROWS[:2]), tmp_path / "out", "--group_column", "split")
-    dataset = published(first, tmp_path / "out", *flags, name="again")
+    dataset = published(grouped, tmp_path, *flags)
     found = [f.kind for f in recordmill.open(dataset).findings if f.severity == "warning"]
     assert [kind for kind in found if kind == "lost_groups"] == expected
 
