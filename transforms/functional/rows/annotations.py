@@ -212,7 +212,8 @@ class Annotations:
             units = settings.units_column
             # As the rows of annotation formats do.
             all_state_units = units is not None and all(rows.column(self._column(units)))
-            if (settings.units is None or _has_open_order(settings)) and not all_state_units:
+            is_open = isinstance(settings, BoxSettings) and not settings.states_order
+            if (settings.units is None or is_open) and not all_state_units:
                 found = counts.setdefault(block, CoordinateCounts())
                 unstated = settings.model_copy(update={"units": None})
                 for row in rows:
@@ -430,8 +431,13 @@ def with_units(
     schema: Schema, columns: Mapping[str, str], counts: Mapping[str, CoordinateCounts]
 ) -> tuple[Schema, list[Finding]]:
     """Returns a schema with units, and findings; UsageError if coordinates contradict them."""
-    findings = []
-    _check_order(schema, columns, counts.get("boxes", CoordinateCounts()))
+    findings, column = list[Finding](), schema.boxes.column
+    found = counts.get("boxes", CoordinateCounts())
+    _check_order(schema, columns, found)
+    if found.total and column and not schema.boxes.states_order:
+        text = f"{columns.get(column, column)!r} is read as two corners, xmin, ymin, xmax, ymax"
+        hint = "set --boxes order=xywh for left, top, width, height; or order=xyxy"
+        findings.append(finding("note", "order_of_boxes", text, hint))
     for block, settings in schema.annotations.items():
         if settings.units is None:
             units, note = _decided(
@@ -443,10 +449,6 @@ def with_units(
     return schema, findings
 
 
-def _has_open_order(settings: AnnotationSettings) -> bool:
-    return isinstance(settings, BoxSettings) and not settings.states_order
-
-
 def _check_order(schema: Schema, columns: Mapping[str, str], found: CoordinateCounts) -> None:
     """Rejects boxes of a table that may be no corners, unless their order is stated."""
     boxes, (inverted, total) = schema.boxes, (found.inverted, found.total)
@@ -455,7 +457,7 @@ def _check_order(schema: Schema, columns: Mapping[str, str], found: CoordinateCo
     what = [f"{name!r} is named like a size" for name in others if _SIZE.search(name)]
     if inverted >= _FEW_INVERTED and 4 * inverted >= total:
         what.append(f"{inverted:,} of {total:,} boxes are inverted as two corners")
-    if what and schema.has_boxes and _has_open_order(boxes) and (boxes.column or others):
+    if what and schema.has_boxes and not boxes.states_order and (boxes.column or others):
         raise UsageError(
             f"--boxes: the order of the numbers of boxes is not stated, and {what[0]}. Set --boxes "
             "order=xywh for left, top, width, height; order=cxcywh for center, width, height; or "

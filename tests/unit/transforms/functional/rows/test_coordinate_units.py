@@ -236,7 +236,7 @@ def test_outlines_of_an_image_of_another_aspect_ratio_are_rejected():
 
 
 def units_of(rows, name="object_detection", columns=None, **blocks):
-    """Returns the units that are decided for a table, and the notes on them."""
+    """Returns the units that are decided for a table, and the notes on them, not on the order."""
     schema = resolved(name, rows[0], columns, **blocks)
     binding, counts = binding_of(schema, columns), {}
     for row in rows:  # parts may be merged in any order
@@ -245,7 +245,32 @@ def units_of(rows, name="object_detection", columns=None, **blocks):
         for block, found in part.items():
             counts[block] = CoordinateCounts.sum_of([counts.get(block, CoordinateCounts()), found])
     schema, notes = with_units(schema, binding.columns, counts)
+    notes = [note for note in notes if note.kind != "order_of_boxes"]
     return schema.boxes.units if name == "object_detection" else schema.masks.units, notes
+
+
+@pytest.mark.parametrize(
+    ("boxes", "columns", "name"),
+    [
+        ([[1, 2, 30, 40]], {}, "bbox"),
+        ([[1, 2, 30, 40]], {"bbox": "objects.bbox"}, "objects.bbox"),
+        ([], {}, ""),
+        (None, {}, ""),
+    ],
+)
+@pytest.mark.parametrize("order", [None, "xyxy"])
+def test_a_column_of_boxes_without_an_order_is_a_note(boxes, columns, name, order):
+    row = {"image": "a", "labels": ["cat"] * len(boxes or "1"), columns.get("bbox", "bbox"): boxes}
+    if boxes is None:
+        row |= {side: [at * 10] for at, side in enumerate(("xmin", "ymin", "xmax", "ymax"))}
+    schema = resolved("object_detection", row, columns, boxes={"order": order} if order else {})
+    binding, counts = binding_of(schema, columns), {}
+    binding.annotations.count(RowBatch.of([Row(row, "/t", 1)]), counts)
+    _, notes = with_units(schema, binding.columns, counts)
+    text = f"{name!r} is read as two corners, xmin, ymin, xmax, ymax"
+    hint = "set --boxes order=xywh for left, top, width, height; or order=xyxy"
+    expected = [("note", text, hint)] * (bool(name) and not order)
+    assert [(n.severity, n.text, n.hint) for n in notes] == expected
 
 
 def table(*boxes):
