@@ -11,6 +11,7 @@ from recordmill.transforms.functional.values.typed import short_repr
 
 _ITEM = re.compile(r"item\s*\{(.*?)\}", re.DOTALL)
 _ID = re.compile(r"\bid\s*:\s*(\d+)")
+_WITH_ID = re.compile(r"(\d+)[\s,;:](.*)|(.*)[,;:\t] ?(\d+)")
 _NAME = re.compile(r"""\b(?:name|display_name)\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)")""")
 
 
@@ -33,7 +34,14 @@ def names_in(text: str, path: str) -> tuple[list[str], int]:
     kind = path.lower().partition("?")[0].rpartition(".")[2]
     if kind not in ("pbtxt", "json"):
         # Empty lines at the end of a file are no class; elsewhere they are an error.
-        return text.rstrip("\r\n").splitlines(), 0
+        lines = text.rstrip("\r\n").splitlines()
+        matches = [match for match in map(_WITH_ID.fullmatch, lines) if match]
+        ids, names = sorted(int(m[1] or m[4]) for m in matches), {m[2] or m[3] for m in matches}
+        if len(names) == len(ids) >= max(2, len(lines) - 1) and ids == [
+            *range(ids[0], ids[-1] + 1)
+        ]:
+            raise ValueError("has an id in each line. Order the names by id, and remove the ids")
+        return lines, 0
     found = label_map(text) if kind == "pbtxt" else _names_of_json(parse_json(text))
     ids = sorted(found)
     if ids and (ids[0] > 1 or ids[-1] != ids[0] + len(ids) - 1):

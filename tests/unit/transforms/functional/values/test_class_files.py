@@ -24,6 +24,10 @@ MAP = 'item {\n  name: "dog"\n  id: 2\n  display_name: "Dog"\n}\nitem { id: 1 na
         ("a.json", '{"cat": 1, "dog": 0}', (["dog", "cat"], 0)),
         ("a.json", '{"1": "cat", "2": "dog"}', (["cat", "dog"], 1)),
         ("a.pbtxt", "", ([], 0)),
+        ("a.txt", "1 euro\n2 euro\n", (["1 euro", "2 euro"], 0)),
+        ("a.txt", "level:0\nlevel:1", (["level:0", "level:1"], 0)),
+        ("a.txt", "0 cat\n7 dog", (["0 cat", "7 dog"], 0)),
+        ("a.txt", "class 0\nother 1", (["class 0", "other 1"], 0)),
     ],
 )
 def test_names_are_in_the_order_of_their_ids(path, text, expected):
@@ -41,6 +45,10 @@ def test_names_are_in_the_order_of_their_ids(path, text, expected):
         ("a.json", '["cat"', "end|delimiter|Expecting|parse"),
         ("a.json", '7', "expected a list of names"),
         ("a.json", '{"cat": 1, "dog": 1}', "expected a list of names"),
+        ("a.txt", "0 cat\n1 dog", "has an id in each line. Order the names by id"),
+        ("a.csv", "dog,1\ncat,0\n", "an id in each line"),
+        ("a.csv", "id,name\n1,dog\n2,polar bear\n", "an id in each line"),
+        ("a.csv", "name;id\ndog;0\ncat;1\n", "an id in each line"),
     ],
 )  # fmt: skip
 def test_files_without_an_id_per_name_are_an_error(path, text, message):
