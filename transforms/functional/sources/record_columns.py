@@ -112,7 +112,12 @@ class RecordColumns:
             elif column in self.shapes and column in record:
                 found[column] = self._shaped(column, record[column])
         if not {*BOX_COLUMNS}.isdisjoint(columns) and self._has_boxes(record):
-            found |= {n: v for n, v in self._boxes(record).items() if n in columns}
+            boxes = self._boxes(record)
+            found |= {n: v for n, v in boxes.items() if n in columns}
+            largest = max((side for name in BOX_SIDES for side in boxes[name]), default=0)
+            if BOX_COLUMNS[-1] in found and largest > 2:  # far beyond the image
+                what = f"boxes: expected fractions of the image, got {largest:g}"
+                raise ValueError(f"{what}; for pixels, set --boxes units=pixel,units_column=none")
         return found
 
     def declared(self, records: Sequence[Values]) -> dict[str, DeclaredClasses]:

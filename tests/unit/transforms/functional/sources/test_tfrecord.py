@@ -25,6 +25,7 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.functional.sources import tfrecord
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 from tests.images import jpeg, png
 
 PATH = "d/birds-train.tfrecord-00000-of-00002"
@@ -242,3 +243,22 @@ def test_a_record_of_too_many_values_is_rejected(monkeypatch):
     assert reject.detail.startswith(
         "record 1 at byte 54: expected at most 5 values in a record, got more. "
     )
+
+
+@pytest.mark.parametrize(
+    ("largest", "columns", "detail"),
+    [
+        (2.0, BOX_COLUMNS, ""),
+        (50.0, BOX_COLUMNS[:4], ""),  # as with units_column=none
+        (50.0, BOX_COLUMNS, "boxes: expected fractions of the image, got 50; for pixels, set "),
+    ],
+)
+def test_boxes_in_pixels_are_no_fractions(largest, columns, detail):
+    sides = {"xmin": 0.0, "ymin": 0.0, "xmax": 0.5, "ymax": largest}
+    boxes = {f"image/object/bbox/{side}": [value] for side, value in sides.items()}
+    record = example(**{"image/encoded": [IMAGE], **boxes})
+    (row,) = read(framed(record), Projection(columns))
+    if detail:
+        assert f"{detail}--boxes units=pixel,units_column=none. Fix the record" in row.detail
+    else:
+        assert row.values["ymax"] == [largest]
