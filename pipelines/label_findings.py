@@ -74,9 +74,11 @@ def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Itera
 
 
 def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool]) -> list[str]:
-    """Returns the class names that look like lists, or of whose words all or any are names."""
+    """Returns names that look like lists, or of whose words all or any are, or end, other names."""
     parts = {name: re.split("[, ]+", name) for name in names}
-    joins = {n for n, found in parts.items() if len(found) > 1 and join(p in parts for p in found)}
+    ends = Counter(found[-1] for found in parts.values() if join is any)
+    known = {*parts, *(word for word, count in ends.items() if count > 1)}
+    joins = {n for n, found in parts.items() if len(found) > 1 and join(p in known for p in found)}
     return [name for name in names if name in joins or _LIST.fullmatch(name)]
 
 

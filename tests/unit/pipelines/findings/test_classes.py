@@ -255,6 +255,11 @@ def test_lists_in_one_text_are_found_by_one_of_their_names(
     changes["input"] = SimpleNamespace(records=records)
     outcome = Outcome(made.model_copy(update=changes))
     assert [(one.kind, one.severity) for one in _doubtful_labels(outcome)] == found
+    changes["classes"] = {"label": ("haze primary", "clear primary")}
+    assert [
+        (one.kind, one.severity)
+        for one in _doubtful_labels(Outcome(made.model_copy(update=changes)))
+    ] == found
     changes["classes"] = {"label": ("cat dog", "dog", "cat")}  # not as polar bear and bear
     (certain,) = _doubtful_labels(Outcome(made.model_copy(update=changes)))
     assert certain.severity == "warning"
