@@ -160,8 +160,8 @@ class Reason(str, Enum):
     DUPLICATE_KEY = (
         "duplicate_key",
         "An earlier row has the same key; only the first row is used.",
-        "Remove one of the rows. If rows of a table are objects, set --schema object_detection and "
-        "--columns xmin=COLUMN,…; only if each is a record of its own, set --key_column to ids.",
+        "Remove one of the rows. If they are boxes, set --schema object_detection and --columns "
+        "xmin=C,…; if labels, join the table with --labels; only if records, set --key_column.",
     )
     BAD_BOX = (
         "bad_box",

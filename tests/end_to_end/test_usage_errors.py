@@ -115,7 +115,7 @@ to, and Ctrl-C; below: rejects, and a dataset that is there."""
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a valid table and some files that are not tables."""
     monkeypatch.chdir(tmp_path)
-    Path("onehot.csv").write_text("file,cat,dog\n1.jpg,1,0\n")
+    Path("onehot.csv").write_text("file,cat,dog\n1.jpg,1.0,0\n")
     for number in (1, 2):
         Path(f"{number}.jpg").write_bytes(jpeg(seed=number))
     Path("good.csv").write_text("image,label\n1.jpg,cat\n2.jpg,dog\n")

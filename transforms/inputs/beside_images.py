@@ -385,7 +385,7 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
 def one_hot_code(file: TableFile) -> str:
     """Returns code that converts a table with a column per class; "" for others, by their start."""
     row = _first_row(file)
-    others = [column for column, value in row.items() if value.strip() not in ("0", "1")]
+    others = [c for c, value in row.items() if value.strip().removesuffix(".0") not in ("0", "1")]
     return _ONE_HOT.format(file.path, others[0]) if len(others) == 1 < len(row) - 1 else ""
 
 

@@ -19,7 +19,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Feature, Missing, Schema
 from recordmill.schemas.findings import Finding, finding, some
-from recordmill.schemas.origins import BOX_SIDES, NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
+from recordmill.schemas.origins import NO_COLUMN, OUTLINES, POINTS, Kind, Origin, Source
 from recordmill.schemas.records import Items, Row
 from recordmill.schemas.settings import SIZE_COLUMNS, AnnotationSettings, BoxSettings
 from recordmill.schemas.sums import Summed
@@ -28,6 +28,8 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix, n
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.values import typed
 
+_OF_BOXES = re.compile(r"(?i)(^|[._])(bbox|bboxes|boxes|xmin|x_min)$")
+_FOR_BOXES = " For boxes, set --schema object_detection."
 _NO_IMAGES = " For rows without images, set --schema tabular."
 _Settings = TypeVar("_Settings", bound=AnnotationSettings)
 
@@ -326,6 +328,7 @@ def _lacking(
 ) -> UsageError:
     missing = missing_column(config.column(name), present, where)
     remedy = f"Name it with --columns {name}=COLUMN.{_NO_IMAGES * (name == 'image')}"
+    remedy += _FOR_BOXES * (name == "label" and any(map(_OF_BOXES.search, present)))
     return UsageError(f"{what}: {missing}. {remedy}")
 
 
@@ -372,8 +375,7 @@ def columns_of(schema: Schema) -> set[str]:
 def _check_mapping(schema: Schema, config: ConvertConfig) -> None:
     """Checks that the schema uses each entry of --columns, so that typos are reported."""
     known = columns_of(schema)
-    has_boxes = bool({*config.columns} & {"bbox", *BOX_SIDES})
-    remedy = ". For boxes, set --schema object_detection." * has_boxes
+    remedy = f".{_FOR_BOXES}" * any(map(_OF_BOXES.search, config.columns))
     for name in config.columns:
         if name not in known:
             expected = ", ".join(sorted(known)) or "no columns"

@@ -121,6 +121,15 @@ def test_an_optional_feature_keeps_its_first_source(without):
         ),
         pytest.param(
             CLASSIFICATION,
+            ["image", "objects.bbox", "objects.category"],
+            {},
+            "feature 'label': the table has no column 'label'; it has: image, objects.bbox, "
+            "objects.category. Name it with --columns label=COLUMN. For boxes, set --schema "
+            "object_detection.",
+            id="boxes in place of a label",
+        ),
+        pytest.param(
+            CLASSIFICATION,
             ["image", "label"],
             {"key_column": "id"},
             "--key_column id: the table has no column 'id'; it has: image, label",
