@@ -291,10 +291,8 @@ def _split_problems(
     for file, length in split.lengths.items():
         # Damage can hide records: their number is known only if there is none.
         if (shard := found.get(file)) and shard.records != length and not shard.damaged:
-            what = (
-                f"has {counted(shard.records, 'record')}; {layout.DATASET_INFO} states {length:,}"
-            )
-            yield Problem(shard.path, what)
+            stated = f"{layout.DATASET_INFO} states {length:,}"
+            yield Problem(shard.path, f"has {counted(shard.records, 'record')}; {stated}")
             return
     if any(shard.damaged for shard in shards) or len(shards) < len(split.lengths):
         return

@@ -179,9 +179,8 @@ def submitted_record(context: RunContext, path: str) -> RunRecord:
 
     `path` is the run.json that the job will write when it ends.
     """
-    message = (
-        f"submitted; the job writes its result to {path}, and _SUCCESS beside it once verified"
-    )
+    files = f"{path}, and _SUCCESS beside it once verified"
+    message = f"submitted; the job writes its result to {files}"
     return finished_record(context, None, None).model_copy(
         update={"state": "submitted", "message": message}
     )

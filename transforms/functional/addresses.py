@@ -208,10 +208,9 @@ def _parsed(uri: str, root: str) -> WebAddress:
     try:
         return parse_web_address(uri)
     except ValueError as error:
-        target = (
-            f"{masked_url(uri)[:_SHOWN_CHARACTERS]!r}, which is not a valid web address: {error}"
-        )
-        raise outside_root_error(target, masked_url(root)) from error
+        shown = masked_url(uri)[:_SHOWN_CHARACTERS]
+        what = f"{shown!r}, which is not a valid web address: {error}"
+        raise outside_root_error(what, masked_url(root)) from error
 
 
 def _shown(address: WebAddress) -> str:

@@ -332,9 +332,8 @@ def _outcomes(
         if new.ref.key.endswith(f":{new.ref.line}"):
             detail += "; the key is the number of the row, so set --key_column if rows may move"
         if moves:
-            detail = (
-                f"states the split {new.ref.split!r}; expected {split!r}, as in --base. Fix it."
-            )
+            expected = f"expected {split!r}, as in --base. Fix it."
+            detail = f"states the split {new.ref.split!r}; {expected}"
         yield old
         for row in new.frames or (new,):
             yield Reject.of(row.ref, Reason.CHANGED_RECORD, detail)

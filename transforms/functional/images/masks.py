@@ -103,10 +103,9 @@ def _checked(value: Any) -> Outline:
         return {"size": [*size], "counts": counts if isinstance(counts, bytes) else [*counts]}
     if isinstance(value, list | tuple) and not value:
         # CVAT writes [] for rectangles; drawing nothing would make them background.
-        detail = (
-            "is empty; expected polygons [[x, y, …], …] or {size, counts}. Add the outline, or "
-        )
-        raise RecordError(Reason.WRONG_TYPE, f"{detail}remove the annotation.")
+        what = "is empty; expected polygons [[x, y, …], …] or {size, counts}"
+        detail = f"{what}. Add the outline, or remove the annotation."
+        raise RecordError(Reason.WRONG_TYPE, detail)
     if not isinstance(value, list | tuple):
         raise _invalid_outline(value)
     return [_polygon(polygon) for polygon in value]

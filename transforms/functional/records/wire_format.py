@@ -61,10 +61,9 @@ def encoded_rows(
     specs: Mapping[str, Feature], columns: Mapping[str, Sequence[FeatureValue]]
 ) -> Iterator[tuple[bytes, ...]]:
     """Yields the parts of a Features message for each row: by column, in half of the time."""
-    parts = list[Sequence[bytes]]()
-    for name in _sorted(tuple(columns)):
-        parts += _encoded_column(name, specs[name].kind, columns[name])
-    return zip(*parts, strict=True)
+    names = _sorted(tuple(columns))
+    pairs = (_encoded_column(name, specs[name].kind, columns[name]) for name in names)
+    return zip(*(part for pair in pairs for part in pair), strict=True)
 
 
 def _encoded_column(

@@ -136,10 +136,8 @@ def _check_lists(stream: BinaryIO, path: str, outline: Any, images: int) -> None
             "each object on a line of its own, as jq -c '.[]' does, to a file that ends in .jsonl."
         )
     if not images:
-        raise UsageError(
-            f"{path}: expected a COCO file with 'images', got none. For one JSON object per "
-            "line, use --input_format jsonl"
-        )
+        remedy = "For one JSON object per line, use --input_format jsonl"
+        raise UsageError(f"{path}: expected a COCO file with 'images', got none. {remedy}")
 
 
 def _preset_of(keys: set[str], annotations: list[Any]) -> str:
@@ -181,10 +179,8 @@ def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, 
     names, repeated = dict[str, int](), list[str]()
     for number, (_, entry) in enumerate(found):
         if number == MAX_CLASSES:
-            raise UsageError(
-                f"{path}: expected at most {MAX_CLASSES:,} categories, got more. Remove those "
-                "without annotations."
-            )
+            what = f"expected at most {MAX_CLASSES:,} categories, got more"
+            raise UsageError(f"{path}: {what}. Remove those without annotations.")
         id_, name = map(entry.get, ("id", "name")) if isinstance(entry, dict) else (None, None)
         if isinstance(id_, bool) or not isinstance(id_, int):
             return None, []
@@ -198,10 +194,8 @@ def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, 
 def _paths_in(stream: BinaryIO) -> Iterator[str]:
     for field_ in ("file_name", "coco_url"):
         stream.seek(0)
-        paths = (
-            _path_of({field_: name})
-            for name in bounded_json.values_at(stream, f"images.item.{field_}")
-        )
+        names = bounded_json.values_at(stream, f"images.item.{field_}")
+        paths = (_path_of({field_: name}) for name in names)
         yield from (path for path in paths if isinstance(path, str) and path)
 
 
@@ -346,10 +340,7 @@ class _Image:
 
     @classmethod
     def of(cls, group: list[tuple[str, Any]]) -> _Image:
-        of_list: dict[str, list[_Entry]] = {kind: [] for kind in _IDS}
-        for kind, entry in group:
-            of_list[kind].append(_Entry(*entry))
-        return cls(**of_list)
+        return cls(**{one: [_Entry(*e) for kind, e in group if kind == one] for one in _IDS})
 
 
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
@@ -448,12 +439,9 @@ def _rows(
         return
     first: dict[int | str, _Entry] = {}
     for entry in image.images:
-        if entry.id in first:
-            number = first[entry.id].number
-            detail = f"duplicate image id {entry.id!r}, first seen in number {number}"
+        if (other := first.setdefault(entry.id, entry)) is not entry:
+            detail = f"duplicate image id {entry.id!r}, first seen in number {other.number}"
             yield _reject(entry, file, projection, RecordError(Reason.MALFORMED_ROW, detail))
-        else:
-            first[entry.id] = entry
     # Annotations whose id is text where that of the image is a number, or vice versa.
     others = [annotation for annotation in image.annotations if annotation.id not in first]
     for entry in first.values():

@@ -233,10 +233,8 @@ def read(
             continue
         number += 1
         if sample.key in seen:
-            sample.fault = sample.fault or (
-                "duplicate sample name; expected adjacent members. "
-                "Create the tar file with --sort=name"
-            )
+            what = "duplicate sample name; expected adjacent members"
+            sample.fault = sample.fault or f"{what}. Create the tar file with --sort=name"
         seen.add(sample.key)
         yield _row(sample, path, number, projection, limit)
         if sample.others:
