@@ -274,7 +274,7 @@ def _lines(document: dict[str, Any], forecast: Forecast, config: ConvertConfig) 
     megabytes = document["memory_bytes"] / 10**6
     seconds = document["seconds"]
     time = "" if seconds is None else f"{seconds:,.0f} s and "
-    yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner, as on a typical machine"
+    yield f"about {time}{megabytes:,.0f} MB of memory with DirectRunner here"
     if any(requests.values()):
         yield f"object stores: {requests['get']:,} GETs, {requests['put']:,} PUTs"
     yield f"dry run: nothing was written; a run would write {document['directory']}"

@@ -199,7 +199,7 @@ def _remarks(column: str, guess: InferredSchema) -> Iterator[str]:
     else:
         yield "no value in the rows read"
     if feature.missing is Missing.EMPTY:
-        yield "missing in some rows"
+        yield "missing in some rows, which default: VALUE would fill"
 
 
 def _box_options(column: str, columns: Sequence[str]) -> str:

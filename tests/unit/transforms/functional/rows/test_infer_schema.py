@@ -139,7 +139,7 @@ def test_a_table_of_images():
         '  note: {kind: bytes, from: "column:note"}  # 2 values: x, y',
         '  species: {kind: int64, from: "column:species", classes: true}  # 2 values: cat, dog',
         '  score: {kind: float, from: "column:score", missing: empty}'
-        "  # for example 0.5; missing in some rows",
+        "  # for example 0.5; missing in some rows, which default: VALUE would fill",
         '  # split: {kind: bytes, from: "column:split"}'
         "  # the split of each row: use --split_column split",
         '  tags: {kind: bytes, from: "column:tags", shape: []}  # 2 values: b, a',
