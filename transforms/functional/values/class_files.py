@@ -32,6 +32,8 @@ def label_map(text: str) -> dict[int, str]:
 def names_in(text: str, path: str) -> tuple[list[str], int]:
     """Returns the names in a file by id, and the first id, 0 or 1; raises ValueError for gaps."""
     kind = path.lower().partition("?")[0].rpartition(".")[2]
+    if kind in ("yaml", "yml"):
+        raise ValueError("is YAML")
     if kind not in ("pbtxt", "json"):
         # Empty lines at the end of a file are no class; elsewhere they are an error.
         lines = text.rstrip("\r\n").splitlines()

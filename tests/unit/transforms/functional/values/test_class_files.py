@@ -45,6 +45,7 @@ def test_names_are_in_the_order_of_their_ids(path, text, expected):
         ("a.json", '["cat"', "end|delimiter|Expecting|parse"),
         ("a.json", '7', "expected a list of names"),
         ("a.json", '{"cat": 1, "dog": 1}', "expected a list of names"),
+        ("data.YAML", "names:\n- cat\n", "^is YAML$"),
         ("a.txt", "0 cat\n1 dog", "has an id in each line. Order the names by id"),
         ("a.csv", "dog,1\ncat,0\n", "an id in each line"),
         ("a.csv", "id,name\n1,dog\n2,polar bear\n", "an id in each line"),
