@@ -490,6 +490,8 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
             hint = "" if manifest.base else "--classes FILE with the others leaves them out"
+            if hint and absent == [names[first]]:  # as with ids that count from 1
+                hint = f"if labels are ids from 1, set --rename 1={absent[0]},…; otherwise, {hint}"
             yield found("warning", "absent_classes", text, hint, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:

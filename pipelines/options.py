@@ -46,9 +46,6 @@ _DETECTION = "object_detection"
 # Names of columns with splits, also in tables of CelebA and fastai.
 _SPLIT_COLUMNS = {SPLIT, "splits", "subset", "partition", "is_train", "is_valid", "is_test"}
 
-# Files of class names with their ids.
-_WITH_IDS = (".pbtxt", ".json")
-
 
 def config_of(options: Mapping[str, Any]) -> ConvertConfig:
     """Returns the config for option values, text or typed; raises UsageError for an invalid one."""
@@ -120,10 +117,6 @@ def with_implied_options(
     if has_other_form(config, tables):
         notes.append("image paths: files with names in another Unicode form (NFC, NFD) are read")
     _check_blocks(options, config.dataset_schema)
-    has_ids = str(options.get("classes")).lower().endswith(_WITH_IDS)
-    is_offset = any(f.label_offset for f in config.dataset_schema.features.values())
-    if has_ids and is_offset and options.get("label_offset") is None:
-        notes.append("class ids: from 1, as in --classes; --label_offset 0 counts from 0")
     splits = (*_unused_splits(options, tables), *_lost_groups(options, tables))
     boxes = box_tables.unread_boxes(config, tables) if options.get("schema") is None else ()
     findings = (*tables.findings, *splits, *_missing_shards(tables), *boxes)
