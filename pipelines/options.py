@@ -67,14 +67,15 @@ def with_files(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = dict(options)
     known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
-    if unknown := sorted(values.keys() - {*known, *ConvertConfig.model_fields}):
+    fields = ConvertConfig.model_fields.keys() | SchemaOverrides.model_fields
+    if unknown := sorted(values.keys() - fields - {*known}):
         raise UsageError(f"unknown option {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     if isinstance(schema := values.get("schema"), (str, os.PathLike)):
         values["schema"] = load_schema(os.fspath(schema))
     if isinstance(classes := values.get("classes"), (str, os.PathLike)):
-        values["classes"], first = _class_names(os.fspath(classes))
-        if first and values.get("label_offset") is None:
-            values["label_offset"] = first  # the ids of the file
+        values["classes"], values["first_label"] = _class_names(os.fspath(classes))
+        if values["first_label"] and values.get("label_offset") is None:
+            values["label_offset"] = 1  # the ids of the file
     if isinstance(properties := values.get("croissant"), (str, os.PathLike)):
         values["croissant"] = _croissant_properties(os.fspath(properties))
     return values
@@ -315,7 +316,7 @@ def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
         raise UsageError(
             f"--label_offset: schema {schema.name!r} has no class labels. Remove the option."
         )
-    update = {"label_offset": changes.label_offset}
+    update = changes.model_dump(include={"label_offset", "first_label"}, exclude_none=True)
     features = {
         name: feature.model_copy(update=update) if feature.classes else feature
         for name, feature in schema.features.items()
@@ -375,8 +376,8 @@ def _read_at_most(path: str, size: int) -> bytes:
         raise ValueError(error.strerror or error) from error
 
 
-def _class_names(path: str) -> tuple[tuple[str, ...], int]:
-    """Returns the names of a file, and the id of the first one."""
+def _class_names(path: str) -> tuple[tuple[str, ...], int | None]:
+    """Returns the names of a file, and the id of the first one if it is not 0."""
     try:
         data = _read_at_most(path, _MAX_CLASSES_BYTES)
         if len(data) > _MAX_CLASSES_BYTES:
@@ -393,7 +394,7 @@ def _class_names(path: str) -> tuple[tuple[str, ...], int]:
         raise UsageError(f"--classes {path}: {what}; {_CLASSES}") from error
     except ValueError as error:
         raise UsageError(f"--classes {path}: {error}; {_CLASSES}") from error
-    return tuple(lines), first
+    return tuple(lines), first or None
 
 
 def _croissant_properties(path: str) -> Properties:

@@ -522,6 +522,7 @@ class SchemaOverrides(Document):
     label_offset: Annotated[Literal[0, 1] | None, FromInteger] = _input(
         None, ROW | SHARD, "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"
     )
+    first_label: Literal[1] | None = None  # that of the file of --classes
     image_timeout: float | None = _checks(
         None, ROW | SHARD, "SECONDS", "time limit for decoding one image", _TIMEOUT
     )

@@ -79,6 +79,7 @@ class Feature(Document):
         classes: whether values are class labels, whose names are converted to ids; for a mask,
             whether its ids have names.
         label_offset: a number added to each class id, to reserve 0 for the background.
+        first_label: the first class in labels that are integers, as in a label map from 1.
         per: "record", or "frame" for a feature of each frame of a sequence.
         per_box: whether there is one value per box, which is dropped with its box.
         single: whether a single value is accepted as a list of one.
@@ -96,6 +97,7 @@ class Feature(Document):
     shape: tuple[Annotated[int, pydantic.Field(gt=0)] | None, ...] | None = None
     classes: bool = False
     label_offset: Literal[0, 1] = 0
+    first_label: Literal[0, 1] = unwritten_if_empty(0)
     per: Literal["record", "frame"] = "record"
     per_box: bool = False
     single: bool = False

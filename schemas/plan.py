@@ -29,7 +29,8 @@ _NUMERAL = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 class ClassIds(dict[str, int]):
     """Class ids by name; `by_id` if integers in labels are always ids, as the source declares."""
 
-    by_id = False
+    # In labels, the integer of the first class is `first`, and its id is `offset`.
+    by_id, first, offset = False, 0, 0
 
     @cached_property
     def has_numerals(self) -> bool:
@@ -50,14 +51,13 @@ class ResolvedSchema:
 
     @cached_property
     def class_ids(self) -> dict[str, ClassIds]:
-        """Class ids by name, by feature."""
-        found = {
-            feature: ClassIds((name, i) for i, name in enumerate(names))
-            for feature, names in self.classes.items()
-            if names
-        }
-        for feature, ids in found.items():
-            ids.by_id = feature in self.by_id
+        """Class ids by name, by feature; without names, labels are integers."""
+        found = dict[str, ClassIds]()
+        for key in self.schema.named_features:
+            feature, names = self.schema.features[key], self.classes.get(key, ())
+            found[key] = ids = ClassIds((name, i) for i, name in enumerate(names))
+            ids.by_id = key in self.by_id
+            ids.first, ids.offset = feature.first_label, feature.label_offset
         return found
 
     @cached_property

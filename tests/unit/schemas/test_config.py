@@ -476,7 +476,7 @@ def test_what_options_affect():
     }
     assert fields_that_affect(ConvertConfig, Affects.ROW) | set(SchemaOverrides.model_fields) == {
         *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
-        *("boxes", "masks", "label_offset", "decode", "image_timeout"),
+        *("boxes", "masks", "label_offset", "first_label", "decode", "image_timeout"),
     }
     assert fields_that_affect(ConvertConfig, Affects.BASE) == {
         *("seed", "splits", "split_method", "split_column", "group_column", "records_per_shard"),

@@ -16,7 +16,7 @@ NUMBERED = ResolvedSchema(preset("tf_slim"), {"image/class/label": ()})
 
 def test_ids_follow_the_order_of_the_names():
     assert SLIM.class_ids == {"image/class/label": {"cat": 0, "dog": 1}}
-    assert NUMBERED.class_ids == {}
+    assert NUMBERED.class_ids == {"image/class/label": {}}
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,8 @@ def _shaped(value: Any, feature: Feature, is_text: bool, convert: typed.Converte
 
 def _converter(name: str, feature: Feature, resolved: ResolvedSchema) -> typed.Converter:
     if feature.classes:
-        ids = resolved.class_ids.get(name)
-        offset = feature.label_offset
-        return lambda value, is_text: class_id(value, is_text, ids, offset)
+        ids = resolved.class_ids[name]
+        return lambda value, is_text: class_id(value, is_text, ids)
     if feature.source.origin is Origin.CLASS_NAME:
         return _name_converter(feature.source.name, resolved)
     return typed.CONVERTERS[feature.kind]
@@ -132,8 +131,7 @@ def _name_converter(column: str, resolved: ResolvedSchema) -> typed.Converter:
     if labels is None or not resolved.classes.get(labels):
         return _label_text
     names, ids = resolved.classes[labels], resolved.class_ids[labels]
-    offset = resolved.schema.features[labels].label_offset
-    return lambda value, is_text: names[class_id(value, is_text, ids, offset)].encode("utf-8")
+    return lambda value, is_text: names[class_id(value, is_text, ids)].encode("utf-8")
 
 
 def _missing_value(feature: Feature) -> Callable[[], FeatureValue]:
@@ -157,21 +155,20 @@ _OBJECT = re.compile(r'\[?\s*\{\s*["}]')
 BACKGROUND = "background"
 
 
-def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -> int:
+def class_id(value: Any, is_text: bool, ids: ClassIds) -> int:
     """Returns the id of a label; raises RecordError (unknown_label or wrong_type) if it has none.
 
-    `ids` is None if the labels are integers without names. `offset` is added to integers; the ids
-    of names include it.
+    Without `ids`, the labels are integers without names.
     """
     number = typed.without_fraction(value)
     if isinstance(value, str) and _OBJECT.match(value):
         raise _not_a_class(value)
-    if ids is None:
+    if not ids:
         if isinstance(number, float):
             raise _not_a_class(number)
-        return _with_offset(typed.to_int64(number, is_text), offset)
+        return _with_offset(typed.to_int64(number, is_text), ids.offset)
     if ids.by_id and isinstance(value, int):
-        return _known_id(int(value), len(ids) - offset) + offset
+        return _known_id(int(value), ids)
     # An integer may be a class name, since the labels of a table may mix numerals and names.
     name = str(int(value)) if isinstance(value, int) else value
     name = str(value) if isinstance(value, float) else name
@@ -179,7 +176,7 @@ def class_id(value: Any, is_text: bool, ids: ClassIds | None, offset: int = 0) -
         return ids[name]
     # Other integers are ids, unless some class names look like integers.
     if typed.looks_integer(number, is_text) and not ids.has_numerals:
-        return _known_id(int(number), len(ids) - offset) + offset
+        return _known_id(int(number), ids)
     if not isinstance(value, str | int):
         raise _not_a_class(value)
     detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
@@ -327,10 +324,13 @@ def _hint(label: Any) -> str:
     )
 
 
-def _known_id(number: int, count: int) -> int:
-    if not 0 <= number < count:
+def _known_id(number: int, ids: ClassIds) -> int:
+    first, last = ids.first, ids.first + len(ids) - ids.offset - 1
+    if not first <= number <= last:
         hint = _hint(number)
-        if number == count:
+        if number == last + 1 and not first:
             hint = "; ids count from 0: where they count from 1, give their names with --rename"
-        raise RecordError(Reason.UNKNOWN_LABEL, f"id {number} is not within 0 to {count - 1}{hint}")
-    return number
+        raise RecordError(
+            Reason.UNKNOWN_LABEL, f"id {number} is not within {first} to {last}{hint}"
+        )
+    return number - first + ids.offset

@@ -121,13 +121,13 @@ def _labels(row: Row, name: str, analyzer: Analyzer) -> Iterable[str | int]:
         return found
     # A class of a given list can be written as its name or its id.
     ids = analyzer.listed.class_ids[name]
-    known = (_id_of(label, ids, feature.label_offset) for label in found)
+    known = (_id_of(label, ids) for label in found)
     return [names[number] for number in known if number is not None]
 
 
-def _id_of(label: str | int, ids: ClassIds | None, offset: int) -> int | None:
+def _id_of(label: str | int, ids: ClassIds) -> int | None:
     try:
-        return class_id(label, False, ids, offset)
+        return class_id(label, False, ids)
     except RecordError:
         return None  # the row is rejected
 
@@ -137,9 +137,7 @@ def _label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
     features = resolved.schema.class_features
     found = set()
     for number, label in json.loads(stratum):
-        offset = resolved.schema.features[features[number]].label_offset
-        id_ = _id_of(label, resolved.class_ids.get(features[number]), offset)
-        if id_ is not None:
+        if (id_ := _id_of(label, resolved.class_ids[features[number]])) is not None:
             found.add(id_ * len(features) + number)
     return tuple(sorted(found))
 

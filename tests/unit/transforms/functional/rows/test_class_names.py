@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.plan import ClassIds
+from recordmill.schemas.features import Schema
+from recordmill.schemas.plan import ClassIds, ResolvedSchema
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import DeclaredClasses
 from recordmill.transforms.functional.rows.feature_values import (
@@ -15,6 +16,7 @@ from recordmill.transforms.functional.rows.feature_values import (
     class_id,
     is_class_name,
     merged_class_names,
+    with_background,
 )
 
 TEXT, TYPED = True, False
@@ -79,7 +81,7 @@ def outcome(function, *arguments):
     ],
 )
 def test_class_id(value, is_text, ids, expected):
-    assert outcome(class_id, value, is_text, ids and ClassIds(ids)) == expected
+    assert outcome(class_id, value, is_text, ClassIds(ids or {})) == expected
 
 
 QUANTITIES = (
@@ -88,14 +90,37 @@ QUANTITIES = (
 )
 
 
-@pytest.mark.parametrize("ids", [None, ClassIds(PETS)], ids=["integers", "names"])
+@pytest.mark.parametrize("ids", [ClassIds(), ClassIds(PETS)], ids=["integers", "names"])
 @pytest.mark.parametrize(("value", "hint"), [(0.5, QUANTITIES), (float("nan"), "")], ids=str)
-def test_a_label_with_a_fraction_may_be_a_quantity(
-    value: float, hint: str, ids: ClassIds | None
-) -> None:
+def test_a_label_with_a_fraction_may_be_a_quantity(value: float, hint: str, ids: ClassIds) -> None:
     with pytest.raises(RecordError) as raised:
         class_id(value, TYPED, ids)
     assert str(raised.value) == f"wrong_type: expected a class name or id, got {value}{hint}"
+
+
+@pytest.mark.parametrize(
+    ("first", "offset", "expected"),
+    [
+        (0, 0, ["0", "1", "is not within 0 to 1; ids count from 0: where they count from 1, "]),
+        (0, 1, ["1", "2", "is not within 0 to 1; ids count from 0: where they count from 1, "]),
+        (1, 0, ["is not within 1 to 2", "0", "1"]),
+        (1, 1, ["is not within 1 to 2", "1", "2"]),
+    ],
+)
+def test_integers_count_from_the_first_label(first: int, offset: int, expected: list[str]) -> None:
+    feature = {"kind": "int64", "from": "column:label", "classes": True}
+    feature |= {"label_offset": offset, "first_label": first}
+    schema = Schema.model_validate({"features": {"label": feature}})
+    ids = ResolvedSchema(schema, {"label": with_background(("cat", "dog"), offset)}).class_ids
+    assert [class_id(name, TEXT, ids["label"]) for name in ("cat", "dog")] == [offset, offset + 1]
+    for number, said in enumerate(expected):
+        for value, is_text in ((str(number), TEXT), (number, TYPED)):
+            found = outcome(lambda *label: str(class_id(*label)), value, is_text, ids["label"])
+            if len(said) == 1:
+                assert found == said
+                continue
+            with pytest.raises(RecordError, match=said):
+                class_id(value, is_text, ids["label"])
 
 
 def test_a_label_that_cannot_be_a_class_name_has_no_remedy_in_classes():

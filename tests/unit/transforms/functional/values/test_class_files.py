@@ -65,8 +65,9 @@ def test_ids_from_1_are_an_offset(first, offset, tmp_path):
     config = config_of(options)
     assert config.classes == ("cat",)
     assert config.dataset_schema.features["label"].label_offset == offset
-    stated = config_of({**options, "label_offset": "0"})
-    assert stated.dataset_schema.features["label"].label_offset == 0
+    assert config.dataset_schema.features["label"].first_label == first
+    stated = config_of({**options, "label_offset": "0"}).dataset_schema.features["label"]
+    assert (stated.label_offset, stated.first_label) == (0, first)
 
 
 def test_a_line_of_excel_and_decimal_commas_are_named():
