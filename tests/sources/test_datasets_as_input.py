@@ -248,6 +248,10 @@ def test_ids_without_names_do_not_become_other_classes(tmp_path: Path) -> None:
     ended = convert(unnamed, tmp_path / "out", "--classes", tmp_path / "names.txt")
     assert ended.code == 2
     assert "count from 1 by the convention" in ended.err
+    label_map = tmp_path / "names.pbtxt"
+    label_map.write_text("item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }")
+    known = published(unnamed, tmp_path / "out", "--classes", label_map, name="known")
+    assert objects(known) == [(["dog"], [0.125])]
     only = published(unnamed, tmp_path / "out")
     assert [e["image/object/class/label"] for e in readers.examples(only, "train")] == [[2]]
     run = json.loads((only / "run.json").read_bytes())

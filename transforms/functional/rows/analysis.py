@@ -140,7 +140,7 @@ class Analyzer:
                 f"names for {feature!r}, so that an id may be another class. {remedy}, or set "
                 "--classes."
             )
-        if names is not None and ids == _COUNTED_FROM_ONE:
+        if names and not self.schema.features[feature].first_label and ids == _COUNTED_FROM_ONE:
             raise UsageError(
                 f"--classes: counts from 0, and ids in {ids!r} count from 1 by the convention of "
                 f"the Object Detection API. {remedy}; or set --columns labels={ids} if they count "
