@@ -42,7 +42,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.document import first_fault
 from recordmill.schemas.errors import RecordmillError, UsageError, VerificationFailed
-from recordmill.schemas.findings import first_lines
+from recordmill.schemas.findings import counted, first_lines
 from recordmill.schemas.manifest import Base, ShardEntry
 from recordmill.schemas.plan import Plan, SourceEntry, SplitRanges
 from recordmill.schemas.records import ImageRef
@@ -55,7 +55,7 @@ from recordmill.transforms.functional.rows.batches import OrderedRefs
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.storage.dataset import DatasetFolder
-from recordmill.transforms.storage.files import exists, is_local
+from recordmill.transforms.storage.files import all_files_below, exists, is_local
 from recordmill.transforms.storage.published import newest_version, read_file, unreadable
 from recordmill.transforms.verification.verify_shard import image_digests
 
@@ -226,10 +226,9 @@ def _digests_of(
 
 
 def _removed_records(selection: Selection, similar: Sequence[SimilarRecord]) -> RemovedRecords:
-    keys = (key for some in selection.keys.values() for key in some)
     remaining = {record.sha256 for record in similar if record.is_same}
     return RemovedRecords(
-        keys_sha256=tuple(sorted(map(digest_of_key, keys))),
+        keys_sha256=tuple(sorted(map(digest_of_key, chain(*selection.keys.values())))),
         images_sha256=tuple(sorted(selection.images - remaining)),
         remaining_images_sha256=tuple(sorted(selection.images & remaining)),
     )
@@ -297,14 +296,16 @@ def _known_files(listing: Listing, datasets: Sequence[DatasetFolder]) -> Counter
         if folder not in seen:  # files of a version that is a link have no other names
             seen.add(folder)
             known.update(map(identity, _stats(dataset, dataset.shards().values())))
+    for version in listing.unfinished if is_local(listing.folder) else ():
+        run = layout.run_folder(listing.folder, version)  # whose shards may be links, too
+        known.update(identity(os.lstat(layout.join(run, name))) for name in all_files_below(run))
     return known
 
 
 def _holder(
     version: Version, dataset: DatasetFolder, sought: _Sought, known: Mapping[Identity, int]
 ) -> Holder:
-    total = 0
-    links = list[tuple[str, int, int]]()
+    total, links = 0, list[tuple[str, int, int]]()
     shards = dataset.shards().values()
     counts = map_in_threads(partial(sought.number_in, dataset), shards)
     for shard, found in zip(shards, counts, strict=True):
@@ -538,9 +539,8 @@ def purge(forgotten: Forgotten) -> Purge:
     deleted, problems = set[str](), list[RecordmillError]()
     if forgotten.listing:
         try:
-            done = delete_versions(
-                forgotten.listing, [holder.version for holder in forgotten.holders]
-            )
+            versions = [holder.version for holder in forgotten.holders]
+            done = delete_versions(forgotten.listing, versions)
             deleted.update(version.directory for version in done.deleted)
             problems += done.problems
         except RecordmillError as error:
@@ -548,8 +548,8 @@ def purge(forgotten: Forgotten) -> Purge:
     faults = delete_unfinished(forgotten.folder, forgotten.unfinished)
     problems += (error for error in faults.values() if str(error) not in map(str, problems))
     if forgotten.links:
-        what = "deleted files with removed records have hard links elsewhere"
-        problems.append(VerificationFailed(f"{len(forgotten.links)} {what}"))
+        number = counted(len(forgotten.links), "deleted shard")
+        problems.append(VerificationFailed(f"{number}, with removed records, linked elsewhere"))
     return Purge(
         tuple(h for h in forgotten.holders if h.version.directory in deleted),
         tuple(version for version in forgotten.unfinished if version not in faults),

@@ -55,7 +55,7 @@ def run(flags: argparse.Namespace) -> int:
     purged = forget.purge(done) if flags.purge else None
     for path, inode, number in done.links:
         warn(
-            f"warning: {path}: has {number} hard links outside of this dataset. "
+            f"warning: {path}: has {counted(number, 'hard link')} outside of this dataset. "
             f"Find them with find DIR -xdev -inum {inode}"
         )
     problems = purged.problems if purged else done.problems

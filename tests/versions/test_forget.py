@@ -230,7 +230,9 @@ def test_the_function_raises_the_errors_of_the_command(
         with pytest.raises(api.UsageError) as caught:
             api.forget(birds, **arguments)  # type: ignore[arg-type]
         assert str(caught.value).startswith(message)
-    with pytest.raises(api.VerificationFailed, match="1 deleted files with removed records have"):
+    with pytest.raises(
+        api.VerificationFailed, match="1 deleted shard, with removed records, linked"
+    ):
         api.forget(birds, GONE, purge=True)
     assert sorted(path.name for path in birds.iterdir()) == ["1.0.1"]
 
@@ -239,11 +241,17 @@ def test_files_of_unfinished_runs_are_listed_and_purged(
     made: Path, birds: Path, tmp_path: Path
 ) -> None:
     failed = made / "failed.csv"
-    failed.write_text((made / "photos.csv").read_text() + "missing.jpg,a,train\n")
+    head, *rows = (made / "photos.csv").read_text().splitlines(keepends=True)
+    failed.write_text("".join([head, *rows, "missing.jpg,a,train\n"]))
+    new = made / "new.csv"
+    new.write_text(f"{head}missing.jpg,a,train\n")
     flags = ("--output", birds.parent, "--name", "birds", "--split_column", "split")
-    for version in ("1.1.0", "1.2.0"):
-        ended = recordmill("convert", "--input", failed, *flags, "--version", version)
+    links = ("--base", birds / "1.0.0", "--append")  # a run has hard links to shards of its base
+    for version, table, others in (("1.1.0", failed, ()), ("1.2.0", new, links)):
+        ended = recordmill("convert", "--input", table, *flags, "--version", version, *others)
         assert ended.code == 4
+    linked = {path.stat().st_ino for path in (birds / ".1.2.0.run").rglob("*.tfrecord*")}
+    assert linked & {path.stat().st_ino for path in (birds / "1.0.0").glob("*.tfrecord*")}
     names = {path.name for path in birds.iterdir()}
     assert names == {"1.0.0", "1.1.0", ".1.1.0.run", "1.2.0", ".1.2.0.run"}
     shutil.rmtree(birds / "1.2.0")  # as a run leaves it that was killed
@@ -251,6 +259,7 @@ def test_files_of_unfinished_runs_are_listed_and_purged(
     assert document["unfinished"] == ["1.1.0", "1.2.0"]
     (tmp_path / "one").write_text("photo-00.jpg\n")
     ended = recordmill("forget", birds, "--keys", tmp_path / "one")
+    assert "outside" not in ended.err
     assert f"may have them: files of an unfinished run of {birds}/1.1.0\n" in ended.out
     (birds / ".1.1.0.run/notes.txt").write_text("mine")
     keys = ("--keys", made / "keys.txt", "--allow_missing", "--purge")
@@ -356,7 +365,7 @@ def test_a_hard_link_elsewhere_is_reported_and_fails_a_purge(
     os.link(shard, tmp_path / "backup")
     ended = recordmill("forget", birds, "--keys", made / "keys.txt", "--purge")
     assert ended.code == 3
-    assert f"{shard}: has 1 hard links outside of this dataset" in ended.err
+    assert f"{shard}: has 1 hard link outside of this dataset" in ended.err
     assert f"-inum {(tmp_path / 'backup').stat().st_ino}" in ended.err
 
 

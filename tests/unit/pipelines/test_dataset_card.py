@@ -68,9 +68,9 @@ import recordmill
 dataset = recordmill.load("birds/1.0.0")  # tf.data.Dataset
 ```
 
-The package `recordmill-reader` has what this needs, without Beam. TensorFlow Datasets reads the
-folder with `tfds.builder_from_directory`; for TensorFlow alone, there is code in the output of
-`recordmill schema birds/1.0.0`.
+Without TensorFlow, `recordmill.Records` of the package `recordmill-reader` has the same records as
+arrays. TensorFlow Datasets reads the folder with `tfds.builder_from_directory`; for TensorFlow
+alone, `recordmill schema birds/1.0.0` prints the code.
 
 Before this dataset was published, every record was read back and parsed by TensorFlow.
 `recordmill verify` repeats the check, and compares each file with its digest in `manifest.json`.

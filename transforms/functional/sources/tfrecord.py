@@ -166,7 +166,7 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row |
             detail = f"record {found.record} at byte {found.offset}: {error}"
             # If the checksum of a record's length is wrong, the next record cannot be located.
             if isinstance(found, FrameError) and found.ends:
-                detail = f"{detail}; the records after it are lost. {_REMEDY}, and convert DIR."
+                detail += f"; the records after it are lost. {_REMEDY}; convert it with the others."
                 yield Reject.of_lost_rows(path, found.record + 1, detail)
             else:
                 remedy = _REMEDY if isinstance(found, FrameError) else "Fix the record"

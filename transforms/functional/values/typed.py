@@ -123,9 +123,8 @@ def items_of(value: Any, feature: Feature, is_text: bool) -> list[Any]:
     if feature.single and not isinstance(value, list | tuple):
         return [value]
     if not isinstance(value, list | tuple):
-        is_joined = isinstance(value, str) and feature.separator in value
-        split = f", such as {short_repr(value.split(feature.separator))}" if is_joined else ""
-        raise _wrong_type(value, f"a list{split}")
+        parts = value.split(feature.separator) if isinstance(value, str) else ()
+        raise _wrong_type(value, f"a list, such as {short_repr(parts)}" if parts else "a list")
     if isinstance(value, Items):  # each element is an item, or itself a list of items
         return [item for one in value for item in _items_of_one(one, feature, is_text)]
     return list(value)

@@ -21,7 +21,7 @@ def test_a_result_names_its_certificate_and_the_links_that_remain() -> None:
     assert (done.certificate, done.folder) == ("/out/birds/1.0.1/removal.json", "/out/birds")
     assert done.links == list(links)
     (problem,) = purge(done).problems
-    assert str(problem) == "2 deleted files with removed records have hard links elsewhere"
+    assert str(problem) == "2 deleted shards, with removed records, linked elsewhere"
     none = Forgotten("1.0.0", "1.0.0", 0, 0, (), ())
     assert (none.certificate, none.folder, none.links) == (None, ".", [])
     purge(none)  # deletes nothing

@@ -148,7 +148,7 @@ def test_a_damaged_length_ends_the_file(at):
     first, second = read(bytes(data))
     assert (first.line, second.source, second.reason) == (1, f"{PATH}:2", Reason.LOST_ROWS)
     assert f"record 1 at byte {size}: the checksum of the record's length" in second.detail
-    assert second.detail.endswith("recordmill verify --salvage DIR, and convert DIR.")
+    assert second.detail.endswith("--salvage DIR; convert it with the others.")
 
 
 def test_every_cut_is_a_reject_or_between_two_records():
