@@ -279,12 +279,12 @@ def test_items(value, is_text, expected):
     ("value", "separator", "said"),
     [
         ("a|b", "|", "expected a list, such as ['a', 'b'], got 'a|b'"),
-        ("a|b", ";", "expected a list, got 'a|b'"),
+        ("a|b", ";", "expected a list, such as ['a|b'], got 'a|b'"),
         (b"a|b", "|", "expected a list, got b'a|b'"),
         (7, "|", "expected a list, got 7"),
     ],
 )
-def test_a_typed_text_with_separators_is_shown_as_a_list(value, separator, said):
+def test_a_typed_text_is_shown_as_a_list(value, separator, said):
     with pytest.raises(RecordError) as caught:
         items_of(value, list_feature(separator=separator), TYPED)
     assert caught.value.detail == said
