@@ -483,15 +483,17 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
         total, names = outcome.labels(feature), manifest.classes.get(feature, ())
         found = partial(finding, feature=feature)
         present = sorted((count, label) for label, count in total.items() if count)
-        first = manifest.dataset_schema.features[feature].label_offset  # 0 is the background
+        ids = manifest.dataset_schema.features[feature]
+        first = ids.label_offset  # 0 is the background
         absent = [n for label, n in enumerate(names) if label >= first and not total[label]]
         if absent and any(split.records for split in manifest.splits.values()):
             what = f"{counted(len(absent), 'class')} of {feature!r} without any record"
             text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
             hint = "" if manifest.base else "--classes FILE with the others leaves them out"
-            if hint and absent == [names[first]]:  # as with ids that count from 1
-                hint = f"if labels are ids from 1, set --rename 1={absent[0]},…; otherwise, {hint}"
+            # As with ids that count from 1.
+            if hint and absent == [names[first]] and not ids.first_label:
+                hint = f"if labels are ids from 1, set --first_label 1; otherwise, {hint}"
             yield found("warning", "absent_classes", text, hint, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)
         if rare := [(name_of(label), str(count)) for count, label in present if count < _FEW]:

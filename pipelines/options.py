@@ -67,15 +67,14 @@ def with_files(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = dict(options)
     known = [declared.name for declared in options_of(ConvertConfig, SchemaOverrides)]
-    fields = ConvertConfig.model_fields.keys() | SchemaOverrides.model_fields
-    if unknown := sorted(values.keys() - fields - {*known}):
+    if unknown := sorted(values.keys() - {*known, *ConvertConfig.model_fields}):
         raise UsageError(f"unknown option {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     if isinstance(schema := values.get("schema"), (str, os.PathLike)):
         values["schema"] = load_schema(os.fspath(schema))
     if isinstance(classes := values.get("classes"), (str, os.PathLike)):
-        values["classes"], values["first_label"] = _class_names(os.fspath(classes))
-        if values["first_label"] and values.get("label_offset") is None:
-            values["label_offset"] = 1  # the ids of the file
+        values["classes"], first = _class_names(os.fspath(classes))
+        ids = dict.fromkeys(("label_offset", "first_label"), first)  # those of the file
+        values |= {name: one for name, one in ids.items() if one and values.get(name) is None}
     if isinstance(properties := values.get("croissant"), (str, os.PathLike)):
         values["croissant"] = _croissant_properties(os.fspath(properties))
     return values
@@ -310,13 +309,10 @@ def _overridden(schema: Schema, changes: SchemaOverrides) -> Schema:
     schema = _with_settings(schema, "image", changes.image | timeout)
     schema = _with_settings(schema, "boxes", changes.boxes)
     schema = _with_settings(schema, "masks", changes.masks)
-    if changes.label_offset is None:
-        return schema
-    if not schema.named_features:
-        raise UsageError(
-            f"--label_offset: schema {schema.name!r} has no class labels. Remove the option."
-        )
     update = changes.model_dump(include={"label_offset", "first_label"}, exclude_none=True)
+    if update and not schema.named_features:
+        what = f"schema {schema.name!r} has no class labels. Remove the option."
+        raise UsageError(f"--{next(iter(update))}: {what}")
     features = {
         name: feature.model_copy(update=update) if feature.classes else feature
         for name, feature in schema.features.items()

@@ -377,8 +377,7 @@ class ConvertConfig(Document):
         return self
 
     def _check_classes(self) -> None:
-        counts = Counter(self.classes or ())
-        if repeated := [name for name, count in counts.items() if count > 1]:
+        if repeated := [name for name, n in Counter(self.classes or ()).items() if n > 1]:
             raise ValueError(f"--classes: {min(repeated)!r} occurs twice. Remove one of them.")
         if None not in (self.classes, self.num_classes):
             raise ValueError("--num_classes: conflicts with --classes. Remove one of them.")
@@ -468,11 +467,12 @@ class ConvertConfig(Document):
     def class_names(self) -> tuple[str, ...] | None:
         """The class names in the order of their ids, or None if the labels decide.
 
-        With `num_classes`, the names are the ids, as in TFDS's `ClassLabel(num_classes=…)`.
+        With `num_classes`, the names are the labels, as in TFDS's `ClassLabel(num_classes=…)`.
         """
         if self.num_classes is None:
             return self.classes
-        return tuple(map(str, range(self.num_classes)))
+        first = max((one.first_label for one in self.dataset_schema.features.values()), default=0)
+        return tuple(map(str, range(first, first + self.num_classes)))
 
     @property
     def license_id(self) -> str | None:
@@ -522,7 +522,14 @@ class SchemaOverrides(Document):
     label_offset: Annotated[Literal[0, 1] | None, FromInteger] = _input(
         None, ROW | SHARD, "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"
     )
-    first_label: Literal[1] | None = None  # that of the file of --classes
+    first_label: Annotated[Literal[0, 1] | None, FromInteger] = _input(
+        None,
+        ROW | SHARD,
+        "0|1",
+        "1 if integers in labels count from 1",
+        "as in --classes",
+        "0 or 1",
+    )
     image_timeout: float | None = _checks(
         None, ROW | SHARD, "SECONDS", "time limit for decoding one image", _TIMEOUT
     )

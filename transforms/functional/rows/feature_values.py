@@ -166,7 +166,11 @@ def class_id(value: Any, is_text: bool, ids: ClassIds) -> int:
     if not ids:
         if isinstance(number, float):
             raise _not_a_class(number)
-        return _with_offset(typed.to_int64(number, is_text), ids.offset)
+        found = typed.to_int64(number, is_text)
+        if 0 < ids.first > found or found > 2**63 - 1 - ids.offset:
+            detail = f"{found} is not a label from {ids.first} on with an offset of {ids.offset}"
+            raise RecordError(Reason.WRONG_TYPE, detail)
+        return found - ids.first + ids.offset
     if ids.by_id and isinstance(value, int):
         return _known_id(int(value), ids)
     # An integer may be a class name, since the labels of a table may mix numerals and names.
@@ -307,13 +311,6 @@ def is_class_name(text: str) -> bool:
     return one_line and not _OBJECT.match(text) and not typed.has_surrogates(text)
 
 
-def _with_offset(number: int, offset: int) -> int:
-    if number > 2**63 - 1 - offset:
-        detail = f"{number} with an offset of {offset} is not a valid int64"
-        raise RecordError(Reason.WRONG_TYPE, detail)
-    return number + offset
-
-
 def _hint(label: Any) -> str:
     """Returns a hint for a label that usually means that a row has none; "" for others."""
     if label not in (NO_LABEL, str(NO_LABEL)):
@@ -329,8 +326,7 @@ def _known_id(number: int, ids: ClassIds) -> int:
     if not first <= number <= last:
         hint = _hint(number)
         if number == last + 1 and not first:
-            hint = "; ids count from 0: where they count from 1, give their names with --rename"
-        raise RecordError(
-            Reason.UNKNOWN_LABEL, f"id {number} is not within {first} to {last}{hint}"
-        )
+            hint = "; ids count from 0: where they count from 1, set --first_label 1"
+        detail = f"id {number} is not within {first} to {last}{hint}"
+        raise RecordError(Reason.UNKNOWN_LABEL, detail)
     return number - first + ids.offset

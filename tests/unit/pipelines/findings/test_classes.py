@@ -62,16 +62,21 @@ def test_absent_classes_are_only_named_if_there_are_records() -> None:
     assert hint == "--classes FILE with the others leaves them out"
 
 
+@pytest.mark.parametrize("first_label", [0, 1])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_ids_that_count_from_1_may_be_why_the_first_class_is_absent(offset: int) -> None:
+def test_ids_that_count_from_1_may_be_why_the_first_class_is_absent(
+    offset: int, first_label: int
+) -> None:
     made = manifest(dict.fromkeys(range(offset + 1, 5), 50))
-    label = made.dataset_schema.features["label"].model_copy(update={"label_offset": offset})
+    label = made.dataset_schema.features["label"].model_copy(
+        update={"label_offset": offset, "first_label": first_label}
+    )
     features = {**made.dataset_schema.features, "label": label}
     schema = made.dataset_schema.model_copy(update={"features": features})
     (found,) = _class_sizes(Outcome(made.model_copy(update={"dataset_schema": schema})))
     assert found.hint == (
-        f"if labels are ids from 1, set --rename 1={'ab'[offset]},…; otherwise, --classes FILE "
-        "with the others leaves them out"
+        "if labels are ids from 1, set --first_label 1; otherwise, " * (not first_label)
+        + "--classes FILE with the others leaves them out"
     )
 
 

@@ -262,7 +262,7 @@ def test_labels_offset_for_the_background():
     assert labels([0, 90], ()) == ([b"0", b"90"], [1, 91])
     with pytest.raises(RecordError, match="id 2 is not within 0 to 1; ids count from 0: where"):
         labels([0, 2], names)
-    with pytest.raises(RecordError, match="not a valid int64"):
+    with pytest.raises(RecordError, match="is not a label from 0 on with an offset of 1"):
         labels([0, 2**63 - 1], ())
 
 

@@ -121,6 +121,13 @@ def test_integers_count_from_the_first_label(first: int, offset: int, expected: 
                 continue
             with pytest.raises(RecordError, match=said):
                 class_id(value, is_text, ids["label"])
+    numbers = ResolvedSchema(schema, {"label": ()}).class_ids["label"]
+    assert [class_id(number, TYPED, numbers) for number in (1, 9)] == [
+        1 - first + offset,
+        9 - first + offset,
+    ]
+    for number in (2**63 - offset, *range(first)):
+        assert outcome(class_id, number, TYPED, numbers) is Reason.WRONG_TYPE
 
 
 def test_a_label_that_cannot_be_a_class_name_has_no_remedy_in_classes():

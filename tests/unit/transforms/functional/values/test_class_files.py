@@ -66,6 +66,8 @@ def test_ids_from_1_are_an_offset(first, offset, tmp_path):
     assert config.classes == ("cat",)
     assert config.dataset_schema.features["label"].label_offset == offset
     assert config.dataset_schema.features["label"].first_label == first
+    counted = config_of({**options, "classes": None, "num_classes": 2, "first_label": first})
+    assert counted.class_names == (("0", "1"), ("1", "2"))[first]
     stated = config_of({**options, "label_offset": "0"}).dataset_schema.features["label"]
     assert (stated.label_offset, stated.first_label) == (0, first)
 
