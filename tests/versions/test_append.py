@@ -115,6 +115,27 @@ def test_the_same_day_again_changes_nothing(days: Path, tmp_path: Path) -> None:
     assert [int(c["rows"]) - int(c["records"]) - int(c["unchanged"]) for c in counts] == [0, 0]
 
 
+def test_tables_that_repeat_rows_night_after_night_count_them(days: Path, tmp_path: Path) -> None:
+    """The bytes of a shard, which its fingerprint states, are those of the night before."""
+    tables = [table(days, f"to-{stop}.csv", range(stop)) for stop in (16, 16, 16, 22, 22, 30)]
+    published(tables[0], tmp_path, *FLAGS)
+    numbers = []
+    for night, rows in enumerate(tables[1:], start=1):
+        flags = ("--on_conflict", "update") if night == 2 else ()
+        ended = append(rows, tmp_path, f"1.{night}.0", f"1.{night - 1}.0", *flags)
+        assert ended.code == 0, ended.err
+        found = manifest(tmp_path / f"birds/1.{night}.0")
+        of_base = [sum(found["base"][kind].values()) for kind in ("kept", "new", "gone")]
+        numbers.append((*of_base, found["input"]["unchanged"], found["input"]["rows"]))
+        assert recordmill("verify", tmp_path / f"birds/1.{night}.0").code == 0
+    assert numbers == [
+        (16, 0, 0, 16, 32), (16, 0, 0, 16, 32), (16, 6, 0, 16, 38), (22, 0, 0, 22, 44),
+        (22, 8, 0, 22, 52),
+    ]  # fmt: skip
+    last = tmp_path / "birds/1.5.0"
+    assert readers.shard_bytes(last) == readers.shard_bytes(days / "full/birds/1.2.0")
+
+
 def test_the_numbers_of_a_report_add_up(days: Path, tmp_path: Path) -> None:
     base, flags = days / "out" / "birds" / "1.2.0", FLAGS[:-1]
     target = ("--input", days / "2.csv", "--output", tmp_path, "--name", "birds", *flags)

@@ -137,7 +137,7 @@ class ShardTask:
         if old and not refs and not old.removed:
             yield old.link(files, replaced)
             return
-        if self.base and fingerprint:
+        if self.base and fingerprint and not old:  # whose rows are counted beside those it keeps
             linked = link_identical(self.base, fingerprint, files, replaced)
             if linked:
                 advance("written", linked.converted)
