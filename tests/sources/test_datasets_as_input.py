@@ -258,6 +258,22 @@ def test_ids_without_names_do_not_become_other_classes(tmp_path: Path) -> None:
     assert "unnamed_classes" in [finding["kind"] for finding in run["findings"]]
 
 
+@pytest.mark.parametrize(("first_label", "offset"), [("1", "0"), ("0", "1"), ("1", "1")])
+def test_integers_without_names_keep_their_ids(
+    tmp_path: Path, first_label: str, offset: str
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg(8, 8, seed=ord(name)))
+    (tmp_path / "t.csv").write_text("image,label\na.jpg,1\nb.jpg,2\n")
+    flags = ("--first_label", first_label, "--label_offset", offset)
+    one = published(tmp_path / "t.csv", tmp_path / "out", *flags)
+    again = published(one, tmp_path / "out", name="again")
+    for dataset in (one, again):
+        ids = sorted(example["label"] for example in readers.examples(dataset, "train"))
+        shift = int(offset) - int(first_label)
+        assert ids == [[1 + shift], [2 + shift]]
+
+
 def test_what_differs_between_schemas_is_named(tmp_path: Path) -> None:
     one = folder(tmp_path, "one", ["cat"], [], 1)
     other = published(one, tmp_path / "out", "--label_offset", "1", name="other")

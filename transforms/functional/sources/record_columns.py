@@ -241,19 +241,21 @@ def _nested(values: list[Any], sizes: Sequence[int | None], feature: str) -> lis
 
 def columns_of(schema: Schema, classes: Mapping[str, Sequence[str]]) -> RecordColumns:
     """Returns the columns of records that a schema wrote; class names are in order of their ids."""
-    readable = _canonical(schema)
+    readable = _canonical(schema, classes)
     found = _inverse(readable)
     names = {key: dict(enumerate(listed)) for key, listed in classes.items() if listed}
     return replace(found, classes=names, schema=readable)
 
 
-def _canonical(schema: Schema) -> Schema:
+def _canonical(schema: Schema, classes: Mapping[str, Sequence[str]]) -> Schema:
     """Returns the schema by which records that a schema wrote are read again.
 
     Its columns are those of a preset with its features; a resolved schema lacks those that its
     table lacked.
     """
-    features = dict(schema.features)
+    # Labels without names are the ids that are stored.
+    first = {n: 0 if classes.get(n) else one.label_offset for n, one in schema.features.items()}
+    features = {n: schema.features[n].model_copy(update={"first_label": first[n]}) for n in first}
     known = next((preset(n) for n in _PRESETS if n == schema.name), None)
     if known and known.features.keys() == features.keys():
         features = {
@@ -262,11 +264,8 @@ def _canonical(schema: Schema) -> Schema:
         }
     boxes = schema.boxes
     if schema.has_boxes:
-        boxes = BoxSettings(
-            frame="displayed" if schema.image.orientation == "apply" else "stored",
-            out_of_bounds=boxes.out_of_bounds,
-            invalid=boxes.invalid,
-        )
+        frame = "displayed" if schema.image.orientation == "apply" else "stored"
+        boxes = BoxSettings(frame=frame, out_of_bounds=boxes.out_of_bounds, invalid=boxes.invalid)
     return schema.model_copy(update={"features": features, "boxes": boxes})
 
 
