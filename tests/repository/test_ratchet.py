@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 35_910,
-    "lines of docstrings": 6_235,
+    "lines of code": 35_908,
+    "lines of docstrings": 6_234,
     "lines of the longest function": 50,
-    "lines of the longest file": 617,
+    "lines of the longest file": 605,
     "public functions used in no other file": 0,
     "modules with one importer": 25,
     "names with two meanings": 0,
