@@ -128,7 +128,8 @@ def _check_blocks(options: Mapping[str, Any], schema: Schema) -> None:
     boxes, masks = schema.has_boxes or schema.has_points, schema.mask_feature or schema.has_outlines
     for block, used in (("boxes", boxes), ("masks", masks)):
         if options.get(block) and not used:
-            raise UsageError(f"--{block}: schema {schema.name!r} has no {block}. Set another one.")
+            what = f"schema {schema.name!r} has no {block}"
+            raise UsageError(f"--{block}: {what}. Remove the option, or set another schema.")
 
 
 def _implied_splits(

@@ -523,12 +523,7 @@ class SchemaOverrides(Document):
         None, ROW | SHARD, "0|1", "1 reserves id 0 for the background", "as in the schema", "0 or 1"
     )
     first_label: Annotated[Literal[0, 1] | None, FromInteger] = _input(
-        None,
-        ROW | SHARD,
-        "0|1",
-        "1 if integers in labels count from 1",
-        "as in --classes",
-        "0 or 1",
+        None, ROW | SHARD, "0|1", "1 if integer labels count from 1", "as in --classes", "0 or 1"
     )
     image_timeout: float | None = _checks(
         None, ROW | SHARD, "SECONDS", "time limit for decoding one image", _TIMEOUT

@@ -37,7 +37,7 @@ class RowOptions(TypedDict, total=False):
     label_offset: Literal[0, 1] | None
     """1 reserves id 0 for the background; default: as in the schema"""
     first_label: Literal[0, 1] | None
-    """1 if integers in labels count from 1; default: as in --classes"""
+    """1 if integer labels count from 1; default: as in --classes"""
     decode: Literal["full", "header"]
     """full: decode all image data; header: read only the size; default: full"""
     image_timeout: float | None

@@ -88,9 +88,9 @@ USAGE_ERRORS = {
     f"{CONVERT} --image format=jpg": "--image format=jpg: expected 'keep', 'jpeg', 'png' or 'raw', "
     "got 'jpg' (did you mean 'jpeg'?)",
     f"{CONVERT} --boxes order=xywh": "--boxes: schema 'image_classification' has no boxes. "
-    "Set another one.",
+    "Remove the option, or set another schema.",
     f"{CONVERT} --masks bit_depth=16": "--masks: schema 'image_classification' has no masks. "
-    "Set another one.",
+    "Remove the option, or set another schema.",
     f"{CONVERT} --boxes order=xyhw": "--boxes order=xyhw: expected 'xyxy', 'xywh', 'yxyx' or "
     "'cxcywh', got 'xyhw' (did you mean 'xywh'?)",
     f"{CONVERT} --image quality=high": "--image quality=high: expected an integer, got 'high'",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 208,
-    "lines of code": 35_908,
+    "lines of code": 35_906,
     "lines of docstrings": 6_234,
     "lines of the longest function": 50,
     "lines of the longest file": 605,

@@ -144,9 +144,10 @@ def _with_encoded(column: str, config: ConvertConfig, tables: InputTables) -> In
     found = [file.path for file in tables.files if _has_encoded(file, column, config)]
     if not found:
         return tables
-    added = (replace(file, encoded=(*file.encoded, column)) for file in tables.files)
-    pairs = zip(tables.files, added, strict=True)
-    files = tuple(new if file.path in found else file for file, new in pairs)
+    files = tuple(
+        replace(file, encoded=(*file.encoded, column)) if file.path in found else file
+        for file in tables.files
+    )
     text = f"{masked_url(found[0])}: the images are text in the column {column!r} (base64)"
     note = Finding(kind="encoded_images", severity="note", text=text)
     embedded = tables.embedded | {column}

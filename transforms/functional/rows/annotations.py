@@ -202,8 +202,9 @@ class Annotations:
         name, column = self._schema.mask_feature or "", self._column(self._schema.masks.labels)
         labels, ids = _items(row, column), self.resolved.class_ids[name]
         _check_number(column, labels, number, "outline")
+        is_text = row.untyped(column)
         with located(f"column {column!r}"):
-            return [class_id(label, row.untyped(column), ids) for label in labels]
+            return [class_id(label, is_text, ids) for label in labels]
 
     def count(self, rows: RowBatch, counts: dict[str, CoordinateCounts]) -> None:
         """Adds the boxes and outlines of rows to the counts, by the block of the schema."""
