@@ -43,8 +43,8 @@ from recordmill.transforms.functional.rows.columns import (
     uncompared_sizes,
 )
 from recordmill.transforms.inputs import input_tables
-from recordmill.transforms.inputs.beside_images import is_metadata, one_hot_code
 from recordmill.transforms.inputs.first_rows import first_rejects, first_rows_error
+from recordmill.transforms.inputs.recognize import is_metadata, one_hot_code
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local, write_bytes

@@ -30,12 +30,7 @@ from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, pres
 from recordmill.transforms.functional.rows.columns import columns_of
 from recordmill.transforms.functional.rows.feature_values import is_class_name
 from recordmill.transforms.functional.values.class_files import names_in
-from recordmill.transforms.inputs import box_tables
-from recordmill.transforms.inputs.first_rows import (
-    has_other_form,
-    missing_suffix,
-    with_encoded_images,
-)
+from recordmill.transforms.inputs import first_rows
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.inputs.record_folders import metadata_in
 from recordmill.transforms.storage.files import exists, open_binary
@@ -108,17 +103,17 @@ def with_implied_options(
         implied |= _implied_splits(options, tables, notes)
     config = _with_boxes(options, implied, tables, notes)
     config = _with_names(config, tables.columns, notes)
-    tables = box_tables.with_boxes_of_images(config, tables)
+    tables = first_rows.with_boxes_of_images(config, tables)
     config = _with_file_name(config, tables)
-    tables = with_encoded_images(config, tables)
-    if suffix := missing_suffix(config, tables):
+    tables = first_rows.with_encoded_images(config, tables)
+    if suffix := first_rows.missing_suffix(config, tables):
         config = config.model_copy(update={"image_suffix": suffix})
         notes.append(f"image paths: {suffix} is added, as in files; --image_suffix sets another")
-    if has_other_form(config, tables):
+    if first_rows.has_other_form(config, tables):
         notes.append("image paths: files with names in another Unicode form (NFC, NFD) are read")
     _check_blocks(options, config.dataset_schema)
     splits = (*_unused_splits(options, tables), *_lost_groups(options, tables))
-    boxes = box_tables.unread_boxes(config, tables) if options.get("schema") is None else ()
+    boxes = first_rows.unread_boxes(config, tables) if options.get("schema") is None else ()
     findings = (*tables.findings, *splits, *_missing_shards(tables), *boxes)
     return config, replace(tables, recognized=(*tables.recognized, *notes), findings=findings)
 
@@ -158,15 +153,15 @@ def _with_boxes(
     boxes = None
     is_image_label = options.get("schema") is None and "label" in stated.columns
     if not (tables.preset or tables.schemas or is_image_label):
-        boxes = box_tables.columns_of_detection(tables, stated.columns)
+        boxes = first_rows.columns_of_detection(tables, stated.columns)
     if boxes and options.get("schema") is None:
-        box_tables.check_labels(tables, boxes)
+        first_rows.check_labels(tables, boxes)
         implied["schema"] = _DETECTION
         notes.append(f"schema: {_DETECTION}, because of a row per box; --schema sets another")
     config = config_of({**options, **implied})
     if not (boxes and config.dataset_schema.has_boxes):
         return config
-    box_tables.check_order(config.dataset_schema, tables, boxes)
+    first_rows.check_order(config.dataset_schema, tables, boxes)
     if options.get("boxes") is None and {"ImageID", "XMin"} <= {*boxes.names.values()}:
         implied["boxes"] = {"units": "normalized"}
         notes.append("boxes: fractions, as in Open Images; --boxes units=pixel sets others")

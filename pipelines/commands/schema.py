@@ -52,7 +52,7 @@ from recordmill.transforms.functional.rows.infer_schema import (
 from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.sources.box_rows import BoxColumns
 from recordmill.transforms.functional.values.typed import number_form, single_value, size_of_values
-from recordmill.transforms.inputs.box_tables import columns_of_detection
+from recordmill.transforms.inputs.first_rows import columns_of_detection
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
 from recordmill.transforms.storage.dataset import DatasetFolder

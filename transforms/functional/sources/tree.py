@@ -106,6 +106,14 @@ def head_of(tree: Tree, name: str) -> bytes:
         return stream.read(HEAD_BYTES)
 
 
+def first_lines(tree: Tree, name: str) -> list[str]:
+    """Returns the complete lines at the beginning of a text file, without outer whitespace."""
+    data = head_of(tree, name)
+    whole = data.rpartition(b"\n")[0] if len(data) == HEAD_BYTES else data
+    lines = (line.strip() for line in whole.decode("utf-8-sig", "replace").splitlines())
+    return list(filter(None, lines))
+
+
 def is_hidden(name: str) -> bool:
     """Returns whether a name is that of a hidden file, or of one that systems and tools create."""
     return name.startswith(".") or name.casefold() in _SYSTEM

@@ -8,12 +8,12 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, TableFile
-from recordmill.transforms.inputs.beside_images import (
+from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.recognize import (
     _check_has_classes,
     _metadata_files,
     _tables_beside,
 )
-from recordmill.transforms.inputs.file_tree import FileTree
 
 
 def folder(root: Path, files: dict[str, str]) -> FileTree:
