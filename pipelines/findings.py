@@ -47,7 +47,7 @@ from recordmill.schemas.records import (
 )
 from recordmill.schemas.statistics import ISSUES, Conflicts, Leakage, Pair
 from recordmill.transforms.functional.images import sniffing
-from recordmill.transforms.functional.images.objects import CHANGES, CLIPPED, HINTS, TINY
+from recordmill.transforms.functional.images.geometry import CHANGES, CLIPPED, HINTS, TINY
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS, SHARED_LABELS
 
 # Kinds of counted inputs that deserve attention, although their rows were read. The kind is worded

@@ -28,8 +28,7 @@ from recordmill.schemas.settings import BoxSettings, ImageSettings, MaskSettings
 from recordmill.schemas.tables import FILE_NAME, SPLIT, SPLIT_NAMES
 from recordmill.schemas.yaml_files import MAX_LENGTH, parse_schema, preset, preset_names
 from recordmill.transforms.functional.rows.columns import columns_of
-from recordmill.transforms.functional.rows.feature_values import is_class_name
-from recordmill.transforms.functional.values.class_files import names_in
+from recordmill.transforms.functional.rows.feature_values import is_class_name, names_in
 from recordmill.transforms.inputs import first_rows
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.inputs.record_folders import metadata_in

@@ -20,7 +20,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.transforms import elements
 from recordmill.transforms.functional.rows import placement
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RefBatch
-from recordmill.transforms.functional.rows.sequences import in_one_split
+from recordmill.transforms.functional.rows.placement import in_one_split
 from recordmill.transforms.functional.rows.strata import class_positions, label_set_of_values
 from recordmill.transforms.shards.base_shards import base_shard_lookup
 from recordmill.transforms.workers.progress import advance

@@ -33,7 +33,7 @@ from recordmill.schemas.row_counts import ShardCounts
 from recordmill.transforms import elements
 from recordmill.transforms.functional.read_ahead import Pending
 from recordmill.transforms.functional.records.index import label_ids
-from recordmill.transforms.functional.rows.sequences import arrange_shard
+from recordmill.transforms.functional.rows.placement import arrange_shard
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import Checkpoints, settings_fingerprint, versions
 from recordmill.transforms.shards.shard_task import ShardTask

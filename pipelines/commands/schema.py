@@ -35,7 +35,7 @@ from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
 from recordmill.transforms.functional.images.codecs import SourceImage
-from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
+from recordmill.transforms.functional.images.sniffing import image_of, is_encoded
 from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import (
     hint_at_header,

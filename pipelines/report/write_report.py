@@ -38,7 +38,7 @@ from recordmill.schemas.statistics import (
     SIDE_STEPS,
     ImageTally,
 )
-from recordmill.transforms.functional.images.objects import TINY
+from recordmill.transforms.functional.images.geometry import TINY
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import write_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard

@@ -26,7 +26,7 @@ from recordmill.transforms.functional.sources import (
     delimited,
     yolo,
 )
-from recordmill.transforms.functional.sources.data_files import (
+from recordmill.transforms.functional.sources.parquet import (
     DataFile,
     encoded_rows,
     encoded_template,

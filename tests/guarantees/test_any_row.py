@@ -24,7 +24,7 @@ from recordmill.transforms.elements import ImageRefCoder, RowCoder
 from recordmill.transforms.functional.rows.analysis import Analysis, Analyzer, build_plan
 from recordmill.transforms.functional.rows.binding import Binding, broken_frame, reject_row
 from recordmill.transforms.functional.rows.columns import resolve_sources
-from recordmill.transforms.functional.rows.sequences import arrange_shard
+from recordmill.transforms.functional.rows.placement import arrange_shard
 from recordmill.transforms.functional.sources import coco, json_lines, voc, yolo
 from recordmill.transforms.join_labels import _join_key, _join_row
 from recordmill.transforms.shards.build_examples import Fetched, ImageBuilder

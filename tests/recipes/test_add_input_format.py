@@ -22,7 +22,7 @@ from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.sources.annotated import Annotated
 from recordmill.transforms.functional.sources.tree import Tree
-from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.documents import parse_json
 from recordmill.transforms.functional.values.boxes import BOX_COLUMNS, box_columns
 
 COLUMNS = ("image", "id", *BOX_COLUMNS, "labels", "segmentation", SPLIT)

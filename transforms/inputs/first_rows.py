@@ -29,9 +29,13 @@ from recordmill.schemas.records import MAX_CHARACTERS, Row, source_of
 from recordmill.schemas.rejects import RecordError, Reject, reason_counts, reject_lines
 from recordmill.schemas.settings import Order
 from recordmill.schemas.tables import Projection, TableFile
-from recordmill.transforms.functional.images.encoded_text import is_encoded, text_of
 from recordmill.transforms.functional.images.masks import are_runs
-from recordmill.transforms.functional.images.sniffing import TRIED_SUFFIXES, has_image_suffix
+from recordmill.transforms.functional.images.sniffing import (
+    TRIED_SUFFIXES,
+    has_image_suffix,
+    is_encoded,
+    text_of,
+)
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.binding import (
     Binding,

@@ -30,8 +30,12 @@ from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
 from recordmill.schemas.records import OUTSIDE_WHERE, RENAMED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.functional import sources
-from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded, text_of
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import (
+    has_image_suffix,
+    image_of,
+    is_encoded,
+    text_of,
+)
 from recordmill.transforms.functional.records.compression import HEAD_BYTES, is_tfrecord
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges

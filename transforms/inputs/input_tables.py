@@ -28,12 +28,12 @@ from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, not_a_t
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.columns import needed_columns
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
-from recordmill.transforms.functional.sources.data_files import DataFile
 from recordmill.transforms.functional.sources.delimited import (
     DELIMITERS,
     DelimitedOptions,
     header_of,
 )
+from recordmill.transforms.functional.sources.parquet import DataFile
 from recordmill.transforms.inputs.file_tree import FileTree, unused_patterns
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.paths import ListedPath, is_folder, list_paths, similar_path

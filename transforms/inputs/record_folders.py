@@ -24,6 +24,7 @@ from recordmill.schemas.shard_format import SUFFIX_PATTERN
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import common_folder
+from recordmill.transforms.functional.rows.feature_values import label_map
 from recordmill.transforms.functional.sources.record_columns import (
     Labels,
     RecordColumns,
@@ -31,7 +32,6 @@ from recordmill.transforms.functional.sources.record_columns import (
     conventional_columns,
 )
 from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
-from recordmill.transforms.functional.values.class_files import label_map
 from recordmill.transforms.inputs.formats import has_records
 from recordmill.transforms.storage.dataset import DatasetFolder, read_index
 from recordmill.transforms.storage.files import entries, is_local

@@ -20,7 +20,7 @@ from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.elements import EncodedRefs, ShardId, joined
 from recordmill.transforms.functional.read_ahead import first_results, map_in_threads
 from recordmill.transforms.functional.rows.batches import RefBatch
-from recordmill.transforms.functional.rows.sequences import arrange_shard, assemble_sequences
+from recordmill.transforms.functional.rows.placement import arrange_shard, assemble_sequences
 from recordmill.transforms.shards.base_shards import KeptShard, link_identical
 from recordmill.transforms.shards.build_examples import Pools, build_all
 from recordmill.transforms.shards.checkpoints import Checkpoints, Fingerprint, is_reusable

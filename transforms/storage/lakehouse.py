@@ -17,8 +17,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url, join
 from recordmill.schemas.plan import TableSnapshot
 from recordmill.schemas.tables import Sources, TableFile
-from recordmill.transforms.functional.sources import data_files
-from recordmill.transforms.functional.sources.data_files import DataFile
+from recordmill.transforms.functional.sources import parquet
 from recordmill.transforms.storage.files import exists, read_bytes
 from recordmill.transforms.storage.stores.clients import iceberg_settings
 from recordmill.transforms.storage.stores.objects import library_settings
@@ -106,7 +105,7 @@ class History:
         """
         files = self.files(self.snapshots[number])
         return {
-            (f.path, f.options.deleted if isinstance(f.options, DataFile) else b""): f
+            (f.path, f.options.deleted if isinstance(f.options, parquet.DataFile) else b""): f
             for f in files
         }
 
@@ -278,16 +277,12 @@ def _delta_columns(table: Any) -> pa.Schema:
     def of(field: pa.Field) -> pa.Field:
         metadata = field.metadata or {}
         name = metadata.get(_PHYSICAL_NAME, field.name.encode()).decode()
-        ids = (
-            {data_files.FIELD_ID: metadata[_COLUMN_ID]} if by_id and _COLUMN_ID in metadata else {}
-        )
-        return data_files.with_names(field, [] if by_id else [name], ids)
+        ids = {parquet.FIELD_ID: metadata[_COLUMN_ID]} if by_id and _COLUMN_ID in metadata else {}
+        return parquet.with_names(field, [] if by_id else [name], ids)
 
     columns = [
         # The log states the value of a partition column, also where a file has such a column.
-        data_files.with_names(field, [], {})
-        if field.name in partitions
-        else data_files.mapped(field, of)
+        parquet.with_names(field, [], {}) if field.name in partitions else parquet.mapped(field, of)
         for field in pa.schema(table.schema().to_arrow())
     ]
     return pa.schema(columns)
@@ -301,7 +296,7 @@ def _deleted_rows(table: Any) -> dict[str, bytes]:
         for path, mask in zip(batch.column("filepath").to_pylist(), masks, strict=True):
             kept = mask.values.to_numpy(zero_copy_only=False)
             # The library has encoded what the log leaves as it is, such as umlauts.
-            found[unquote(path)] = data_files.encoded_rows(np.flatnonzero(~kept))
+            found[unquote(path)] = parquet.encoded_rows(np.flatnonzero(~kept))
     return found
 
 
@@ -314,10 +309,10 @@ def _delta_files(
         path = action["path"]  # percent-encoded, and relative unless it is in another table
         uri = path if is_url(path) else join(table.table_uri, path)
         rows = deleted.pop(unquote(uri), b"")
-        template = data_files.encoded_template(schema, action.get("partition") or {})
+        template = parquet.encoded_template(schema, action.get("partition") or {})
         name = unquote(path).removeprefix("file://")
         found = name if is_url(name) or name.startswith("/") else join(root, name)
-        yield TableFile(found, "parquet", options=data_files.DataFile(template, rows))
+        yield TableFile(found, "parquet", options=parquet.DataFile(template, rows))
     if deleted:
         raise address.error(f"its log has deleted rows of {min(deleted)}, which is not in it")
 
@@ -422,9 +417,9 @@ def _iceberg_files(
                 "files with its engine."
             )
         rows = [chunk.to_numpy() for chunk in deleted.get(path, ())]
-        template = data_files.encoded_template(columns, _defaults(schema, task.file, table.specs()))
-        data_file = data_files.DataFile(
-            template, data_files.encoded_rows(np.concatenate(rows)) if rows else b""
+        template = parquet.encoded_template(columns, _defaults(schema, task.file, table.specs()))
+        data_file = parquet.DataFile(
+            template, parquet.encoded_rows(np.concatenate(rows)) if rows else b""
         )
         found = _S3.sub("s3://", _LOCAL.sub("", path, count=1), count=1)
         yield TableFile(found, "parquet", options=data_file)
@@ -437,13 +432,13 @@ def _iceberg_columns(schema: Any, mapping: Any) -> pa.Schema:
     names = dict(_names(mapping or ()))
 
     def of(field: pa.Field) -> pa.Field:
-        id_ = (field.metadata or {}).get(data_files.FIELD_ID)
-        return data_files.with_names(
-            field, names.get(int(id_ or 0), ()), {data_files.FIELD_ID: id_} if id_ else {}
+        id_ = (field.metadata or {}).get(parquet.FIELD_ID)
+        return parquet.with_names(
+            field, names.get(int(id_ or 0), ()), {parquet.FIELD_ID: id_} if id_ else {}
         )
 
     return pa.schema(
-        [data_files.mapped(f, of) for f in schema_to_pyarrow(schema, include_field_ids=True)]
+        [parquet.mapped(f, of) for f in schema_to_pyarrow(schema, include_field_ids=True)]
     )
 
 

@@ -27,8 +27,11 @@ from recordmill.transforms.functional.rows.analysis import (
     row_positions,
 )
 from recordmill.transforms.functional.rows.binding import Binding, broken_frame
-from recordmill.transforms.functional.rows.placement import split_of
-from recordmill.transforms.functional.rows.sequences import _spans_splits_reject, in_one_split
+from recordmill.transforms.functional.rows.placement import (
+    _spans_splits_reject,
+    in_one_split,
+    split_of,
+)
 from tests.binding import bind, identity_of
 
 FRAMES = "  a: {kind: bytes, from: key, per: frame}\n"

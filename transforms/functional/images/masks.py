@@ -29,13 +29,14 @@ from recordmill.schemas.rejects import Reason, RecordError, located
 from recordmill.schemas.settings import CoordinateFrame, MaskSettings, RunOrder
 from recordmill.transforms.functional.images import codecs, png
 from recordmill.transforms.functional.images.geometry import (
+    IGNORED,
+    OTHER_GRAYS,
     CoordinateScale,
     Geometry,
     Size,
     coordinate_scale,
     geometry_of,
 )
-from recordmill.transforms.functional.images.objects import IGNORED, OTHER_GRAYS
 from recordmill.transforms.functional.images.pixels import turned
 from recordmill.transforms.functional.values.boxes import Box, box_around
 from recordmill.transforms.functional.values.typed import short_repr, to_number

@@ -1,5 +1,8 @@
 """Identifies the format and the stated size of an image file from its bytes, without opening it.
 
+The bytes may be text in a table: data URIs (RFC 2397), `data:image/png;base64,iVBORw0K…`, or
+base64, which may have the characters of URLs, line breaks, and no padding, as tools write it.
+
 File names are unreliable, and just opening a decompression bomb can exhaust memory: Pillow decodes
 an ICO when it opens it, libwebp allocates two canvases, and libavif and libwebp report a bomb as
 damage.
@@ -7,15 +10,19 @@ damage.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
+from recordmill.transforms.functional.values.typed import short_repr
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -351,3 +358,52 @@ def _icon_sizes(data: bytes) -> Iterator[tuple[int, int]]:
         elif head.startswith(_BITMAP) and len(head) == 24:
             width, height = struct.unpack_from("<ii", head, 4)
             yield abs(width), abs(height) // 2  # the height includes the transparency mask
+
+
+_DATA = re.compile(r"data:[^,]{0,200},", re.IGNORECASE)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]+=*")
+# Paths are shorter, and no image is.
+_MIN_CHARACTERS = 48
+_HEAD_CHARACTERS = 4 * HEAD_BYTES // 3
+
+
+def text_of(value: Any) -> str:
+    """Returns the text of an image in a column, or in the `bytes` of an object; "" if none is."""
+    if isinstance(value, dict):
+        value = value.get("bytes")
+    return value if isinstance(value, str) else ""
+
+
+def is_encoded(text: str) -> bool:
+    """Returns whether a text is a data URI, or base64 that begins with the signature of an image.
+
+    >>> is_encoded("data:image/png;base64,"), is_encoded("iVBORw0KGgo.png")
+    (True, False)
+    """
+    if _DATA.match(text):
+        return True
+    head = text[:_HEAD_CHARACTERS].strip()
+    if len(head) < _MIN_CHARACTERS or not _BASE64.fullmatch(head):
+        return False
+    head = "".join(head.split())
+    return is_image(_decoded(head[: len(head) // 4 * 4]))
+
+
+def image_of(text: str) -> bytes:
+    """Returns the bytes of a data URI, or of base64; raises RecordError if it is not valid."""
+    start = _DATA.match(text)
+    header, data = (start[0].lower(), text[start.end() :]) if start else (";base64,", text)
+    if not header.endswith(";base64,"):
+        return unquote_to_bytes(data)
+    if "%" in data:
+        data = unquote_to_bytes(data).decode("latin-1")
+    try:
+        return _decoded("".join(data.split()))
+    except (binascii.Error, ValueError) as error:
+        detail = f"the base64 {short_repr(text)} is not valid: {error}"
+        raise RecordError(Reason.MALFORMED_ROW, detail) from error
+
+
+def _decoded(text: str) -> bytes:
+    text = text.rstrip("=").replace("-", "+").replace("_", "/")
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

@@ -16,10 +16,14 @@ from recordmill.schemas.features import MASK, Feature, Missing
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import SPLIT_NAMES
-from recordmill.transforms.functional.images.encoded_text import is_encoded
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, has_image_suffix, sniff
+from recordmill.transforms.functional.images.sniffing import (
+    HEAD_BYTES,
+    has_image_suffix,
+    is_encoded,
+    sniff,
+)
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.documents import parse_json
 
 _LABEL = re.compile(
     r"(^|[_\s])(label|class|category|target|species|landmark)s?([_\s]|$)", re.IGNORECASE

@@ -36,7 +36,7 @@ from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, not_a_t
 from recordmill.transforms.functional.sources.annotated import unread_fields
 from recordmill.transforms.functional.sources.tree import Tree, folder_with, head_of, other_splits
 from recordmill.transforms.functional.spools import Spools
-from recordmill.transforms.functional.values import bounded_json, boxes
+from recordmill.transforms.functional.values import boxes, documents
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 _SAME_FILE = "Use images and annotations of the same file."
@@ -93,12 +93,12 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the columns of the first annotations; raises UsageError for what is not read."""
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
-        outline = bounded_json.outline_of(stream)
+        outline = documents.outline_of(stream)
         images, first = _first_entries(stream, outline)
-        categories = bounded_json.entries_of(stream, outline, {"categories"}, is_checked=False)
+        categories = documents.entries_of(stream, outline, {"categories"}, is_checked=False)
         classes, repeated = _declared(file.path, categories)
-    except bounded_json.DAMAGED_JSON as error:
-        why = bounded_json.message_of(error)
+    except documents.DAMAGED_JSON as error:
+        why = documents.message_of(error)
         raise UsageError(f"{file.path}: is not a JSON document: {why}") from error
     _check_lists(stream, file.path, outline, images)
     keys = {key for annotation in first if isinstance(annotation, dict) for key in annotation}
@@ -194,7 +194,7 @@ def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, 
 def _paths_in(stream: BinaryIO) -> Iterator[str]:
     for field_ in ("file_name", "coco_url"):
         stream.seek(0)
-        names = bounded_json.values_at(stream, f"images.item.{field_}")
+        names = documents.values_at(stream, f"images.item.{field_}")
         paths = (_path_of({field_: name}) for name in names)
         yield from (path for path in paths if isinstance(path, str) and path)
 
@@ -277,7 +277,7 @@ def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
     yield from (options.address(path, base) for path in _paths_in(stream))
     if options.masks:
         stream.seek(0)
-        masks = bounded_json.values_at(stream, "annotations.item.file_name")
+        masks = documents.values_at(stream, "annotations.item.file_name")
         yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
 
 
@@ -319,8 +319,8 @@ def read(
             fault = _fault_of_file(spools)
             for group in spools.groups():
                 yield from _rows(_Image.of(group), part.file, categories, projection, fault)
-    except bounded_json.DAMAGED_JSON as error:
-        detail = f"the rest of the JSON document cannot be read: {bounded_json.message_of(error)}"
+    except documents.DAMAGED_JSON as error:
+        detail = f"the rest of the JSON document cannot be read: {documents.message_of(error)}"
         yield Reject("", "", path, Reason.LOST_ROWS, detail)
 
 
@@ -346,7 +346,7 @@ class _Image:
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
     """Returns the number of images read, which is 0 only for none, and the first annotations."""
     images, annotations = 0, list[Any]()
-    for name, entry in bounded_json.entries_of(stream, outline, _IDS):
+    for name, entry in documents.entries_of(stream, outline, _IDS):
         images += name == "images"
         annotations += [entry] if name == "annotations" else []
         if images and len(annotations) >= _HEAD_ANNOTATIONS:
@@ -359,8 +359,8 @@ def _spool(
 ) -> Iterator[Reject]:
     """Spools entries by image id, collects categories, and yields rejects of entries without id."""
     numbers = Counter[str]()
-    for kind, entry in bounded_json.entries_of(
-        stream, bounded_json.outline_of(stream), {*_IDS, "categories"}
+    for kind, entry in documents.entries_of(
+        stream, documents.outline_of(stream), {*_IDS, "categories"}
     ):
         if kind == "categories":
             _add_category(categories, entry)
@@ -373,7 +373,7 @@ def _spool(
             detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
             yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
             continue
-        fault = bounded_json.fault_of(entry)
+        fault = documents.fault_of(entry)
         if not fault and _lacks_box(entry) and projection.has(boxes.BOX_COLUMNS[0]):
             _add_box(entry)
         if not fault:
@@ -411,7 +411,7 @@ def _add_category(categories: _Categories, entry: Any) -> None:
     if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
         id_ = json.dumps(entry.get("id"))
         # With a duplicate field, the name or the id is ambiguous.
-        categories.names.setdefault(id_, set()).add(None if bounded_json.fault_of(entry) else name)
+        categories.names.setdefault(id_, set()).add(None if documents.fault_of(entry) else name)
         points = entry.get("keypoints")
         if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
             categories.keypoints[id_] = points

@@ -37,7 +37,7 @@ from recordmill.transforms.functional.sources.tree import (
     stem_of,
 )
 from recordmill.transforms.functional.values import boxes
-from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, Child, children_of
+from recordmill.transforms.functional.values.documents import DAMAGED_XML, Child, children_of
 from recordmill.transforms.functional.values.typed import short_repr
 
 COLUMNS = (

@@ -22,7 +22,7 @@ from recordmill.transforms.functional.sources.delimited import (
     long_line,
     reject_binary,
 )
-from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.documents import parse_json
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -20,7 +20,7 @@ from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotated import Annotated, unread_values
 from recordmill.transforms.functional.sources.tree import Tree, head_of
 from recordmill.transforms.functional.values import boxes
-from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.documents import parse_json
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
 COLUMNS = ("image", "id", "height", "width", *boxes.BOX_COLUMNS, "labels", "segmentation", SPLIT)

@@ -24,7 +24,7 @@ from recordmill.schemas.tables import SPLIT, SPLIT_NAMES, Probe, Sources, TableF
 from recordmill.transforms.functional.sources.annotated import Annotated, side_of, unread_values
 from recordmill.transforms.functional.sources.tree import Tree, has_file, head_of, stem_of
 from recordmill.transforms.functional.values import boxes
-from recordmill.transforms.functional.values.bounded_xml import DAMAGED_XML, parse_xml
+from recordmill.transforms.functional.values.documents import DAMAGED_XML, parse_xml
 
 _FLAGS = ("difficult", "truncated")
 COLUMNS = ("image", "id", "height", "width", *boxes.BOX_COLUMNS, "labels", *_FLAGS, SPLIT)

@@ -18,7 +18,7 @@ from recordmill.schemas.features import NO_LABEL, Feature
 from recordmill.schemas.origins import Kind, Origin
 from recordmill.schemas.records import Items
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.values.bounded_json import parse_json
+from recordmill.transforms.functional.values.documents import parse_json
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.pipelines.findings import Outcome, _changed_annotations, _not_finite, _tiny_boxes
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.images.objects import (
+from recordmill.transforms.functional.images.geometry import (
     CLIPPED,
     CROPPED_OFF,
     DROPPED,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.transforms.functional.images.encoded_text import image_of, is_encoded
+from recordmill.transforms.functional.images.sniffing import image_of, is_encoded
 from tests.images import jpeg, png
 
 IMAGES = [jpeg(4, 4), png(60, 40)]

@@ -11,9 +11,9 @@ from recordmill.schemas.records import RowBoxes
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import BoxSettings, ImageSettings
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.images.geometry import geometry_of
-from recordmill.transforms.functional.images.objects import (
+from recordmill.transforms.functional.images.geometry import (
     REPEATED,
+    geometry_of,
     object_values,
     repeated,
     transform_boxes,

@@ -20,7 +20,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import ImageSettings, MaskSettings
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.images import masks
-from recordmill.transforms.functional.images.geometry import geometry_of
+from recordmill.transforms.functional.images.geometry import IGNORED, OTHER_GRAYS, geometry_of
 from recordmill.transforms.functional.images.masks import (
     _decompress_counts,
     _draw_segments,
@@ -30,7 +30,6 @@ from recordmill.transforms.functional.images.masks import (
     mask_from_file,
     mask_from_outlines,
 )
-from recordmill.transforms.functional.images.objects import IGNORED, OTHER_GRAYS
 from tests.images import jpeg, png, png_chunk, png_header
 
 SIZE = (5, 3)

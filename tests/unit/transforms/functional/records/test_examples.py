@@ -14,7 +14,7 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import ImageRef, ImageShape, SerializedExample, StoredImage
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.images.objects import LABELS_REPEATED
+from recordmill.transforms.functional.images.geometry import LABELS_REPEATED
 from recordmill.transforms.functional.images.sniffing import OUTSIDE_WINDOW
 from recordmill.transforms.functional.records.examples import (
     _encode_example,

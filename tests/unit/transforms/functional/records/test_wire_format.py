@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from recordmill.schemas.example_pb2 import Example, SequenceExample
 from recordmill.schemas.features import Feature
 from recordmill.schemas.origins import Kind
-from recordmill.transforms.functional.records.wire_format import (
-    CONTEXT,
-    FEATURE_LISTS,
-    FEATURES,
+from recordmill.transforms.functional.records.examples import (
+    _CONTEXT,
+    _FEATURE_LISTS,
+    _FEATURES,
+    _encoded_feature,
+    _encoded_features,
+    _encoded_lists,
+    _field,
     _varint,
-    encoded_feature,
-    encoded_features,
-    encoded_lists,
-    field,
 )
 
 
@@ -38,7 +38,7 @@ def test_names_are_in_the_order_of_protobuf(names):
     example = Example()
     for name in names:
         example.features.feature[name].int64_list.SetInParent()
-    parts = field(FEATURES, encoded_features(dict.fromkeys(names, spec), names))
+    parts = _field(_FEATURES, _encoded_features(dict.fromkeys(names, spec), names))
     assert b"".join(parts) == example.SerializeToString(deterministic=True)
 
 
@@ -50,13 +50,13 @@ def test_a_list_of_a_sequence_has_a_feature_per_frame():
         lists["x"].feature.add().float_list.value.append(value)
     lists["x/y"].feature.add().bytes_list.value.extend([b"", b"12"])
     found = {
-        "x": [encoded_feature(Kind.FLOAT, 1.5), encoded_feature(Kind.FLOAT, -2.0)],
-        "x/y": [encoded_feature(Kind.BYTES, [b"", b"12"])],
+        "x": [_encoded_feature(Kind.FLOAT, 1.5), _encoded_feature(Kind.FLOAT, -2.0)],
+        "x/y": [_encoded_feature(Kind.BYTES, [b"", b"12"])],
     }
-    parts = [*field(CONTEXT, []), *field(FEATURE_LISTS, encoded_lists(found))]
+    parts = [*_field(_CONTEXT, []), *_field(_FEATURE_LISTS, _encoded_lists(found))]
     assert b"".join(parts) == sequence.SerializeToString(deterministic=True)
 
 
 def test_an_image_is_not_copied():
     image = b"x" * 1000
-    assert any(part is image for part in encoded_feature(Kind.BYTES, image))
+    assert any(part is image for part in _encoded_feature(Kind.BYTES, image))

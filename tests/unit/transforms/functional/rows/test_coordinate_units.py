@@ -19,14 +19,14 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef, Row, RowBoxes, RowOutlines, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.images.geometry import geometry_of
-from recordmill.transforms.functional.images.masks import mask_from_outlines
-from recordmill.transforms.functional.images.objects import (
+from recordmill.transforms.functional.images.geometry import (
     ORIENTED,
     RESCALED,
     STORED_SIZE,
+    geometry_of,
     transform_boxes,
 )
+from recordmill.transforms.functional.images.masks import mask_from_outlines
 from recordmill.transforms.functional.records.examples import build_frame
 from recordmill.transforms.functional.rows.annotations import (
     CoordinateCounts,

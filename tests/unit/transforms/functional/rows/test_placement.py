@@ -18,11 +18,11 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.rows.placement import (
     _duplicate_key_reject,
+    _sort_references,
     first_of_key,
     order_of,
     orders_of,
     shards_of,
-    sort_references,
     split_of,
 )
 
@@ -207,7 +207,7 @@ def repeat(key, source, first):
     ],
 )
 def test_sort_references(rows, kept, duplicates):
-    assert sort_references(rows) == (kept, duplicates)
+    assert _sort_references(rows) == (kept, duplicates)
 
 
 def test_rows_with_values_that_do_not_compare_are_sorted():
@@ -215,18 +215,18 @@ def test_rows_with_values_that_do_not_compare_are_sorted():
         assigned(b"\x01", "a", line=2, uri="/a", values=(None, [1])),
         assigned(b"\x01", "a", line=1, uri="/a", values=(b"x", 1)),
     ]
-    kept, duplicates = sort_references(rows)
+    kept, duplicates = _sort_references(rows)
     assert kept == [rows[1][1]]
     assert [reject.source for reject in duplicates] == ["t.csv:2"]
 
 
 def test_the_order_in_which_rows_arrive_does_not_matter():
     rows = [assigned(bytes([i % 7]), f"k{i % 11}", f"t{i % 3}.csv", i) for i in range(100)]
-    expected = sort_references(rows)
+    expected = _sort_references(rows)
     for seed in range(20):
         shuffled = rows[:]
         random.Random(seed).shuffle(shuffled)
-        assert sort_references(iter(shuffled)) == expected
+        assert _sort_references(iter(shuffled)) == expected
 
 
 def test_duplicate_of():
@@ -240,7 +240,7 @@ def test_rows_of_a_pipeline_have_no_first_row(order):
     rows = [ref("a", "row a", line) for line in (-7, -5, -5)]
     detail = "another row has the same key; one of them is kept"
     reject = Reject("a", "/a", "row a", Reason.DUPLICATE_KEY, detail)
-    assert sort_references((b"\x01", rows[i]) for i in order) == ([rows[0]], [reject, reject])
+    assert _sort_references((b"\x01", rows[i]) for i in order) == ([rows[0]], [reject, reject])
     found = first_of_key([rows[i] for i in order])
     assert list(found) == [reject if i else rows[0] for i in order]
 

@@ -11,8 +11,8 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import BuiltFrame, FrameLocation, ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.transforms.functional.records.examples import decode_sequence
-from recordmill.transforms.functional.rows import sequences
-from recordmill.transforms.functional.rows.sequences import (
+from recordmill.transforms.functional.rows import placement
+from recordmill.transforms.functional.rows.placement import (
     _sort_frames,
     _sort_keys,
     _spans_splits_reject,
@@ -221,7 +221,7 @@ def test_a_broken_image_rejects_only_its_sequence():
 def test_a_sequence_too_large_for_a_message_is_rejected(monkeypatch):
     refs = [frame(2, "1"), frame(3, "2"), frame(4, "3")]
     size = built(refs[0]).size
-    monkeypatch.setattr(sequences, "MAX_BYTES", 2 * size)
+    monkeypatch.setattr(placement, "MAX_BYTES", 2 * size)
     rejected = list(assemble_sequences(map(built, refs), refs, SCHEMA))
     assert {reject.reason for reject in rejected} == {Reason.SEQUENCE_BROKEN}
     assert len(rejected) == 3

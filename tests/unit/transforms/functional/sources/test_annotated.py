@@ -9,7 +9,7 @@ from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.sources import annotated
 from recordmill.transforms.functional.sources.annotated import Annotated
-from recordmill.transforms.functional.values import bounded_xml
+from recordmill.transforms.functional.values import documents
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.recognize import sources_of
@@ -177,7 +177,7 @@ def test_an_annotation_that_is_too_large_is_rejected(tmp_path, monkeypatch):
 
 
 def test_an_annotation_with_too_many_elements_is_rejected(monkeypatch):
-    monkeypatch.setattr(bounded_xml, "_MAX_ELEMENTS", 10)
-    assert bounded_xml.parse_xml(b"<a>" + b"<b/>" * 9 + b"</a>").tag == "a"
+    monkeypatch.setattr(documents, "_MAX_ELEMENTS", 10)
+    assert documents.parse_xml(b"<a>" + b"<b/>" * 9 + b"</a>").tag == "a"
     with pytest.raises(ValueError, match="at most 10 elements, got more"):
-        bounded_xml.parse_xml(b"<a>" + b"<b/>" * 10 + b"</a>")
+        documents.parse_xml(b"<a>" + b"<b/>" * 10 + b"</a>")

@@ -16,10 +16,10 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import parquet
-from recordmill.transforms.functional.sources.data_files import (
+from recordmill.transforms.functional.sources.parquet import (
     FIELD_ID,
     DataFile,
-    deleted_lines,
+    _deleted_lines,
     encoded_rows,
     encoded_template,
     mapped,
@@ -63,9 +63,9 @@ def values_of(table: pa.Table, file: TableFile, *columns: str) -> list[dict[str,
 def test_deleted_rows_are_those_of_a_range() -> None:
     numbers = np.array([70_000, 3, 0, 3, 69_999])
     file = TableFile("t", "parquet", options=DataFile(b"", encoded_rows(numbers)))
-    assert deleted_lines(file, 1, 70_001) == {1, 4, 70_000, 70_001}
-    assert deleted_lines(file, 2, 69_999) == {4, 70_000}
-    assert deleted_lines(TableFile("t", "parquet"), 1, 9) == frozenset()
+    assert _deleted_lines(file, 1, 70_001) == {1, 4, 70_000, 70_001}
+    assert _deleted_lines(file, 2, 69_999) == {4, 70_000}
+    assert _deleted_lines(TableFile("t", "parquet"), 1, 9) == frozenset()
     assert encoded_rows(np.array([], np.int64)) == b""
 
 

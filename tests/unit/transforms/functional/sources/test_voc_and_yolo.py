@@ -18,7 +18,7 @@ from recordmill.transforms.functional.sources import voc, yolo
 from recordmill.transforms.functional.sources.annotated import UNLISTED
 from recordmill.transforms.functional.sources.tree import NO_SPLIT, SEVERAL_SPLITS
 from recordmill.transforms.functional.sources.yolo import Classes
-from recordmill.transforms.functional.values.bounded_xml import parse_xml
+from recordmill.transforms.functional.values.documents import parse_xml
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
 

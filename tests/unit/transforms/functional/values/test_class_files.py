@@ -7,7 +7,7 @@ import pytest
 from recordmill.pipelines.options import config_of
 from recordmill.schemas.rejects import RecordError
 from recordmill.transforms.functional.rows.columns import missing_column
-from recordmill.transforms.functional.values.class_files import names_in
+from recordmill.transforms.functional.rows.feature_values import names_in
 from recordmill.transforms.functional.values.typed import to_number
 
 MAP = 'item {\n  name: "dog"\n  id: 2\n  display_name: "Dog"\n}\nitem { id: 1 name: \'cat\' }\n'

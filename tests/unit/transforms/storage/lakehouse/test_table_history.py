@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import TableFile
-from recordmill.transforms.functional.sources.data_files import DataFile
+from recordmill.transforms.functional.sources.parquet import DataFile
 from recordmill.transforms.storage.lakehouse import History, TableAddress, _added_files
 
 # The snapshots of a table: their files, "b!" with a deleted row; a rewrite begins with "=".

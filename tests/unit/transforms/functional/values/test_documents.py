@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.functional.values import bounded_json
-from recordmill.transforms.functional.values.bounded_json import (
+from recordmill.transforms.functional.values import documents
+from recordmill.transforms.functional.values.documents import (
     MAX_DEPTH,
     _nested_chunks,
     entries_of,
@@ -71,7 +71,7 @@ def test_entries_of_lists_for_any_chunk_size(others, listed, first, chunk):
     lists = {"images": listed, "categories": [1, "2"]}
     document = {**lists, **others} if first else {**others, **lists}
     data = json.dumps(document).encode()
-    with patch.object(bounded_json, "_PARSED_BYTES", chunk):
+    with patch.object(documents, "_PARSED_BYTES", chunk):
         assert entries(data, "images") == [("images", entry) for entry in listed]
         both = entries(b"\xef\xbb\xbf" + data, "images", "categories")
     assert both == [(name, entry) for name, found in lists.items() for entry in found]
@@ -111,9 +111,9 @@ def test_a_document_that_changes_while_it_is_read():
 @pytest.mark.parametrize("quote", ["", '"'], ids=["number", "text"])
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_tokens_longer_than_the_limit_end_the_document(quote, chunk, monkeypatch):
-    monkeypatch.setattr(bounded_json, "_PARSED_BYTES", chunk)
-    monkeypatch.setattr(bounded_json, "_MAX_TEXT", 100)
-    monkeypatch.setattr(bounded_json, "_MAX_NUMBER", 100)
+    monkeypatch.setattr(documents, "_PARSED_BYTES", chunk)
+    monkeypatch.setattr(documents, "_MAX_TEXT", 100)
+    monkeypatch.setattr(documents, "_MAX_NUMBER", 100)
 
     def read(size):
         token = f"{quote}{'9' * size}{quote}"
@@ -131,7 +131,7 @@ def test_tokens_longer_than_the_limit_end_the_document(quote, chunk, monkeypatch
 @given(VALUES, st.integers(1, 20))
 def test_values_at_a_path_end_before_the_damage(value, chunk):
     data = json.dumps({"b": 0, "a": [value, {"c": value}]}).encode()
-    with patch.object(bounded_json, "_PARSED_BYTES", chunk):
+    with patch.object(documents, "_PARSED_BYTES", chunk):
         assert list(values_at(io.BytesIO(data), "a.item.c"))[-1:] == [value]
         assert list(values_at(io.BytesIO(data + b"}"), "a.item"))[:2] == [value, {"c": value}]
         assert list(values_at(io.BytesIO(b'{"a": [?'), "a.item")) == []
