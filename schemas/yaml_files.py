@@ -223,10 +223,10 @@ def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
     return f"{message}, got {shortened(value)}"
 
 
-def shortened(value: Any) -> str:
+def shortened(value: Any, most: int = _SHOWN) -> str:
     """Returns the representation of a value, truncated for messages."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _keys_at(model: type[BaseModel], location: _Location) -> list[str]:

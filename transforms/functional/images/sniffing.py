@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
-from recordmill.transforms.functional.values.typed import short_repr
+from recordmill.schemas.yaml_files import shortened
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -364,6 +364,7 @@ _DATA = re.compile(r"data:[^,]{0,200},", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]+=*")
 # Paths are shorter, and no image is.
 _MIN_CHARACTERS = 48
+_SHOWN = 80
 _HEAD_CHARACTERS = 4 * HEAD_BYTES // 3
 
 
@@ -400,7 +401,7 @@ def image_of(text: str) -> bytes:
     try:
         return _decoded("".join(data.split()))
     except (binascii.Error, ValueError) as error:
-        detail = f"the base64 {short_repr(text)} is not valid: {error}"
+        detail = f"the base64 {shortened(text, _SHOWN)} is not valid: {error}"
         raise RecordError(Reason.MALFORMED_ROW, detail) from error
 
 

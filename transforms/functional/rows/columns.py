@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType, NoneType
@@ -38,33 +38,52 @@ def resolve_sources(
     schema: Schema, present: Collection[str], config: ConvertConfig, where: str = "the table"
 ) -> Schema:
     """Resolves each feature to its first source in a table; UsageError if a column is missing."""
-    # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
-    present = dict.fromkeys(present)
+    table = _Table(dict.fromkeys(present), config, where)
     _check_mapping(schema, config)
-    _check_several(schema, present, config, where)
-    features = {
-        name: _resolved_feature(name, feature, present, config, where)
-        for name, feature in schema.features.items()
-    }
+    _check_several(schema, table)
+    features = {n: _resolved_feature(n, feature, table) for n, feature in schema.features.items()}
     named = {
         "--key_column": config.key_column,
         "--split_column": config.split_column,
         "--group_column": config.group_column,
     }
     for flag, column in named.items():
-        if column is not None and column not in present:
-            raise UsageError(f"{flag} {column}: {missing_column(column, present, where)}")
-    for name in _image_columns(schema):
-        if config.column(name) not in present:
-            raise _lacking("the image path", name, present, config, where)
-    _check_sequence(schema, present, config, where)
-    boxes = _resolved_boxes(schema, present, config, where)
-    resolved = schema.model_copy(update={"features": features, "boxes": boxes})
+        if column is not None and column not in table.columns:
+            raise UsageError(f"{flag} {column}: {missing_column(column, table.columns, where)}")
+    table.check("the image path", _image_columns(schema))
+    _check_sequence(schema, table)
+    update: dict[str, Any] = {"features": features, "boxes": _resolved_boxes(schema, table)}
+    resolved = schema.model_copy(update=update)
     if resolved.has_outlines:
-        masks = _with_optional(schema.masks, resolved, present, config)
+        masks = _with_optional(schema.masks, resolved, table)
         resolved = resolved.model_copy(update={"masks": masks})
-    _check_mask_labels(resolved, present, config, where)
+    table.check("the labels of outlines", (schema.masks.labels,) * resolved.draws_classes)
     return resolved
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The columns of a table, and how they are named."""
+
+    # A dict for fast lookups that keeps the order: a table can have 100,000 columns.
+    columns: Mapping[str, None]
+    config: ConvertConfig
+    where: str  # in messages
+
+    def has(self, name: str) -> bool:
+        """Returns whether the table has a column of a schema."""
+        return self.config.column(name) in self.columns
+
+    def has_source(self, source: Source) -> bool:
+        return source.origin in NO_COLUMN or self.has(source.name)
+
+    def check(self, what: str, names: Iterable[str]) -> None:
+        """Raises UsageError if the table lacks a column of a schema."""
+        if name := next((name for name in names if not self.has(name)), ""):
+            missing = missing_column(self.config.column(name), self.columns, self.where)
+            remedy = f"Name it with --columns {name}=COLUMN.{_NO_IMAGES * (name == 'image')}"
+            remedy += _FOR_BOXES * (name == "label" and any(map(_OF_BOXES.search, self.columns)))
+            raise UsageError(f"{what}: {missing}. {remedy}")
 
 
 def assumed_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
@@ -115,9 +134,7 @@ def required_columns(schema: Schema, config: ConvertConfig) -> tuple[str, ...]:
     """Returns the columns without which no row can become a record."""
     images = _image_columns(schema)
     features = (f for f in schema.features.values() if f.column is not None)
-    values = [
-        f.source.name for f in features if f.missing is Missing.REQUIRED and f.default is None
-    ]
+    values = [f.source.name for f in features if not _is_optional(f)]
     keys = [config.key_column] if config.key_column is not None else []
     return tuple(dict.fromkeys((*keys, *map(config.column, (*images, *values)))))
 
@@ -166,53 +183,48 @@ def check_types(
     )
 
 
-def _check_several(
-    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
-) -> None:
+def _check_several(schema: Schema, table: _Table) -> None:
     """Names all columns that features lack, if there are several; one has a message of its own."""
     lacking = dict[str, str]()  # {schema column: table column}
     for feature in schema.features.values():
-        sources = feature.sources
-        found = any(s.origin in NO_COLUMN or config.column(s.name) in present for s in sources)
-        if not (found or feature.missing is Missing.EMPTY or feature.default is not None):
-            lacking[sources[0].name] = config.column(sources[0].name)
+        if not (_is_optional(feature) or any(map(table.has_source, feature.sources))):
+            name = feature.sources[0].name
+            lacking[name] = table.config.column(name)
     if len(lacking) > 1:
         names = ", ".join(f"{column!r}" for column in lacking.values())
-        listed = f"it has: {', '.join(present) or 'none'}{hint_at_header(present)}"
+        listed = f"it has: {', '.join(table.columns) or 'none'}{hint_at_header(table.columns)}"
         remedy = ",".join(f"{name}=COLUMN" for name in lacking)
         raise UsageError(
-            f"{where} has no columns {names}; {listed}. Name them with --columns {remedy}."
+            f"{table.where} has no columns {names}; {listed}. Name them with --columns {remedy}."
             f"{_NO_IMAGES * ('image' in lacking)}"
         )
 
 
-def _resolved_feature(
-    name: str, feature: Feature, present: Collection[str], config: ConvertConfig, where: str
-) -> Feature:
+def _is_optional(feature: Feature) -> bool:
+    return feature.missing is Missing.EMPTY or feature.default is not None
+
+
+def _resolved_feature(name: str, feature: Feature, table: _Table) -> Feature:
     """Returns a feature with its first existing source; an optional one may have none."""
-    for source in feature.sources:
-        if source.origin in NO_COLUMN or config.column(source.name) in present:
-            return feature.model_copy(update={"sources": (source,)})
     first = feature.sources[0]
-    if feature.missing is Missing.EMPTY or feature.default is not None:
-        return feature.model_copy(update={"sources": (first,)})
-    raise _lacking(f"feature {name!r}", first.name, present, config, where)
+    source = next(filter(table.has_source, feature.sources), first)
+    if not (_is_optional(feature) or table.has_source(source)):
+        table.check(f"feature {name!r}", [first.name])
+    return feature.model_copy(update={"sources": (source,)})
 
 
-def _resolved_boxes(
-    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
-) -> BoxSettings:
+def _resolved_boxes(schema: Schema, table: _Table) -> BoxSettings:
     """Returns the box settings with the four columns if they exist, or else with the one column."""
     boxes = schema.boxes
     if not schema.has_boxes:
-        return _with_optional(boxes, schema, present, config) if schema.has_points else boxes
-    absent = [n for n in boxes.columns or () if config.column(n) not in present]
+        return _with_optional(boxes, schema, table) if schema.has_points else boxes
+    absent = [name for name in boxes.columns or () if not table.has(name)]
     if boxes.columns is not None and not absent:
-        return _with_optional(boxes.model_copy(update={"column": None}), schema, present, config)
-    if boxes.column is not None and config.column(boxes.column) in present:
-        return _with_optional(boxes.model_copy(update={"columns": None}), schema, present, config)
+        return _with_optional(boxes.model_copy(update={"column": None}), schema, table)
+    if boxes.column is not None and table.has(boxes.column):
+        return _with_optional(boxes.model_copy(update={"columns": None}), schema, table)
     names = absent or [boxes.column or ""]
-    what = missing_column(config.column(names[0]), present, where)
+    what = missing_column(table.config.column(names[0]), table.columns, table.where)
     remedy = f"Name them with --columns {','.join(f'{name}=COLUMN' for name in names)}"
     if boxes.columns:
         remedy += ", and --boxes order=xywh if they are left, top, width, height"
@@ -220,15 +232,14 @@ def _resolved_boxes(
     raise UsageError(f"the boxes: {what}. {remedy}.")
 
 
-def _with_optional(
-    settings: _Settings, schema: Schema, present: Collection[str], config: ConvertConfig
-) -> _Settings:
+def _with_optional(settings: _Settings, schema: Schema, table: _Table) -> _Settings:
     """Returns settings with those columns of units and of the annotated size that exist."""
+    config, present = table.config, table.columns
     for name in settings.optional_columns:
-        if name in config.columns and config.columns[name] not in present:
+        if name in config.columns and not table.has(name):
             raise UsageError(missing_column(config.columns[name], present, "the table"))
     units, sizes = settings.units_column, settings.size_columns
-    if units is not None and config.column(units) not in present:
+    if units is not None and not table.has(units):
         units = None
     # Widths and heights of boxes are not those of images.
     of_boxes = {*(schema.boxes.columns or ())} if schema.has_boxes else set()
@@ -280,22 +291,10 @@ def uncompared_sizes(
             yield finding("warning", "uncompared_sizes", text, hint, examples=found)
 
 
-def _check_mask_labels(
-    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
-) -> None:
-    if not schema.draws_classes:
-        return
-    if config.column(schema.masks.labels) not in present:
-        raise _lacking("the labels of outlines", schema.masks.labels, present, config, where)
-
-
-def _check_sequence(
-    schema: Schema, present: Collection[str], config: ConvertConfig, where: str
-) -> None:
+def _check_sequence(schema: Schema, table: _Table) -> None:
     """Checks that the columns of sequences exist, and that no flag would drop single frames."""
-    for name in _sequence_columns(schema):
-        if config.column(name) not in present:
-            raise _lacking("the sequences", name, present, config, where)
+    config = table.config
+    table.check("the sequences", _sequence_columns(schema))
     if schema.sequence is not None and config.deduplicate != "none":
         raise UsageError(
             f"--deduplicate {config.deduplicate}: would drop single frames from the sequences of "
@@ -321,15 +320,6 @@ def _annotation_columns(schema: Schema) -> tuple[str, ...]:
         return boxes
     labels = (schema.masks.labels,) if schema.draws_classes else ()
     return (*boxes, *labels, *schema.masks.optional_columns)
-
-
-def _lacking(
-    what: str, name: str, present: Collection[str], config: ConvertConfig, where: str
-) -> UsageError:
-    missing = missing_column(config.column(name), present, where)
-    remedy = f"Name it with --columns {name}=COLUMN.{_NO_IMAGES * (name == 'image')}"
-    remedy += _FOR_BOXES * (name == "label" and any(map(_OF_BOXES.search, present)))
-    return UsageError(f"{what}: {missing}. {remedy}")
 
 
 def missing_column(column: str, present: Collection[str], where: str) -> str:

@@ -59,19 +59,6 @@ def distributes_groups(config: ConvertConfig, schema: Schema) -> bool:
     return config.split_method != "hash" and (groups or frames)
 
 
-def _stratum_of_row(row: Row, analyzer: Analyzer) -> str:
-    """Returns the labels of a row as JSON; "" unless splits are stratified."""
-    if analyzer.config.split_method != "stratified":
-        return ""
-    labels = {
-        (number, label)
-        for number, name in enumerate(analyzer.schema.class_features)
-        for label in _labels(row, name, analyzer)
-    }
-    # ASCII, because labels that no encoding can represent are rejected only later.
-    return json.dumps(sorted(labels, key=lambda found: (found[0], str(found[1]))))
-
-
 class Strata:
     """The strata of rows, computed once for each label, as rows have few different ones."""
 
@@ -88,7 +75,14 @@ class Strata:
         # As text, because 1 == True, and lists cannot be keys.
         values = repr([row.values.get(column) for column in self._columns])
         if values not in self._known:
-            self._known[values] = _stratum_of_row(row, self._analyzer)
+            labels = {
+                (number, label)
+                for number, name in enumerate(self._analyzer.schema.class_features)
+                for label in _labels(row, name, self._analyzer)
+            }
+            # ASCII, because labels that no encoding can represent are rejected only later.
+            ordered = sorted(labels, key=lambda found: (found[0], str(found[1])))
+            self._known[values] = json.dumps(ordered)
         return self._known[values]
 
 
@@ -133,7 +127,7 @@ def _id_of(label: str | int, ids: ClassIds) -> int | None:
 
 
 def _label_set_of_stratum(stratum: str, resolved: ResolvedSchema) -> LabelSet:
-    """Returns the class ids of a stratum, as `_stratum_of_row` returns it."""
+    """Returns the class ids of a stratum, as `Strata.of` returns it."""
     features = resolved.schema.class_features
     found = set()
     for number, label in json.loads(stratum):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
@@ -62,15 +62,6 @@ _COCO_LISTS = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL
 )
 _WORD = re.compile("[A-Za-z]+")
-
-
-@dataclass
-class _Categories:
-    """The categories of a file by their id, as JSON."""
-
-    # A valid id has one name; the name None marks an entry with a duplicate field.
-    names: dict[str, set[str | None]] = field(default_factory=dict)
-    keypoints: dict[str, list[str]] = field(default_factory=dict)  # their names
 
 
 @dataclass(frozen=True)
@@ -310,18 +301,14 @@ def read(
     stream: BinaryIO, part: Part, projection: Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON."""
-    path = part.file.path
     try:
         with Spools() as spools:
-            categories = _Categories()
-            yield from _spool(stream, path, spools, projection, categories)
-            # Joined only after all entries are spooled: annotations may precede their images.
-            fault = _fault_of_file(spools)
-            for group in spools.groups():
-                yield from _rows(_Image.of(group), part.file, categories, projection, fault)
+            images = _Images(part.file, projection, spools)
+            yield from images.spool(stream)
+            yield from images.rows()
     except documents.DAMAGED_JSON as error:
         detail = f"the rest of the JSON document cannot be read: {documents.message_of(error)}"
-        yield Reject("", "", path, Reason.LOST_ROWS, detail)
+        yield Reject("", "", part.file.path, Reason.LOST_ROWS, detail)
 
 
 class _Entry(NamedTuple):
@@ -329,18 +316,6 @@ class _Entry(NamedTuple):
     id: int | str
     fault: str
     values: dict[str, Any]  # the fields of the object; empty if it has a fault
-
-
-@dataclass
-class _Image:
-    """The entries with one image id, or with two ids of the same text, such as 5 and "5"."""
-
-    images: list[_Entry]  # more than one if an id occurs twice
-    annotations: list[_Entry]
-
-    @classmethod
-    def of(cls, group: list[tuple[str, Any]]) -> _Image:
-        return cls(**{one: [_Entry(*e) for kind, e in group if kind == one] for one in _IDS})
 
 
 def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
@@ -354,35 +329,206 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
     return images, annotations
 
 
-def _spool(
-    stream: BinaryIO, path: str, spools: Spools, projection: Projection, categories: _Categories
-) -> Iterator[Reject]:
-    """Spools entries by image id, collects categories, and yields rejects of entries without id."""
-    numbers = Counter[str]()
-    for kind, entry in documents.entries_of(
-        stream, documents.outline_of(stream), {*_IDS, "categories"}
-    ):
-        if kind == "categories":
-            _add_category(categories, entry)
-            continue
-        numbers[kind] += 1
-        id_name, number = _IDS[kind], numbers[kind]
-        id_ = entry.get(id_name) if isinstance(entry, dict) else None
-        if isinstance(id_, bool) or not isinstance(id_, int | str):
-            expected = f"expected an object whose {id_name!r} is an integer or text"
-            detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
-            yield Reject("", "", path, Reason.MALFORMED_ROW, detail)
-            continue
-        fault = documents.fault_of(entry)
-        if not fault and _lacks_box(entry) and projection.has(boxes.BOX_COLUMNS[0]):
-            _add_box(entry)
-        if not fault:
-            _turn_box(entry)
-        if projection.columns is not None and "segmentation" not in projection.columns:
-            # Outlines make up most of a COCO file.
-            entry.pop("segmentation", None)
-        # 5 and "5" are in the same group, so that `_check` can report the mismatch of types.
-        spools.add(str(id_), (kind, (number, id_, fault, {} if fault else entry)))
+@dataclass
+class _Images:
+    """The images of a file, with their annotations, which may precede them."""
+
+    file: TableFile
+    projection: Projection
+    spools: Spools  # [(list, _Entry)] by image id
+    # The names of categories by their id, as JSON. A valid id has one name; the name None marks an
+    # entry with a duplicate field.
+    names: dict[str, set[str | None]] = field(default_factory=dict)
+    keypoints: dict[str, list[str]] = field(default_factory=dict)  # their names, by the same id
+
+    def spool(self, stream: BinaryIO) -> Iterator[Reject]:
+        """Spools all entries and collects the categories; yields rejects of entries without id."""
+        numbers, outline = Counter[str](), documents.outline_of(stream)
+        for kind, entry in documents.entries_of(stream, outline, {*_IDS, "categories"}):
+            if kind == "categories":
+                self._add_category(entry)
+                continue
+            numbers[kind] += 1
+            id_name, number = _IDS[kind], numbers[kind]
+            id_ = entry.get(id_name) if isinstance(entry, dict) else None
+            if isinstance(id_, bool) or not isinstance(id_, int | str):
+                expected = f"expected an object whose {id_name!r} is an integer or text"
+                detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
+                yield Reject("", "", self.file.path, Reason.MALFORMED_ROW, detail)
+                continue
+            fault = documents.fault_of(entry)
+            if not fault and _lacks_box(entry) and self.projection.has(boxes.BOX_COLUMNS[0]):
+                _add_box(entry)
+            if not fault:
+                _turn_box(entry)
+            if not self.projection.has("segmentation"):
+                # Outlines make up most of a COCO file.
+                entry.pop("segmentation", None)
+            # 5 and "5" are in one group, so that `_check` can report the mismatch of types.
+            self.spools.add(str(id_), (kind, (number, id_, fault, {} if fault else entry)))
+
+    def _add_category(self, entry: Any) -> None:
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
+            id_ = json.dumps(entry.get("id"))
+            # With a duplicate field, the name or the id is ambiguous.
+            self.names.setdefault(id_, set()).add(None if documents.fault_of(entry) else name)
+            points = entry.get("keypoints")
+            if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
+                self.keypoints[id_] = points
+
+    def rows(self) -> Iterator[Row | Reject | SkippedInput]:
+        """Yields the row of each image or its reject, and annotations without an image."""
+        fault = self._fault()
+        for group in self.spools.groups():
+            by_kind = {one: [_Entry(*e) for kind, e in group if kind == one] for one in _IDS}
+            if by_kind["images"]:
+                yield from self._rows_of(by_kind["images"], by_kind["annotations"], fault)
+            else:
+                known = ((a.values.get("id", a.number), a.id) for a in by_kind["annotations"])
+                names = (
+                    f"annotation {short_repr(a)} of image_id {short_repr(b)}" for a, b in known
+                )
+                yield SkippedInput.named(UNMATCHED, [*names])
+
+    def _fault(self) -> str:
+        """Returns the reason to reject all images if no annotation matches an image, else ""."""
+        has_annotations = False
+        for group in self.spools.groups():
+            kinds = {kind for kind, _ in group}
+            if kinds == _IDS.keys():
+                return ""
+            has_annotations |= "annotations" in kinds
+        what = (
+            f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
+        )
+        return what if has_annotations else ""
+
+    def _rows_of(
+        self, images: list[_Entry], annotations: list[_Entry], fault: str
+    ) -> Iterator[Row | Reject | SkippedInput]:
+        """Yields the rows of images with one id, or with two ids of the same text, as 5 and "5"."""
+        first: dict[int | str, _Entry] = {}
+        for entry in images:
+            if (other := first.setdefault(entry.id, entry)) is not entry:
+                detail = f"duplicate image id {entry.id!r}, first seen in number {other.number}"
+                yield self._reject(entry, RecordError(Reason.MALFORMED_ROW, detail))
+        # Annotations whose id is text where that of the image is a number, or vice versa.
+        others = [annotation for annotation in annotations if annotation.id not in first]
+        for entry in first.values():
+            own = [a for a in annotations if a.id == entry.id]
+            try:
+                _check(entry, own, others, fault)
+                values = self._values(entry.values, own)
+                for kind in self._left_out([a.values for a in own]):
+                    yield SkippedInput.named(kind, [values["image"]])
+                row = self.projection.apply(values)
+                image = self._location(values["image"])
+                yield Row(row, self.file.path, entry.number, image=image)
+            except RecordError as error:
+                yield self._reject(entry, error)
+
+    def _left_out(self, annotations: list[dict[str, Any]]) -> Iterator[str]:
+        """Yields the kinds of skipped inputs that an image is."""
+        if not self.projection.has("keypoints") and any(a.get("keypoints") for a in annotations):
+            yield KEYPOINTS
+        if any(a.get("attributes") == ROTATED for a in annotations):
+            yield ROTATED
+        # A box with an empty outline, as CVAT writes rectangles.
+        empty = (a for a in annotations if a.get("segmentation") == [])
+        if self.projection.has("segmentation") and any(a.get("bbox") for a in empty):
+            yield RECTANGLES
+
+    def _location(self, name: str) -> Location | None:
+        options = self.file.options_of(CocoOptions)
+        if options.images is None or self.projection.image_root is not None or is_url(name):
+            return None
+        return Location(options.address(name, options.images))
+
+    def _reject(self, entry: _Entry, error: RecordError) -> Reject:
+        name, path = _path_of(entry.values), self.file.path
+        key = name if isinstance(name, str) and not has_surrogates(name) else ""
+        location = self._location(key) if key else None
+        base = self.projection.image_root or posixpath.dirname(path)
+        uri = location.uri if location else posixpath.join(base, key) if key else ""
+        # The source has the number of the image in the file; people look for its name.
+        detail = f"{key}: {error.detail}" if key else error.detail
+        return Reject(key, uri, f"{path}:{entry.number}", error.reason, detail)
+
+    def _values(self, entry: dict[str, Any], annotations: list[_Entry]) -> dict[str, Any]:
+        name, projection = _path_of(entry), self.projection
+        if not isinstance(name, str) or not name or has_surrogates(name):
+            detail = f"file_name: expected text, got {short_repr(name)}"
+            raise RecordError(Reason.MALFORMED_ROW, detail)
+        numbered = [pair for a in annotations for pair in self._objects(a)]
+        # Captions are annotations without a box and a category.
+        objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
+        corners = [boxes.box_of(partial(_box, *pair), projection.drops_boxes) for pair in objects]
+        values = {
+            "image": name,
+            "id": str(entry["id"]),
+            "height": entry.get("height"),
+            "width": entry.get("width"),
+            **boxes.box_columns(corners),
+            "labels": [self._category_name(*pair) for pair in objects],
+            "category_id": [a.get("category_id") for _, a in objects],
+            "is_crowd": [a.get("iscrowd") or 0 for _, a in objects],
+            "caption": [a["caption"] for _, a in numbered if "caption" in a],
+        }
+        # These columns have one item per object, so they are omitted if any object lacks one.
+        if all(a.get("area") is not None for _, a in objects):
+            values["area"] = [a["area"] for _, a in objects]
+        if all("segmentation" in a for _, a in objects):
+            values["segmentation"] = [_outline(number, a) for number, a in objects]
+        of_all = _POINTS if self.keypoints else ()
+        asked = of_all if projection.columns is None else projection.columns
+        return values | (self._keypoints(objects) if {*_POINTS} & {*asked} else {})
+
+    def _objects(self, annotation: _Entry) -> Iterator[_Numbered]:
+        """Yields the objects of an annotation: itself, or the segments of a panoptic one."""
+        segments = annotation.values.get("segments_info")
+        if segments is None:
+            yield annotation.number, annotation.values
+            return
+        base = self.projection.image_root or posixpath.dirname(self.file.path) or "."
+        folder = posixpath.relpath(self.file.options_of(CocoOptions).masks or base, base)
+        name = annotation.values.get("file_name")
+        if not isinstance(segments, list) or not isinstance(name, str) or has_surrogates(name):
+            what = f"annotation {annotation.number}: expected file_name and a list segments_info"
+            raise RecordError(Reason.MALFORMED_ROW, what)
+        for segment in (found for found in segments if isinstance(found, dict)):
+            outline = {"segment": segment.get("id"), "file": posixpath.join(folder, name)}
+            yield annotation.number, {**segment, "segmentation": outline}
+
+    def _keypoints(self, objects: list[_Numbered]) -> dict[str, Any]:
+        """Returns the keypoints of all objects, which are 0 if it has none, and their names."""
+        named = [self.keypoints.get(json.dumps(a.get("category_id")), []) for _, a in objects]
+        found = [a.get("keypoints") or [] for _, a in objects]
+        for (number, _), points, names in zip(objects, found, named, strict=True):
+            count = len(names) * 3
+            if not isinstance(points, list) or (points and count and len(points) != count):
+                what = f"annotation {number}: keypoints: expected {count or 'a list of'} numbers"
+                raise RecordError(Reason.MALFORMED_ROW, f"{what}, got {short_repr(points)}")
+        most = max([0, *(len(p) // 3 for p in found), *map(len, self.keypoints.values())])
+        pairs = zip(found, named, strict=True)
+        filled = [points or [0] * 3 * (len(names) or most) for points, names in pairs]
+        return {"keypoints": filled, "keypoint_names": named if all(named) else None}
+
+    def _category_name(self, number: int, annotation: dict[str, Any]) -> str:
+        category = annotation.get("category_id")
+        names = self.names.get(json.dumps(category), set())
+        if len(names) == 1 and (name := next(iter(names))) is not None:
+            return name
+        which = f"annotation {number}: category_id {short_repr(category)}"
+        detail = f"{which} is not declared in 'categories'"
+        if names:
+            listed = ", ".join(sorted(short_repr(name) for name in names if name is not None))
+            several = f"is the id of several categories{': ' * bool(listed)}{listed}"
+            detail = f"{which} {several}. Give each a unique id."
+        raise RecordError(Reason.UNKNOWN_LABEL, detail)
+
+
+# An object of an image, after the number of its annotation in the file.
+_Numbered: TypeAlias = tuple[int, dict[str, Any]]
 
 
 def _add_box(annotation: dict[str, Any]) -> None:
@@ -407,81 +553,6 @@ def _turn_box(annotation: dict[str, Any]) -> None:
         annotation["bbox"] = list(boxes.convert_box(boxes.box_around(corners), "xywh"))
 
 
-def _add_category(categories: _Categories, entry: Any) -> None:
-    if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
-        id_ = json.dumps(entry.get("id"))
-        # With a duplicate field, the name or the id is ambiguous.
-        categories.names.setdefault(id_, set()).add(None if documents.fault_of(entry) else name)
-        points = entry.get("keypoints")
-        if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
-            categories.keypoints[id_] = points
-
-
-def _fault_of_file(spools: Spools) -> str:
-    """Returns the reason to reject all images if no annotation matches an image, else ""."""
-    has_annotations = False
-    for group in spools.groups():
-        kinds = {kind for kind, _ in group}
-        if kinds == _IDS.keys():
-            return ""
-        has_annotations |= "annotations" in kinds
-    what = f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
-    return what if has_annotations else ""
-
-
-def _rows(
-    image: _Image, file: TableFile, categories: _Categories, projection: Projection, fault: str
-) -> Iterator[Row | Reject | SkippedInput]:
-    if not image.images:
-        known = [(a.values.get("id", a.number), a.id) for a in image.annotations]
-        names = [f"annotation {short_repr(one)} of image_id {short_repr(of)}" for one, of in known]
-        yield SkippedInput.named(UNMATCHED, names)
-        return
-    first: dict[int | str, _Entry] = {}
-    for entry in image.images:
-        if (other := first.setdefault(entry.id, entry)) is not entry:
-            detail = f"duplicate image id {entry.id!r}, first seen in number {other.number}"
-            yield _reject(entry, file, projection, RecordError(Reason.MALFORMED_ROW, detail))
-    # Annotations whose id is text where that of the image is a number, or vice versa.
-    others = [annotation for annotation in image.annotations if annotation.id not in first]
-    for entry in first.values():
-        annotations = [a for a in image.annotations if a.id == entry.id]
-        try:
-            _check(entry, annotations, others, fault)
-            values = _values(entry.values, annotations, categories, projection, file)
-            has_points = any(a.values.get("keypoints") for a in annotations)
-            if has_points and not projection.has("keypoints"):
-                yield SkippedInput.named(KEYPOINTS, [values["image"]])
-            if any(a.values.get("attributes") == ROTATED for a in annotations):
-                yield SkippedInput.named(ROTATED, [values["image"]])
-            location = _location(values["image"], file, projection)
-            empty = (a for a in annotations if a.values.get("segmentation") == [])
-            # A box with an empty outline, as CVAT writes rectangles.
-            if projection.has("segmentation") and any(a.values.get("bbox") for a in empty):
-                yield SkippedInput.named(RECTANGLES, [values["image"]])
-            yield Row(projection.apply(values), file.path, entry.number, image=location)
-        except RecordError as error:
-            yield _reject(entry, file, projection, error)
-
-
-def _location(name: str, file: TableFile, projection: Projection) -> Location | None:
-    options = file.options_of(CocoOptions)
-    if options.images is None or projection.image_root is not None or is_url(name):
-        return None
-    return Location(options.address(name, options.images))
-
-
-def _reject(entry: _Entry, file: TableFile, projection: Projection, error: RecordError) -> Reject:
-    name = _path_of(entry.values)
-    key = name if isinstance(name, str) and not has_surrogates(name) else ""
-    location = _location(key, file, projection) if key else None
-    base = projection.image_root or posixpath.dirname(file.path)
-    uri = location.uri if location else posixpath.join(base, key) if key else ""
-    # The source has the number of the image in the file; people look for its name.
-    detail = f"{key}: {error.detail}" if key else error.detail
-    return Reject(key, uri, f"{file.path}:{entry.number}", error.reason, detail)
-
-
 def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault: str) -> None:
     """Raises RecordError if a record cannot have all annotations of its image.
 
@@ -494,78 +565,6 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
         faults.append(f"annotation {other.number}: {what}")
     if why := next(filter(None, [*faults, fault]), ""):
         raise RecordError(Reason.MALFORMED_ROW, why)
-
-
-def _values(
-    entry: dict[str, Any],
-    annotations: list[_Entry],
-    categories: _Categories,
-    projection: Projection,
-    file: TableFile,
-) -> dict[str, Any]:
-    name = _path_of(entry)
-    if not isinstance(name, str) or not name or has_surrogates(name):
-        raise RecordError(Reason.MALFORMED_ROW, f"file_name: expected text, got {short_repr(name)}")
-    numbered = [pair for a in annotations for pair in _objects(a, file, projection)]
-    # Captions are annotations without a box and a category.
-    objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
-    values = {
-        "image": name,
-        "id": str(entry["id"]),
-        "height": entry.get("height"),
-        "width": entry.get("width"),
-        **boxes.box_columns(
-            [boxes.box_of(partial(_box, *pair), projection.drops_boxes) for pair in objects]
-        ),
-        "labels": [_category_name(number, a, categories) for number, a in objects],
-        "category_id": [a.get("category_id") for _, a in objects],
-        "is_crowd": [a.get("iscrowd") or 0 for _, a in objects],
-        "caption": [a["caption"] for _, a in numbered if "caption" in a],
-    }
-    # These columns have one item per object, so they are omitted if any object lacks one.
-    if all(a.get("area") is not None for _, a in objects):
-        values["area"] = [a["area"] for _, a in objects]
-    if all("segmentation" in a for _, a in objects):
-        values["segmentation"] = [_outline(number, a) for number, a in objects]
-    of_all = _POINTS if categories.keypoints else ()
-    asked = of_all if projection.columns is None else projection.columns
-    return values | (_keypoints(objects, categories) if {*_POINTS} & {*asked} else {})
-
-
-def _objects(
-    annotation: _Entry, file: TableFile, projection: Projection
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the objects of an annotation: itself, or the segments of a panoptic one."""
-    segments = annotation.values.get("segments_info")
-    if segments is None:
-        yield annotation.number, annotation.values
-        return
-    base = projection.image_root or posixpath.dirname(file.path) or "."
-    folder = posixpath.relpath(file.options_of(CocoOptions).masks or base, base)
-    name = annotation.values.get("file_name")
-    if not isinstance(segments, list) or not isinstance(name, str) or has_surrogates(name):
-        expected = f"annotation {annotation.number}: expected file_name and a list segments_info"
-        raise RecordError(Reason.MALFORMED_ROW, expected)
-    for segment in (found for found in segments if isinstance(found, dict)):
-        outline = {"segment": segment.get("id"), "file": posixpath.join(folder, name)}
-        yield annotation.number, {**segment, "segmentation": outline}
-
-
-def _keypoints(
-    objects: list[tuple[int, dict[str, Any]]], categories: _Categories
-) -> dict[str, Any]:
-    """Returns the keypoints of all objects, which are 0 if it has none, and their names."""
-    named = [categories.keypoints.get(json.dumps(a.get("category_id")), []) for _, a in objects]
-    found = [a.get("keypoints") or [] for _, a in objects]
-    for (number, _), points, names in zip(objects, found, named, strict=True):
-        count = len(names) * 3
-        if not isinstance(points, list) or (points and count and len(points) != count):
-            what = f"annotation {number}: keypoints: expected {count or 'a list of'} numbers"
-            raise RecordError(Reason.MALFORMED_ROW, f"{what}, got {short_repr(points)}")
-    most = max([0, *(len(p) // 3 for p in found), *map(len, categories.keypoints.values())])
-    pairs = zip(found, named, strict=True)
-    filled = [points or [0] * 3 * (len(names) or most) for points, names in pairs]
-    return {"keypoints": filled, "keypoint_names": named if all(named) else None}
 
 
 def _outline(number: int, annotation: dict[str, Any]) -> Any:
@@ -589,17 +588,3 @@ def _box(number: int, annotation: dict[str, Any]) -> boxes.Box:
         raise RecordError(Reason.BAD_BOX, detail)
     x, y, width, height = (boxes.number_of(value, f"annotation {number}: bbox") for value in box)
     return boxes.TO_CORNERS["xywh"](x, y, width, height)
-
-
-def _category_name(number: int, annotation: dict[str, Any], categories: _Categories) -> str:
-    category = annotation.get("category_id")
-    names = categories.names.get(json.dumps(category), set())
-    if len(names) == 1 and (name := next(iter(names))) is not None:
-        return name
-    which = f"annotation {number}: category_id {short_repr(category)}"
-    detail = f"{which} is not declared in 'categories'"
-    if names:
-        listed = ", ".join(sorted(short_repr(name) for name in names if name is not None))
-        several = f"is the id of several categories{': ' * bool(listed)}{listed}"
-        detail = f"{which} {several}. Give each a unique id."
-    raise RecordError(Reason.UNKNOWN_LABEL, detail)

@@ -18,6 +18,7 @@ from recordmill.schemas.features import NO_LABEL, Feature
 from recordmill.schemas.origins import Kind, Origin
 from recordmill.schemas.records import Items
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.yaml_files import shortened
 from recordmill.transforms.functional.values.documents import parse_json
 
 _T = TypeVar("_T")
@@ -334,8 +335,7 @@ def size_of_values(values: Iterable[Any]) -> int:
 
 def short_repr(value: Any) -> str:
     """Returns the `repr` of a value for messages, truncated if it is long."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return shortened(value, _SHOWN)
 
 
 # Numbers far from the limits of int64 and float32, each followed by a line break.

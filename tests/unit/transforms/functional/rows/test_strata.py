@@ -18,7 +18,6 @@ from recordmill.transforms.functional.rows.strata import (
     ClassSampler,
     Strata,
     _label_set_of_stratum,
-    _stratum_of_row,
     class_positions,
     distributes_groups,
     label_set_of_values,
@@ -75,7 +74,7 @@ def test_the_stratum_in_the_table_is_the_one_of_the_bound_row(
     resolved = build_plan(analysis, asked, {}).resolved
     binding = replace(asked.binding, resolved=resolved)
     bound = [bind(row, binding) for row in table]
-    strata = [_stratum_of_row(row, asked) for row in table]
+    strata = [Strata(asked).of(row) for row in table]
     positions = class_positions(resolved.schema)
     expected = [label_set_of_values(ref.values, positions) for ref in bound]
     assert [_label_set_of_stratum(stratum, resolved) for stratum in strata] == expected
@@ -86,7 +85,7 @@ def test_the_stratum_in_the_table_is_the_one_of_the_bound_row(
 def test_labels_that_are_rejected_later_are_no_part_of_a_stratum() -> None:
     asked = analyzer(config(classes=("cat", "dog")))
     table = rows("label", ["emu", "\udcff", "9"], is_text=True)
-    assert [_stratum_of_row(row, asked) for row in table] == ["[]"] * 3
+    assert [Strata(asked).of(row) for row in table] == ["[]"] * 3
     known = ResolvedSchema(asked.schema, {"label": ("cat",)})
     assert _label_set_of_stratum('[[0, "cat"], [0, "emu"]]', known) == (0,)
 
@@ -109,7 +108,7 @@ def test_the_groups_of_per_class_are_ascii(
 
 def test_without_stratification_all_rows_have_one_stratum() -> None:
     asked = analyzer(config(split_method="exact"))
-    assert _stratum_of_row(rows("label", ["cat"], is_text=True)[0], asked) == ""
+    assert Strata(asked).of(rows("label", ["cat"], is_text=True)[0]) == ""
 
 
 @pytest.mark.parametrize("is_text", [True, False])
@@ -117,7 +116,7 @@ def test_remembered_strata_are_those_of_each_row(is_text: bool) -> None:
     labels = ["1", "cat", "1", "", None, *(() if is_text else (1, True, 1.0, 1, ["cat"]))]
     asked = analyzer(config())
     table, strata = rows("label", labels, is_text), Strata(asked)
-    assert [strata.of(row) for row in table] == [_stratum_of_row(row, asked) for row in table]
+    assert [strata.of(row) for row in table] == [Strata(asked).of(row) for row in table]
 
 
 def test_the_strata_of_a_plan_become_class_ids() -> None:
