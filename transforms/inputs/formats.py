@@ -81,18 +81,16 @@ class Format:
 
     def recognize(self, head: bytes) -> bool:
         """Returns whether a file has the signature of the format."""
-        recognize = getattr(self.reader, "recognize", None)
-        return recognize is not None and bool(recognize(head))
+        return bool(self._optional("recognize")(head))
 
     def recognize_folder(self, tree: Tree) -> tables.Sources | None:
         """Returns the sources in a folder with a layout of the format; None for other folders."""
-        recognize = getattr(self.reader, "recognize_folder", None)
-        return cast("tables.Sources | None", recognize(tree)) if recognize else None
+        return cast("tables.Sources | None", self._optional("recognize_folder")(tree))
 
     def sources_in(self, tree: Tree) -> tables.Sources | None:
         """Returns the sources in a folder whose format is stated; None if it has none."""
-        read = getattr(self.reader, "sources_in", None)
-        return cast("tables.Sources", read(tree)) if read else self.recognize_folder(tree)
+        found = cast("tables.Sources | None", self._optional("sources_in")(tree))
+        return found or self.recognize_folder(tree)
 
     @property
     def has_images_beside(self) -> bool:
@@ -101,7 +99,11 @@ class Format:
 
     def sources_of_file(self, tree: Tree, name: str) -> tables.Sources:
         """Returns the sources that a file in a folder stands for."""
-        return cast("tables.Sources", cast("Any", self.reader).sources_of_file(tree, name))
+        return cast("tables.Sources", self._optional("sources_of_file")(tree, name))
+
+    def _optional(self, name: str) -> Callable[..., Any]:
+        """Returns a function that a module may have; without it, the result is None."""
+        return getattr(self.reader, name, lambda *_: None)
 
     def probe(self, file: tables.TableFile) -> tables.Probe:
         """Returns the columns and other metadata of a source."""

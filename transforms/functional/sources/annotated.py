@@ -32,6 +32,7 @@ from recordmill.transforms.functional.sources.tree import (
     NO_SPLIT,
     SEVERAL_SPLITS,
     Tree,
+    Use,
     parts_of,
     split_folders,
     split_named,
@@ -108,19 +109,16 @@ class Annotated:
         images: dict[str, str] = {}  # {id: file}
         annotated: set[str] = set()
 
-        def accepts(name: str) -> bool:
+        def use_of(name: str) -> Use:
             if self.is_annotation(name):
                 annotated.add(self.id_of(name))
-                return True
-            return False
-
-        def is_used(name: str) -> bool:
+                return "read"
             if has_image_suffix(name):
                 images[self.id_of(name)] = name
-                return True
-            return self.is_list(name)
+                return "with another"
+            return "with another" if self.is_list(name) else "skipped"
 
-        yield from parts_of(tree, file, accepts, is_used)
+        yield from parts_of(tree, file, use_of)
         # Without a common id, the annotation says which image is meant.
         if images.keys() & annotated:
             bare = [images[id_] for id_ in images.keys() - annotated]

@@ -31,6 +31,7 @@ from recordmill.transforms.functional.sources.annotated import image_named, side
 from recordmill.transforms.functional.sources.tree import (
     NO_SPLIT,
     Tree,
+    Use,
     head_of,
     parts_of,
     split_named,
@@ -163,9 +164,11 @@ def parts(tree: Tree, file: tables.TableFile) -> Iterator[tables.Part | Reject |
     """Yields a part per file, then rejects and skipped inputs."""
     names = file.options_of(CvatOptions).names
     yield from (tables.Part(file, names=(name,)) for name in names)
-    yield from parts_of(
-        tree, file, lambda _: False, lambda name: name in names or has_image_suffix(name)
-    )
+
+    def use_of(name: str) -> Use:
+        return "with another" if name in names or has_image_suffix(name) else "skipped"
+
+    yield from parts_of(tree, file, use_of)
 
 
 def read(

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol, TypeAlias
 
 from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.records import SkippedInput
@@ -41,6 +41,10 @@ _SPLIT_WORDS = re.compile("train|val|test|dev")
 
 # Paths of images that are neither absolute, nor addresses, nor above their folder.
 _PATH = re.compile(r"([A-Za-z]:[/\\])?[^.:][^:]*")
+
+
+# Whether a file is read by itself, or with another, as images of annotations are, or not at all.
+Use: TypeAlias = Literal["read", "with another", "skipped"]
 
 
 class Unlisted(NamedTuple):
@@ -187,16 +191,9 @@ def _splits_in(path: str) -> frozenset[str]:
 
 
 def parts_of(
-    tree: Tree,
-    file: TableFile,
-    accepts: Callable[[str], bool] = bool,
-    is_used: Callable[[str], bool] = lambda name: False,
+    tree: Tree, file: TableFile, use_of: Callable[[str], Use] = lambda name: "read"
 ) -> Iterator[Part | Reject | SkippedInput]:
-    """Yields parts of the files in a folder, then rejects and skipped inputs.
-
-    `accepts`: returns whether a file is read by itself; the others are skipped inputs, except for
-    those that are used otherwise, as images of annotations are.
-    """
+    """Yields parts of the files in a folder, then rejects and skipped inputs."""
     others: list[Reject | SkippedInput] = []
     unread = list[str]()
 
@@ -206,9 +203,9 @@ def parts_of(
                 others.append(Reject("", "", tree.path(found.name), Reason.READ_ERROR, found.why))
             elif not isinstance(found, str):
                 others.append(found)
-            elif accepts(found):
+            elif (use := use_of(found)) == "read":
                 yield found
-            elif not is_used(found):
+            elif use == "skipped":
                 unread.append(found)
 
     # Names are listed while their parts are yielded, so `others` is complete only after the last.

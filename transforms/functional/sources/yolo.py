@@ -34,6 +34,7 @@ from recordmill.transforms.functional.sources.tree import (
     SEVERAL_SPLITS,
     SHARED_LABELS,
     Tree,
+    Use,
     head_of,
     parts_of,
     split_folders,
@@ -93,13 +94,13 @@ class Classes(NamedTuple):
 
 def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
     """Returns the columns of labels; UsageError if there are no images or no class names."""
-    options = file.options_of(YoloOptions)
-    classes = _classes_of(tree, options.yaml)
+    options, dataset = file.options_of(YoloOptions), _Dataset(tree, file)
+    classes, missing = dataset.classes, dataset.missing
     if not any(isinstance(found, str) and has_image_suffix(found) for found in tree.walk()):
         raise UsageError(f"{file.path}: has no image; expected images/ and labels/")
     folders = split_folders(tree, has_image_suffix) if options.has_split_folders else ()
     splits = tuple(classes.splits) or folders
-    if missing := _Splits(tree, file, classes).missing:
+    if missing:
         shown = "; ".join(f"{name}: {', '.join(paths)}" for name, paths in missing.items())
         what = f"{file.path}: the splits of {options.yaml} do not exist ({shown})"
         if len(missing) == len(splits):
@@ -185,24 +186,20 @@ def _has_labels(tree: Tree) -> bool:
 
 def parts(tree: Tree, file: tables.TableFile) -> Iterator[tables.Part | Reject | SkippedInput]:
     """Yields parts of the images, then rejects and skipped inputs, such as labels of no image."""
-    yaml = file.options_of(YoloOptions).yaml
-    lists = _Splits(tree, file, _classes_of(tree, yaml)).lists
-    described = {*_YAML, *_DARKNET, *_TEXTS, yaml, *lists}
+    lists = _Dataset(tree, file).lists
+    described = {*_YAML, *_DARKNET, *_TEXTS, file.options_of(YoloOptions).yaml, *lists}
     images, labels = list[str](), set[str]()
 
-    def accepts(name: str) -> bool:
+    def use_of(name: str) -> Use:
         if has_image_suffix(name):
             images.append(name)
-            return True
-        return False
-
-    def is_used(name: str) -> bool:
+            return "read"
         if _is_label(name) and name not in lists:
             labels.add(name)
-            return True
-        return name in described
+            return "with another"
+        return "with another" if name in described else "skipped"
 
-    yield from parts_of(tree, file, accepts, is_used)
+    yield from parts_of(tree, file, use_of)
     used, shared = set[str](), list[str]()
     for name in sorted(images):
         label = next((label for label in _label_paths(name) if label in labels), None)
@@ -222,10 +219,9 @@ def read(
     tree: Tree, part: tables.Part, projection: tables.Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and skipped inputs."""
-    classes = _classes_of(tree, part.file.options_of(YoloOptions).yaml)
-    splits = _Splits(tree, part.file, classes)
+    dataset = _Dataset(tree, part.file)
     for name in part.names:
-        yield from _row(tree, name, classes, splits, projection)
+        yield from _row(tree, name, dataset, projection)
 
 
 def _classes_of(tree: Tree, yaml: str = "") -> Classes:
@@ -411,17 +407,19 @@ def _keypoints(numbers: list[float], shape: tuple[int, int], line: int) -> list[
     ]
 
 
-class _Splits:
-    """The splits of images by their paths; if they are declared, other images are in none."""
+class _Dataset:
+    """The classes, and the splits of images; if these are declared, other images are in none."""
 
-    def __init__(self, tree: Tree, file: tables.TableFile, classes: Classes) -> None:
+    def __init__(self, tree: Tree, file: tables.TableFile) -> None:
+        options = file.options_of(YoloOptions)
+        self.classes = classes = _classes_of(tree, options.yaml)
         self._tree, self._base = tree, classes.path
         self._folders: list[tuple[str, str]] = []  # [(folder, split)], the deepest first
         self._listed: dict[str, str] = {}  # {image: split}
         self.repeated: set[str] = set()  # images in the lists of several splits
         self.lists = set[str]()
         self.missing: dict[str, tuple[str, ...]] = {}
-        self._by_name = file.options_of(YoloOptions).has_split_folders and not classes.splits
+        self._by_name = options.has_split_folders and not classes.splits
         self.are_declared = self._by_name or bool(classes.splits)
         for name, paths in classes.splits.items():
             found = [_below(tree, path, self._base) for path in paths]
@@ -448,7 +446,7 @@ class _Splits:
                 if self._listed.setdefault(name, split) != split:
                     self.repeated.add(name)
 
-    def of(self, name: str) -> list[str]:
+    def splits_of(self, name: str) -> list[str]:
         """Returns the splits that name an image; the first one is its split."""
         listed = [self._listed[name]] if name in self._listed else []
         folders = [s for f, s in self._folders if f == "." or name.startswith(f"{f}/")]
@@ -482,15 +480,15 @@ def _below(tree: Tree, path: str, base: str, folder: str = "") -> str:
 
 
 def _row(
-    tree: Tree, name: str, classes: Classes, splits: _Splits, projection: tables.Projection
+    tree: Tree, name: str, dataset: _Dataset, projection: tables.Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     label = next((label for label in _label_paths(name) if tree.has(label)), None)
-    found = splits.of(name)
+    found, classes = dataset.splits_of(name), dataset.classes
     split = found[0] if found else None
-    if split is None and splits.are_declared and projection.has(tables.SPLIT):
+    if split is None and dataset.are_declared and projection.has(tables.SPLIT):
         yield SkippedInput.named(NO_SPLIT, [name])
         return
-    if projection.has(tables.SPLIT) and (name in splits.repeated or len(found) > 1):
+    if projection.has(tables.SPLIT) and (name in dataset.repeated or len(found) > 1):
         yield SkippedInput.named(SEVERAL_SPLITS, [name])
     if label is None:
         yield SkippedInput.named(UNLABELED, [name])
