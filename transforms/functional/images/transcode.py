@@ -19,15 +19,7 @@ from recordmill.schemas.config import Decode
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import Encoding, ImageSettings
-from recordmill.transforms.functional.images import pixels
-from recordmill.transforms.functional.images.codecs import (
-    MAX_WORK,
-    SourceImage,
-    examine,
-    examine_in_process,
-    opened,
-    reject_damage,
-)
+from recordmill.transforms.functional.images import codecs, pixels
 from recordmill.transforms.functional.images.geometry import (
     geometry_of,
     inverse_orientation,
@@ -46,7 +38,7 @@ def transcode(data: bytes, settings: ImageSettings, decode: Decode = "full") -> 
     `decode`: for images that are not re-encoded, "full" to check all coded data, and "header" to
     check only the header.
     """
-    source = examine(data)
+    source = codecs.examine(data)
     _check_limits(source, settings)
     if _passes_through(source, settings):
         kept = _keep(data, source, settings, decode)
@@ -68,17 +60,17 @@ def pass_through(data: bytes, settings: ImageSettings, decode: Decode) -> Stored
     return _keep(data, source, settings, decode) if source else None
 
 
-def _pass_through_source(data: bytes, settings: ImageSettings) -> SourceImage | None:
-    source = examine_in_process(data)
+def _pass_through_source(data: bytes, settings: ImageSettings) -> codecs.SourceImage | None:
+    source = codecs.examine_in_process(data)
     if source is None:
         return None
     _check_limits(source, settings)
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         return None  # the host program lets Pillow ignore damage
-    return source if _passes_through(source, settings) and source.work <= MAX_WORK else None
+    return source if _passes_through(source, settings) and source.work <= codecs.MAX_WORK else None
 
 
-def _check_limits(source: SourceImage, settings: ImageSettings) -> None:
+def _check_limits(source: codecs.SourceImage, settings: ImageSettings) -> None:
     width, height = source.width, source.height
     if not 1 <= width <= _MAX_SIDE or not 1 <= height <= _MAX_SIDE:
         raise RecordError(Reason.INVALID_DIMENSIONS, f"{width} x {height} pixels")
@@ -95,11 +87,11 @@ def _check_limits(source: SourceImage, settings: ImageSettings) -> None:
         raise RecordError(Reason.ANIMATED, f"{source.format} of {source.frames} frames")
 
 
-def _passes_through(source: SourceImage, settings: ImageSettings) -> bool:
+def _passes_through(source: codecs.SourceImage, settings: ImageSettings) -> bool:
     return source.common and not _changes(source, settings)
 
 
-def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
+def _changes(source: codecs.SourceImage, settings: ImageSettings) -> list[str]:
     """Returns the required changes to an image; their names are in manifest.json, so keep them."""
     gray = source.channels <= 2
     size = source.size
@@ -119,7 +111,7 @@ def _changes(source: SourceImage, settings: ImageSettings) -> list[str]:
     return [change for change, is_required in required if is_required]
 
 
-def _is_windowed(source: SourceImage, settings: ImageSettings) -> bool:
+def _is_windowed(source: codecs.SourceImage, settings: ImageSettings) -> bool:
     is_deep_gray = source.channels <= 2 and source.bit_depth > 8
     return settings.window is not None and (is_deep_gray or bool(source.samples))
 
@@ -129,7 +121,7 @@ def _is_cut(settings: ImageSettings) -> bool:
     return settings.bit_depth == 8 or settings.format in ("jpeg", "raw")
 
 
-def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
+def _reencoding_reason(source: codecs.SourceImage, settings: ImageSettings) -> str:
     if not source.common:
         return (
             f"{source.format} with mode {source.mode or 'unknown'} is not supported by every reader"
@@ -138,7 +130,7 @@ def _reencoding_reason(source: SourceImage, settings: ImageSettings) -> str:
 
 
 def _keep(
-    data: bytes, source: SourceImage, settings: ImageSettings, decode: Decode
+    data: bytes, source: codecs.SourceImage, settings: ImageSettings, decode: Decode
 ) -> StoredImage | None:
     """Stores a file, at most without its metadata; returns None if Pillow cannot open it."""
     try:
@@ -160,7 +152,7 @@ def _keep(
     )
 
 
-def _source_metadata(source: SourceImage) -> dict[str, Any]:
+def _source_metadata(source: codecs.SourceImage) -> dict[str, Any]:
     return {
         "source_format": source.format,
         "mode": source.mode,
@@ -171,10 +163,10 @@ def _source_metadata(source: SourceImage) -> dict[str, Any]:
     }
 
 
-def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> StoredImage:
+def _reencoded(data: bytes, source: codecs.SourceImage, settings: ImageSettings) -> StoredImage:
     """Decodes an image, applies the changes that the settings require, and encodes it again."""
     data = source.pixel_data(data)
-    with reject_damage():
+    with codecs.reject_damage():
         decoded = _decoded(data, source, settings)
         is_clipped = isinstance(decoded, Deep) and decoded.is_clipped
         decoded = _oriented(decoded, source, settings)
@@ -203,10 +195,13 @@ def _reencoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Sto
     )
 
 
-def _decoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Pixels:
+def _decoded(data: bytes, source: codecs.SourceImage, settings: ImageSettings) -> Pixels:
     """Decodes an image; samples of more than 8 bits only to those that are stored."""
     is_windowed = _is_windowed(source, settings)
-    with opened(data, source.family) as image, opened(data, source.family) as reopened:
+    with (
+        codecs.opened(data, source.family) as image,
+        codecs.opened(data, source.family) as reopened,
+    ):
         if source.samples:
             image.load()
             return pixels.measured(image, source.samples, settings)
@@ -220,7 +215,9 @@ def _decoded(data: bytes, source: SourceImage, settings: ImageSettings) -> Pixel
     return gray._replace(samples=np.concatenate([gray.samples, decoded.alpha], axis=2))
 
 
-def _stored_format(source: SourceImage, decoded: Pixels, settings: ImageSettings) -> Encoding:
+def _stored_format(
+    source: codecs.SourceImage, decoded: Pixels, settings: ImageSettings
+) -> Encoding:
     """Returns the format of a re-encoded image.
 
     Scaled pixels have lost what a lossless copy of a JPEG would preserve, and as a PNG they would
@@ -233,7 +230,7 @@ def _stored_format(source: SourceImage, decoded: Pixels, settings: ImageSettings
     return "jpeg" if is_resized and source.family == "jpeg" and fits_jpeg else "png"
 
 
-def _oriented(image: Pixels, source: SourceImage, settings: ImageSettings) -> Pixels:
+def _oriented(image: Pixels, source: codecs.SourceImage, settings: ImageSettings) -> Pixels:
     # Pillow applies the orientation of a TIFF when it loads the pixels, but not that of a JPEG.
     is_upright, applied = source.format == "tiff", settings.orientation == "apply"
     if is_upright == applied:

@@ -15,22 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
+from recordmill.schemas import tables
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import KEYPOINTS, RECTANGLES, ROTATED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.tables import (
-    SPLIT,
-    SPLIT_NAMES,
-    DeclaredClasses,
-    Part,
-    Probe,
-    Projection,
-    Sources,
-    TableFile,
-)
 from recordmill.transforms.functional.images.masks import box_of_outline
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, not_a_table
 from recordmill.transforms.functional.sources.annotated import unread_fields
@@ -80,7 +71,7 @@ class CocoOptions:
         return posixpath.join(base, path.replace("\\", "/") if self.has_backslashes else path)
 
 
-def probe(stream: BinaryIO, file: TableFile) -> Probe:
+def probe(stream: BinaryIO, file: tables.TableFile) -> tables.Probe:
     """Returns the columns of the first annotations; raises UsageError for what is not read."""
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
@@ -104,7 +95,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     has_objects = preset not in ("", "captioning")
     boxes.check_no_corners(file.path, [a for a in first if isinstance(a, dict)])
     columns = _OF_IMAGES + _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
-    return Probe(
+    return tables.Probe(
         columns + ("caption",) * ("caption" in keys),
         has_rows=True,
         classes={"labels": classes} if classes and has_objects else {},
@@ -141,7 +132,9 @@ def _preset_of(keys: set[str], annotations: list[Any]) -> str:
     return "captioning" if "caption" in keys else ""
 
 
-def _findings(file: TableFile, first: list[Any], empty: bool, same: list[str]) -> Iterator[Finding]:
+def _findings(
+    file: tables.TableFile, first: list[Any], empty: bool, same: list[str]
+) -> Iterator[Finding]:
     path, options = file.path, file.options_of(CocoOptions)
     if file.image_folder and (options.replaced or options.is_shared):  # without --image_root
         why = "folders of other splits have images of these names"
@@ -165,7 +158,7 @@ def _lacks_box(annotation: dict[str, Any]) -> bool:
     return "bbox" not in annotation and "segmentation" in annotation
 
 
-def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, list[str]]:
+def _declared(path: str, found: Iterator[Any]) -> tuple[tables.DeclaredClasses | None, list[str]]:
     """Returns the classes in `categories` if all ids are integers, and names with several ids."""
     names, repeated = dict[str, int](), list[str]()
     for number, (_, entry) in enumerate(found):
@@ -178,7 +171,7 @@ def _declared(path: str, found: Iterator[Any]) -> tuple[DeclaredClasses | None, 
         # Rows with another id of the same name have the same class.
         if isinstance(name, str) and (first := names.setdefault(name, id_)) != id_:
             repeated.append(f"{name}: {first} and {id_}")
-    classes = DeclaredClasses(tuple(sorted((i, name) for name, i in names.items())))
+    classes = tables.DeclaredClasses(tuple(sorted((i, name) for name, i in names.items())))
     return classes if names else None, repeated
 
 
@@ -202,7 +195,7 @@ def _path_of(entry: dict[str, Any]) -> Any:
     return url.partition("://")[2].partition("/")[2]
 
 
-def recognize_folder(tree: Tree) -> Sources | None:
+def recognize_folder(tree: Tree) -> tables.Sources | None:
     """Returns the files of a folder with COCO annotations of one kind as sources, or None."""
     by_kind: dict[str, list[str]] = {}
     for name in _json_files(tree):
@@ -212,7 +205,7 @@ def recognize_folder(tree: Tree) -> Sources | None:
     if kind is None:
         return None
     found = {name: _file_in(tree, name) for name in by_kind[kind]}
-    splits = {name: dict(file.partition).get(SPLIT) or "" for name, file in found.items()}
+    splits = {name: dict(file.partition).get(tables.SPLIT) or "" for name, file in found.items()}
     if any(file.partition for file in found.values()):
         # Beside train.json and val.json, all.json has the same images, or those of no split.
         found = {name: file for name, file in found.items() if file.partition}
@@ -220,10 +213,10 @@ def recognize_folder(tree: Tree) -> Sources | None:
     others = sorted(n for names in by_kind.values() for n in names if n not in found)
     unread = f"; not read: {', '.join(others)}" if others else ""
     text, findings = f"COCO ({', '.join(found)}{unread})", tuple(other_splits(tree.root, splits))
-    return Sources(_with_key_prefixes(files), text, findings=findings)
+    return tables.Sources(_with_key_prefixes(files), text, findings=findings)
 
 
-def sources_of_file(tree: Tree, name: str) -> Sources:
+def sources_of_file(tree: Tree, name: str) -> tables.Sources:
     """Returns a file with its split, and the folder of its images if that is another one."""
     whole, inner, above = tree, name, posixpath.basename(tree.root)
     if above.lower() in ("annotations", "labels"):
@@ -231,26 +224,26 @@ def sources_of_file(tree: Tree, name: str) -> Sources:
     file = replace(_file_in(whole, inner), path=tree.path(name))
     options = file.options_of(CocoOptions)
     if replace(options, masks=None) == CocoOptions(whole.path(posixpath.dirname(inner))):
-        return Sources((replace(file, options=replace(options, images=None)),))
-    return Sources((file,), f"COCO, with images in {options.images}")
+        return tables.Sources((replace(file, options=replace(options, images=None)),))
+    return tables.Sources((file,), f"COCO, with images in {options.images}")
 
 
-def _file_in(tree: Tree, name: str) -> TableFile:
+def _file_in(tree: Tree, name: str) -> tables.TableFile:
     """Returns a COCO file as a source, with its split and the folder of its images."""
     folder, masks = posixpath.dirname(name), posixpath.splitext(name)[0]
     stem = _KIND.sub("", posixpath.basename(masks))
-    named = {word for word in _WORD.findall(stem) if word.lower() in SPLIT_NAMES}
+    named = {word for word in _WORD.findall(stem) if word.lower() in tables.SPLIT_NAMES}
     above = posixpath.basename(folder)  # test-dev2017 is a set of its own
-    split = named.pop() if len(named) == 1 else above if above.lower() in SPLIT_NAMES else ""
+    split = named.pop() if len(named) == 1 else above if above.lower() in tables.SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
-    partition = ((SPLIT, split),) if split else ()
+    partition = ((tables.SPLIT, split),) if split else ()
     has_masks = "panoptic" in masks and tree.has(masks)
     folder_of_masks = tree.path(masks) if has_masks else None
     options = replace(_image_folder(tree, name, names, split), masks=folder_of_masks)
-    return TableFile(tree.path(name), "coco", partition=partition, options=options)
+    return tables.TableFile(tree.path(name), "coco", partition=partition, options=options)
 
 
-def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
+def _with_key_prefixes(files: Sequence[tables.TableFile]) -> tuple[tables.TableFile, ...]:
     """Returns COCO files whose keys begin with the folder of the images, if these have several.
 
     Tools that export each split to a folder of its own number the images of each from 1.
@@ -261,7 +254,7 @@ def _with_key_prefixes(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
     return tuple(replace(f, key_prefix=p) for f, p in zip(files, prefixes, strict=True))
 
 
-def named_images(stream: BinaryIO, file: TableFile) -> Iterator[str]:
+def named_images(stream: BinaryIO, file: tables.TableFile) -> Iterator[str]:
     """Yields the addresses of the images and masks that a file names, which takes no rows."""
     options = file.options_of(CocoOptions)
     base = options.images or posixpath.dirname(file.path)
@@ -289,7 +282,7 @@ def _image_folder(tree: Tree, name: str, likely_names: tuple[str, ...], split: s
 
 def _json_files(tree: Tree) -> Iterator[str]:
     """Yields the paths of COCO files: in the folder, in annotations/, or beside their images."""
-    annotating = {*SPLIT_NAMES, "annotations", "labels"}
+    annotating = {*tables.SPLIT_NAMES, "annotations", "labels"}
     for folder in ("", *(n for n in tree.entries().folders if n.lower() in annotating)):
         for name in tree.entries(folder).files:
             path = posixpath.join(folder, name)
@@ -298,7 +291,7 @@ def _json_files(tree: Tree) -> Iterator[str]:
 
 
 def read(
-    stream: BinaryIO, part: Part, projection: Projection
+    stream: BinaryIO, part: tables.Part, projection: tables.Projection
 ) -> Iterator[Row | Reject | SkippedInput]:
     """Yields the row of each image or its reject, and a `lost_rows` reject for damaged JSON."""
     try:
@@ -333,8 +326,8 @@ def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
 class _Images:
     """The images of a file, with their annotations, which may precede them."""
 
-    file: TableFile
-    projection: Projection
+    file: tables.TableFile
+    projection: tables.Projection
     spools: Spools  # [(list, _Entry)] by image id
     # The names of categories by their id, as JSON. A valid id has one name; the name None marks an
     # entry with a duplicate field.

@@ -17,11 +17,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile, column_names
-from recordmill.transforms.functional.sources.delimited import (
-    bounded_lines,
-    long_line,
-    reject_binary,
-)
+from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.values.documents import parse_json
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
 
@@ -36,7 +32,7 @@ _JOINT = re.compile(r"\s*(?:[^\s{]\s*)?(?=\{)")
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
     """Returns the names in the first rows as columns; UsageError if no row is a JSON object."""
-    reject_binary(stream, file)
+    delimited.reject_binary(stream, file)
     first = list(islice(_read_rows(stream, file.path, None), _HEAD_ROWS))
     rows = [row for row in first if isinstance(row, Row)]
     if first and not rows:
@@ -61,9 +57,9 @@ def _read_rows(
     """
     line = first - 1
     try:
-        for line, text in bounded_lines(stream, first):
+        for line, text in delimited.bounded_lines(stream, first):
             if text is None:
-                yield Reject.of_malformed_row(file, line, long_line())
+                yield Reject.of_malformed_row(file, line, delimited.long_line())
             elif text.strip():
                 yield from _rows(text.removeprefix(_BYTE_ORDER_MARK), file, line, projection)
     except (OSError, *DAMAGED_STREAM) as error:
