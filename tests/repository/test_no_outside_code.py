@@ -59,9 +59,3 @@ def test_every_listed_module_exists() -> None:
 @pytest.mark.parametrize("path", MODULES)
 def test_modules_execute_no_outside_code(path: str) -> None:
     assert names_in(ROOT / path) & FORBIDDEN == OWN.get(path, set())
-
-
-def test_one_module_parses_json_with_ijson() -> None:
-    """It bounds depth and token lengths, by which ijson takes all memory, or crashes."""
-    importing = [path for path in MODULES if "ijson" in names_in(ROOT / path)]
-    assert importing == ["transforms/functional/values/documents.py"]

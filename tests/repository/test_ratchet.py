@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     "product files": 199,
     "lines of code": 35_790,
-    "lines of docstrings": 6_222,
+    "lines of docstrings": 6_221,
     "lines of the longest function": 50,
     "lines of the longest file": 590,
     "public functions used in no other file": 0,

@@ -38,4 +38,4 @@ def test_reading_needs_nothing_that_the_reader_lacks() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "apache_beam" in modules
-    assert "ijson" in modules
+    assert "pycocotools" in modules

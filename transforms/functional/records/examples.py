@@ -146,7 +146,7 @@ def _with_objects(
     objects, drawn = with_shapes(schema, boxes.shapes or {}, objects), dict[str, FeatureValue]()
     remarks = objects.remarks + repeated(schema, ref.values, boxes, objects.kept)
     if ref.outlines is not None:
-        # Needs pycocotools and ijson, which recordmill-reader does not require.
+        # Needs pycocotools, which recordmill-reader does not require.
         from recordmill.transforms.functional.images.masks import drawn_values
 
         remarks += tuple(remark for remark in outlined.remarks if remark not in remarks)

@@ -6,6 +6,7 @@ it is streamed, and images and annotations are grouped by image id in spool file
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import re
@@ -76,8 +77,8 @@ def probe(stream: BinaryIO, file: tables.TableFile) -> tables.Probe:
     try:
         # A first pass finds the lists of the file, a second one reads their first entries.
         outline = documents.outline_of(stream)
-        images, first = _first_entries(stream, outline)
-        categories = documents.entries_of(stream, outline, {"categories"}, is_checked=False)
+        images, first = _first_entries(stream)
+        categories = documents.entries_of(stream, {"categories"}, is_checked=False)
         classes, repeated = _declared(file.path, categories)
     except documents.DAMAGED_JSON as error:
         why = documents.message_of(error)
@@ -158,10 +159,12 @@ def _lacks_box(annotation: dict[str, Any]) -> bool:
     return "bbox" not in annotation and "segmentation" in annotation
 
 
-def _declared(path: str, found: Iterator[Any]) -> tuple[tables.DeclaredClasses | None, list[str]]:
+def _declared(
+    path: str, found: Iterator[documents.JsonEntry]
+) -> tuple[tables.DeclaredClasses | None, list[str]]:
     """Returns the classes in `categories` if all ids are integers, and names with several ids."""
     names, repeated = dict[str, int](), list[str]()
-    for number, (_, entry) in enumerate(found):
+    for number, (_, entry, _) in enumerate(found):
         if number == MAX_CLASSES:
             what = f"expected at most {MAX_CLASSES:,} categories, got more"
             raise UsageError(f"{path}: {what}. Remove those without annotations.")
@@ -175,12 +178,12 @@ def _declared(path: str, found: Iterator[Any]) -> tuple[tables.DeclaredClasses |
     return classes if names else None, repeated
 
 
-def _paths_in(stream: BinaryIO) -> Iterator[str]:
-    for field_ in ("file_name", "coco_url"):
-        stream.seek(0)
-        names = documents.values_at(stream, f"images.item.{field_}")
-        paths = (_path_of({field_: name}) for name in names)
-        yield from (path for path in paths if isinstance(path, str) and path)
+def _names_in(stream: BinaryIO, list_: str) -> Iterator[str]:
+    """Yields the paths of the images, or those of the masks of `annotations`."""
+    with contextlib.suppress(*documents.DAMAGED_JSON):  # what is read later is rejected
+        entries = documents.entries_of(stream, {list_}, is_checked=False)
+        names = (_path_of(entry.value) for entry in entries if isinstance(entry.value, dict))
+        yield from (name for name in names if isinstance(name, str) and name)
 
 
 def _path_of(entry: dict[str, Any]) -> Any:
@@ -258,11 +261,10 @@ def named_images(stream: BinaryIO, file: tables.TableFile) -> Iterator[str]:
     """Yields the addresses of the images and masks that a file names, which takes no rows."""
     options = file.options_of(CocoOptions)
     base = options.images or posixpath.dirname(file.path)
-    yield from (options.address(path, base) for path in _paths_in(stream))
+    yield from (options.address(path, base) for path in _names_in(stream, "images"))
     if options.masks:
-        stream.seek(0)
-        masks = documents.values_at(stream, "annotations.item.file_name")
-        yield from (posixpath.join(options.masks, n) for n in masks if isinstance(n, str))
+        masks = _names_in(stream, "annotations")
+        yield from (posixpath.join(options.masks, name) for name in masks)
 
 
 def _image_folder(tree: Tree, name: str, likely_names: tuple[str, ...], split: str) -> CocoOptions:
@@ -271,7 +273,7 @@ def _image_folder(tree: Tree, name: str, likely_names: tuple[str, ...], split: s
     below = [posixpath.join(top, n) for top in ("", "images") for n in likely_names]
     likely = [folder, *below, posixpath.join(folder, "data"), "images", "data", "JPEGImages", ""]
     with tree.open(name) as stream:
-        first = next(_paths_in(stream), "")
+        first = next(_names_in(stream, "images"), "")
     found = [one for one in likely if first and tree.has(posixpath.join(one, first))]
     above, own = posixpath.split(first)
     if found or (first.startswith("/") and tree.at(above).has(own)):  # a path of this machine
@@ -311,10 +313,10 @@ class _Entry(NamedTuple):
     values: dict[str, Any]  # the fields of the object; empty if it has a fault
 
 
-def _first_entries(stream: BinaryIO, outline: Any) -> tuple[int, list[Any]]:
+def _first_entries(stream: BinaryIO) -> tuple[int, list[Any]]:
     """Returns the number of images read, which is 0 only for none, and the first annotations."""
     images, annotations = 0, list[Any]()
-    for name, entry in documents.entries_of(stream, outline, _IDS):
+    for name, entry, _ in documents.entries_of(stream, _IDS):
         images += name == "images"
         annotations += [entry] if name == "annotations" else []
         if images and len(annotations) >= _HEAD_ANNOTATIONS:
@@ -336,10 +338,10 @@ class _Images:
 
     def spool(self, stream: BinaryIO) -> Iterator[Reject]:
         """Spools all entries and collects the categories; yields rejects of entries without id."""
-        numbers, outline = Counter[str](), documents.outline_of(stream)
-        for kind, entry in documents.entries_of(stream, outline, {*_IDS, "categories"}):
+        numbers = Counter[str]()
+        for kind, entry, fault in documents.entries_of(stream, {*_IDS, "categories"}):
             if kind == "categories":
-                self._add_category(entry)
+                self._add_category(entry, fault)
                 continue
             numbers[kind] += 1
             id_name, number = _IDS[kind], numbers[kind]
@@ -349,7 +351,6 @@ class _Images:
                 detail = f"{kind}, number {number}: {expected}, got {short_repr(id_)}"
                 yield Reject("", "", self.file.path, Reason.MALFORMED_ROW, detail)
                 continue
-            fault = documents.fault_of(entry)
             if not fault and _lacks_box(entry) and self.projection.has(boxes.BOX_COLUMNS[0]):
                 _add_box(entry)
             if not fault:
@@ -360,11 +361,11 @@ class _Images:
             # 5 and "5" are in one group, so that `_check` can report the mismatch of types.
             self.spools.add(str(id_), (kind, (number, id_, fault, {} if fault else entry)))
 
-    def _add_category(self, entry: Any) -> None:
+    def _add_category(self, entry: Any, fault: str) -> None:
         if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
             id_ = json.dumps(entry.get("id"))
             # With a duplicate field, the name or the id is ambiguous.
-            self.names.setdefault(id_, set()).add(None if documents.fault_of(entry) else name)
+            self.names.setdefault(id_, set()).add(None if fault else name)
             points = entry.get("keypoints")
             if isinstance(points, list) and points and all(isinstance(p, str) for p in points):
                 self.keypoints[id_] = points

@@ -1,9 +1,8 @@
-"""Parses JSON and XML of untrusted files, with bounded nesting, sizes and token lengths.
+"""Parses JSON and XML of untrusted files, with bounded nesting and sizes.
 
-Python's parser accepts almost a thousand levels; pickling, encoding or printing such values exceeds
-the recursion limit. ijson stores the path of every level, reads an unfinished token again with
-every piece of the document, and crashes at integers that Python does not convert (without
-`use_float`). All of this is therefore bounded here, in the only module that imports it. XML has no
+Python's parser of JSON accepts almost a thousand levels; pickling, encoding or printing such values
+exceeds the recursion limit. It also needs all of a text in memory, so a large document is cut
+between the entries of its top-level lists, which are found by the nesting of brackets. XML has no
 document types, whose entities can expand without end.
 """
 
@@ -14,11 +13,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import partial
+from itertools import chain, islice
 from typing import Any, BinaryIO, NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-import ijson
 import numpy as np
 
 from recordmill.schemas.shard_format import DAMAGED_STREAM
@@ -28,34 +28,34 @@ from recordmill.schemas.yaml_files import shortened
 MAX_DEPTH = 64
 
 # What reading a damaged JSON document raises, also a gzipped one.
-DAMAGED_JSON = (ijson.JSONError, OSError, *DAMAGED_STREAM, ValueError)
+DAMAGED_JSON = (OSError, *DAMAGED_STREAM, ValueError)
 
 _TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels of lists and objects"
+_NAME = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:\s*[\[{]\Z', re.DOTALL)
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _QUOTE, _ZERO, _SPACE = b'"0 '
 _OPEN, _CLOSE, _BRACKET_BIT = ord("{"), ord("}"), ord("{") ^ ord("[")
 _NESTED = (list, dict)  # created once: isinstance() is called for every number
-_OUTLINE_BYTES = 2**20
-_PARSED_BYTES = 2**16
-_MAX_OUTLINE = 16 * 2**20
-# The maximum bytes of a string; and of a number, beyond those of the piece that it begins in.
-_MAX_TEXT, _MAX_NUMBER = 16 * 2**20, 2**16
-_SEPARATORS = [bytes([byte]) for byte in b',:[]{}" \n\r\t']
+_PARSED_BYTES = 2**18
+_MAX_ENTRY, _MAX_OUTLINE = 2**26, 2**24
+_NEAR = 30  # characters before and after an error that are shown
 
 # An entry is in the document and in a list; one more level shows that a value is too deep.
 _LEVELS_ABOVE = 3
 
 
-class JsonObject(dict[str, Any]):
-    """An object that a streaming parser fills."""
+class JsonEntry(NamedTuple):
+    """An entry of a top-level list."""
 
-    # The first name that occurs twice in it; None if all are different.
-    duplicate_name: str | None = None
+    name: str  # of the list
+    value: Any
+    fault: str = ""  # the reason to reject it
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        if name in self and self.duplicate_name is None:
-            self.duplicate_name = name
-        super().__setitem__(name, value)
+
+class _Ambiguous(dict[str, Any]):
+    """An object in which a name occurs twice."""
+
+    fault: str
 
 
 def parse_json(text: str) -> Any:
@@ -64,13 +64,15 @@ def parse_json(text: str) -> Any:
     Raises ValueError if it is not valid JSON, is nested deeper than `MAX_DEPTH`, repeats a name in
     an object, or has a number beyond the range of floats.
     """
+    ambiguous = list[_Ambiguous]()
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=partial(_object, ambiguous), parse_float=_finite)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
-    if (
-        text.count("[") + text.count("{") > MAX_DEPTH
-    ):  # most texts have fewer brackets, and need no check
+    if ambiguous:
+        raise ValueError(ambiguous[0].fault)
+    # Most texts have fewer brackets, and need no check.
+    if text.count("[") + text.count("{") > MAX_DEPTH:
         for _ in _levels(value):
             pass
     return value
@@ -109,21 +111,13 @@ class NestedChunk(NamedTuple):
         """The nesting depth after the chunk."""
         return int(self.depths[-1]) if len(self.depths) else self.outer
 
-    def around(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the nesting depths before and after each byte: int64[len(data)] each."""
-        runs = np.diff(self.positions, prepend=0, append=len(self.data))
-        after = np.repeat(np.concatenate(([self.outer], self.depths)), runs)
-        return np.concatenate(([self.outer], after[:-1])), after
-
     def bounded(self, levels: int) -> bytes:
-        """Returns the bytes with a 0 in place of values nested deeper; still well-formed JSON.
-
-        A streaming parser stores the path of every level: for a document of only brackets,
-        memory grows with the square of its size.
-        """
+        """Returns the bytes with a 0 in place of values nested deeper; still well-formed JSON."""
         if max(self.outer, self.depths.max(initial=0)) <= levels:
             return self.data
-        before, after = self.around()
+        runs = np.diff(self.positions, prepend=0, append=len(self.data))
+        after = np.repeat(np.concatenate(([self.outer], self.depths)), runs)  # each byte
+        before = np.concatenate(([self.outer], after[:-1]))
         bounded = np.frombuffer(self.data, np.uint8).copy()
         bounded[(before > levels) | (after > levels)] = _SPACE
         bounded[(before == levels) & (after > levels)] = _ZERO
@@ -131,9 +125,9 @@ class NestedChunk(NamedTuple):
 
 
 def _nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
-    """Yields a JSON document in chunks of some bytes; raises ValueError if a token is too long."""
+    """Yields a JSON document in chunks of some bytes."""
     stream.seek(0)
-    depth, in_text, escaped, unfinished = 0, False, False, 0
+    depth, in_text, escaped = 0, False, False
     while data := stream.read(size):
         plain = b" " + data[1:] if escaped else data
         # Blank out escapes, so that every remaining quote opens or closes a string.
@@ -152,102 +146,101 @@ def _nested_chunks(stream: BinaryIO, size: int) -> Iterator[NestedChunk]:
         yield chunk
         depth = chunk.inner
         in_text ^= len(quotes) % 2 == 1
-        unfinished = _unfinished(plain, quotes, in_text, unfinished)
-
-
-def _unfinished(data: bytes, quotes: np.ndarray, in_text: bool, before: int) -> int:
-    """Returns the bytes of the token that a chunk ends in, of which `before` precede the chunk."""
-    if in_text:
-        last = int(quotes[-1]) if len(quotes) else -1
-    else:
-        last = max(data.rfind(separator) for separator in _SEPARATORS)
-    length = len(data) - 1 - last + (before if last < 0 else 0)
-    if length > (_MAX_TEXT if in_text else _MAX_NUMBER):
-        what, limit = ("string", _MAX_TEXT) if in_text else ("number", _MAX_NUMBER)
-        raise ValueError(f"a {what} has more than {limit:,} bytes")
-    return length
 
 
 def outline_of(stream: BinaryIO) -> Any:
     """Returns a JSON document with top-level lists and objects emptied; or raises ValueError."""
-    kept, size = list[bytes](), 0
-    for chunk in _nested_chunks(stream, _OUTLINE_BYTES):
-        before, after = chunk.around()
-        # Keeps the brackets of the top-level values, but nothing between them.
-        shallow = np.minimum(before, after) <= 1
-        kept.append(np.frombuffer(chunk.data, np.uint8)[shallow].tobytes())
-        size += len(kept[-1])
-        if size > _MAX_OUTLINE:
-            raise ValueError(
-                f"its top-level strings and numbers have more than {_MAX_OUTLINE:,} bytes"
-            )
-    return parse_json(b"".join(kept).decode("utf-8-sig"))
+    outline = _Outline()
+    for _ in _pieces(stream, outline):
+        pass
+    return outline.parsed()
 
 
 def entries_of(
-    stream: BinaryIO, outline: Any, names: Collection[str], is_checked: bool = True
-) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of the document's top-level lists as (name of the list, entry).
+    stream: BinaryIO, names: Collection[str], is_checked: bool = True
+) -> Iterator[JsonEntry]:
+    """Yields the entries of the document's top-level lists of some names.
 
-    The document is parsed once, with one entry at a time in memory. Values one level below
-    `MAX_DEPTH` are 0. `is_checked` checks the other lists, too, which takes longer. Raises
-    ijson.JSONError for invalid JSON, and ValueError if it does not match its `outline_of`.
+    The document is read once, with the entries of one piece at a time in memory. `is_checked`
+    checks its other values, too, which takes longer. Raises ValueError for invalid JSON, maybe
+    after entries before the error.
     """
-    if not isinstance(outline, dict):
-        return
-    nested = [(n, type(value)) for n, value in outline.items() if isinstance(value, list | dict)]
-    parser: Any = None
-    current, found, is_skipped, is_yielded = -1, ijson.sendable_list(), False, False
-    for number, piece in _nested_values(stream):
-        if number != current:
-            # One parser for each top-level value. "\0" matches hardly any path, so almost nothing
-            # is built of what is not yielded.
-            if number >= len(nested):
-                raise ValueError("it changed while it was read")
-            name, type_ = nested[number]
-            is_skipped = not is_checked and name not in names
-            is_yielded = name in names and type_ is list
-            path = "item" if is_yielded else "\0"
-            parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
-            current = number
-        if is_skipped:
+    outline = _Outline()
+    for name, piece, extra, is_deep in _pieces(stream, outline):
+        is_yielded = name in names and piece.startswith(b"[")
+        if not (is_yielded or is_checked):
             continue
-        parser.send(piece)
+        text, ambiguous = piece.decode(), list[_Ambiguous]()
+        found = json.loads(
+            text,
+            object_pairs_hook=partial(_object, ambiguous),
+            parse_constant=partial(_reject_constant, text),
+        )
         if is_yielded:
-            yield from ((name, entry) for entry in found)
-        found.clear()
+            is_suspect = is_deep or ambiguous
+            entries = islice(found, extra, None)
+            yield from (JsonEntry(name, v, _fault_of(v) if is_suspect else "") for v in entries)
+    outline.parsed()
 
 
-def values_at(stream: BinaryIO, path: str) -> Iterator[Any]:
-    """Yields the values at a path such as "images.item.file_name", until the document is damaged.
+def _pieces(stream: BinaryIO, outline: _Outline) -> Iterator[tuple[str, bytes, int, bool]]:
+    """Yields the top-level lists and objects of a document, with some entries each.
 
-    In place of values nested deeper than the path can reach there is a 0.
+    Yields (name of the value, a list or object, number of entries in front that are none of the
+    document, whether it may be nested too deeply), and adds what is around these to the outline.
     """
-    found = ijson.sendable_list()
-    parser = ijson.items_coro(found, path, use_float=True, map_type=JsonObject)
-    try:
-        for chunk in _nested_chunks(stream, _PARSED_BYTES):
-            parser.send(chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE))
-            yield from found
-            found.clear()
-    except DAMAGED_JSON:
-        yield from found
-
-
-def _nested_values(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the top-level lists and objects of a document in pieces: (number, bytes)."""
-    number = -1
+    name, rest, extra, is_deep = "", b"", 0, False
     for chunk in _nested_chunks(stream, _PARSED_BYTES):
         data, start = chunk.bounded(MAX_DEPTH + _LEVELS_ABOVE), 0
+        is_deep |= bool(chunk.depths.max(initial=0) > MAX_DEPTH)
         before = np.concatenate(([chunk.outer], chunk.depths))[:-1]
         edges = before + chunk.depths == 3  # 1 -> 2 opens a top-level value, 2 -> 1 closes it
         for position, depth in zip(chunk.positions[edges], chunk.depths[edges], strict=True):
             if depth == 2:
-                number, start = number + 1, position
+                outline.add(data[start : position + 1])
+                name, rest, extra = outline.name(), b"", 0
             else:
-                yield number, data[start : position + 1]
-        if chunk.inner >= 2:
-            yield number, data[start:]
+                yield name, rest + data[start : position + 1], extra, is_deep
+            start = int(position)
+        if chunk.inner < 2:
+            outline.add(data[start:])
+            continue
+        ends = chunk.positions[(before == 3) & (chunk.depths == 2)]  # of entries
+        if len(ends) and ends[-1] > start:
+            found, start = rest + data[start : ends[-1] + 1], int(ends[-1]) + 1
+            is_list = found.startswith(b"[")
+            yield name, found + (b"]" if is_list else b"}"), extra, is_deep
+            # The comma after them has to follow an entry.
+            rest, extra = b"[0" if is_list else b'{"":0', 1
+        rest += data[start:]
+        if len(rest) > _MAX_ENTRY:
+            raise ValueError(f"an entry has more than {_MAX_ENTRY:,} bytes")
+
+
+class _Outline:
+    """A document without what is in its top-level lists and objects."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+        self._size = self._named = 0  # the bytes, and the number of parts before the next name
+
+    def add(self, data: bytes) -> None:
+        """Adds the next bytes around the values, which include their brackets."""
+        self._kept.append(data)
+        self._size += len(data)
+        if self._size > _MAX_OUTLINE:
+            what = "its top-level strings and numbers have"
+            raise ValueError(f"{what} more than {_MAX_OUTLINE:,} bytes")
+
+    def name(self) -> str:
+        """Returns the name of the value that was opened last; "" if it has none."""
+        found = _NAME.search(b"".join(self._kept[self._named :]))
+        self._named = len(self._kept)
+        return str(json.loads(found[1])) if found else ""
+
+    def parsed(self) -> Any:
+        """Returns the document; raises ValueError if it is not one."""
+        return parse_json(b"".join(self._kept).decode("utf-8-sig"))
 
 
 def _finite(text: str) -> float:
@@ -257,35 +250,41 @@ def _finite(text: str) -> float:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(ambiguous: list[_Ambiguous], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         repeated = next(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"the name {repeated[:80]!r} occurs twice")
+        values = _Ambiguous(values)
+        values.fault = f"the name {shortened(repeated)} occurs twice"
+        ambiguous.append(values)
     return values
 
 
-def fault_of(entry: Any) -> str:
+def _reject_constant(text: str, name: str) -> Any:
+    raise json.JSONDecodeError(f"{name} is no value of JSON", text, text.find(name))
+
+
+def _fault_of(entry: Any) -> str:
     """Returns the reason to reject an entry, or ""."""
     try:
-        for level in _levels(entry):
-            for found in level:
-                if isinstance(found, JsonObject) and found.duplicate_name is not None:
-                    return f"the name {shortened(found.duplicate_name)} occurs twice in one object"
+        inner = chain.from_iterable(_levels(entry))
+        return next((found.fault for found in inner if isinstance(found, _Ambiguous)), "")
     except ValueError as error:
         return str(error)
-    return ""
 
 
 def message_of(error: Exception) -> str:
     """Returns the error in a damaged document, with the text near it."""
-    first = error.args[0] if error.args else ""
-    text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
-    # ijson's messages have the text near the error on the second line, and an arrow on the third.
-    what, _, excerpt = text.partition("\n")
-    near = excerpt.partition("\n")[0].strip()
-    return f"{what.strip()} near {shortened(near)}" if near else what.strip()
+    if isinstance(error, json.JSONDecodeError):
+        what, text, at = error.msg, error.doc, error.pos
+    elif isinstance(error, UnicodeDecodeError):
+        what, text = "not UTF-8", error.object.decode("utf-8", "replace")
+        at = text.find("\ufffd")
+    else:
+        return str(error)
+    near = text[max(0, at - _NEAR) : at + _NEAR].strip()
+    return f"{what} near {shortened(near)}" if near else what
 
 
 # What `parse_xml` and `children_of` raise for files that are not valid.
