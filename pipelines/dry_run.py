@@ -25,13 +25,13 @@ from recordmill.pipelines.graph import Conversion, assign_rows, read_rows
 from recordmill.pipelines.label_findings import class_names, doubtful_labels
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, RejectBudgetExceeded, UsageError
-from recordmill.schemas.findings import Finding, counted, finding, lines
+from recordmill.schemas.findings import Finding, counted, finding, lines, lost_rows_message
 from recordmill.schemas.layout import is_url, split_rank
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked_source, masked_url
 from recordmill.schemas.plan import BaseForecast, Forecast, Plan, RejectSum, SampleEstimate
 from recordmill.schemas.records import ImageRef, SkippedInput
-from recordmill.schemas.rejects import Reason, Reject, lost_rows_message, reject_lines
+from recordmill.schemas.rejects import Reason, Reject, reject_lines
 from recordmill.transforms.functional.records.framing import frame_size
 from recordmill.transforms.functional.sources.text_ranges import is_large
 from recordmill.transforms.shards.build_examples import Pools, build_all

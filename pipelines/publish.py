@@ -21,10 +21,10 @@ from recordmill.pipelines.sidecars import digests_of, sidecars
 from recordmill.schemas import errors, layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.dataset_info import DatasetInfo, Problem, base_entry, manifest_of
-from recordmill.schemas.findings import Finding, counted, first_lines
+from recordmill.schemas.findings import Finding, counted, first_lines, lost_rows_message
 from recordmill.schemas.manifest import Base
 from recordmill.schemas.masking import masked
-from recordmill.schemas.rejects import Reason, lost_rows_message, reason_counts, reject_lines
+from recordmill.schemas.rejects import Reason, reason_counts, reject_lines
 from recordmill.schemas.removal import RemovedRecords, certificate_of
 from recordmill.transforms.reconcile_counts import digest_of_lines
 from recordmill.transforms.storage.dataset import DatasetFolder, read_lines

@@ -46,7 +46,7 @@ from recordmill.schemas.option import (
 )
 from recordmill.schemas.records import OUTSIDE_WHERE, SkippedInput
 from recordmill.schemas.rejects import RejectBudget
-from recordmill.schemas.settings import ImageSettings
+from recordmill.schemas.settings import Decode, ImageSettings
 from recordmill.schemas.shard_format import SHARD_FORMATS, Compression, ShardFormat
 from recordmill.schemas.statistics import ISSUES
 from recordmill.schemas.yaml_files import preset
@@ -56,7 +56,6 @@ FORMAT_VERSION = 2
 
 _LICENSE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
-Decode = Literal["full", "header"]
 Verify = Literal["parse", "decode"]
 SplitMethod = Literal["hash", "exact", "stratified"]
 OnConflict = Literal["fail", "update", "keep"]

@@ -121,6 +121,18 @@ def first_lines(texts: Sequence[str], shown: int, total: int | None = None) -> s
     return "".join(f"\n  {line}" for line in lines)
 
 
+def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
+    """Returns the message for lost rows, from source location and detail of each reject."""
+    shown = [f"{source}: {detail}" for source, detail in sorted(lost)]
+    has_remedies = all(text.endswith(".") for text in shown)
+    return (
+        f"rows of the input are lost:{first_lines(shown, _SHOWN)}\n"
+        "Their number is unknown, so no --max_rejects allows it."
+        + " Replace the file by an intact copy, or fix it there."
+        * (not has_remedies)
+    )
+
+
 def some(names: Sequence[str], total: int | None = None, shown: int = _SHOWN) -> str:
     """Returns the first names of a list that has `total` names.
 

@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from recordmill.schemas.errors import did_you_mean
-from recordmill.schemas.findings import first_lines
 from recordmill.schemas.masking import masked, masked_json, masked_source
 from recordmill.schemas.records import MAX_CHARACTERS, ImageRef, source_of
 
@@ -331,9 +330,6 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
 
 
-_SHOWN_LOST = 3
-
-
 class RejectLimit(BaseModel):
     """A limit for rejects: a number of rows, or a percentage of all rows."""
 
@@ -422,18 +418,6 @@ class RejectBudget(BaseModel):
     def __str__(self) -> str:
         named = [f"{reason.value}={limit}" for reason, limit in self.reasons.items()]
         return ",".join([*([] if self.total is None else [str(self.total)]), *named])
-
-
-def lost_rows_message(lost: Iterable[tuple[str, str]]) -> str:
-    """Returns the message for lost rows, from source location and detail of each reject."""
-    shown = [f"{source}: {detail}" for source, detail in sorted(lost)]
-    has_remedies = all(text.endswith(".") for text in shown)
-    return (
-        f"rows of the input are lost:{first_lines(shown, _SHOWN_LOST)}\n"
-        "Their number is unknown, so no --max_rejects allows it."
-        + " Replace the file by an intact copy, or fix it there."
-        * (not has_remedies)
-    )
 
 
 def _reason(name: str) -> Reason:

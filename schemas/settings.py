@@ -20,6 +20,7 @@ MAX_SIDE = 65_500
 # Pixels above which Pillow raises DecompressionBombError: twice `Image.MAX_IMAGE_PIXELS`.
 MAX_PIXELS = 178_956_970
 
+Decode = Literal["full", "header"]
 Filter = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]

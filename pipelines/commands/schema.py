@@ -27,10 +27,11 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Missing, Schema
+from recordmill.schemas.findings import lost_rows_message
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.origins import NO_COLUMN, Kind, Origin, Source
 from recordmill.schemas.records import Location, Row
-from recordmill.schemas.rejects import Reason, RecordError, Reject, lost_rows_message
+from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.settings import BoxSettings
 from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from recordmill.schemas.config import ConvertConfig, Decode
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import MASK, Schema
 from recordmill.schemas.masking import masked_url
 from recordmill.schemas.origins import Origin
@@ -24,7 +24,7 @@ from recordmill.schemas.records import (
     StoredImage,
 )
 from recordmill.schemas.rejects import Reason, RecordError, Reject
-from recordmill.schemas.settings import ImageSettings
+from recordmill.schemas.settings import Decode, ImageSettings
 from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.functional.images.masks import (
     check_segments,

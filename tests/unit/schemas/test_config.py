@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from recordmill.schemas.config import ConvertConfig, SchemaOverrides
+from recordmill.schemas.findings import lost_rows_message
 from recordmill.schemas.option import Affects, fields_that_affect
-from recordmill.schemas.rejects import RejectBudget, RejectLimit, lost_rows_message
+from recordmill.schemas.rejects import RejectBudget, RejectLimit
 from recordmill.schemas.yaml_files import preset
 
 REQUIRED = {

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from PIL import ExifTags, Image, ImageFile, PpmImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from recordmill.schemas.config import Decode
 from recordmill.schemas.rejects import Reason, RecordError
+from recordmill.schemas.settings import Decode
 from recordmill.transforms.functional.images import jpeg, pixels, png, sniffing
 from recordmill.transforms.functional.images.jpeg import UPRIGHT, orientation_of
 

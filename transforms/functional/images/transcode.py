@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from PIL import ImageFile
 
-from recordmill.schemas.config import Decode
 from recordmill.schemas.records import StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.settings import Encoding, ImageSettings
+from recordmill.schemas.settings import Decode, Encoding, ImageSettings
 from recordmill.transforms.functional.images import codecs, pixels
 from recordmill.transforms.functional.images.geometry import (
     geometry_of,

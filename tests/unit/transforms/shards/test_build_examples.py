@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.schemas.config import Decode
 from recordmill.schemas.records import ImageRef, SerializedExample
 from recordmill.schemas.rejects import Reason, Reject
+from recordmill.schemas.settings import Decode
 from recordmill.transforms.functional import read_ahead
 from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.build_examples import Fetched, Pools, _fetch, are_near, build_all
