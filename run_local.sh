@@ -177,7 +177,7 @@ deploy)
     run_pytest "[test]" tests/deploy "${in_parallel[@]}" --dist loadfile "${@:2}"
     ;;
 crash)
-    run_pytest "[test]" tests/crash "${@:2}"
+    run_pytest "[test]" tests/crash "${in_parallel[@]}" --dist worksteal "${@:2}"
     ;;
 fuzz)
     set_up "[fuzz]"

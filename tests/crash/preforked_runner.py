@@ -4,7 +4,7 @@ A process that has imported everything forks a child per run. A child can be end
 step: a step is an audit event of Python about a file in the output folder, raised before the
 action. The program itself is unchanged, and no step can be missed.
 
-As in a user's run, a separate process verifies. It is a fork of the run, in which TensorFlow is
+As in a user's run, separate processes verify and decode. They are forks of the run, in which all is
 already imported.
 """
 
@@ -15,7 +15,9 @@ import ctypes
 import json
 import math
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Queue
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -198,13 +200,12 @@ def _execute(order: Order) -> None:
 
     os.setsid()
     _exit_on_signals()  # as `python -m recordmill` does first
-    _ForkedVerifier.stand_in()
     report = os.open(order.report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(report, 1)
     os.dup2(report, 2)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
-    _Steps(order)
+    _Steps(order, _fork_services())
     if order.plain:
         _check_permissions()
     if order.seconds:
@@ -232,51 +233,46 @@ def _check_permissions() -> None:
     assert libc.capset(header, sets) == 0
 
 
-class _ForkedVerifier:
-    """Replaces `subprocess.Popen` for the verifier process: forks instead of starting Python."""
+class _ForkedService:
+    """Replaces `subprocess.Popen` for a service process: a fork of the run, not a new Python.
 
-    latest: _ForkedVerifier | None = None
+    It is forked before the run has threads, and waits for the file descriptors to serve.
+    """
 
-    @classmethod
-    def stand_in(cls) -> None:
-        """Makes the run start its verifier by forking."""
-        from recordmill.transforms.verification import verifier_process
-        from recordmill.transforms.workers import service_process
-
-        def started(command: Sequence[str], **options: Any) -> Any:
-            is_verifier = verifier_process.__name__ in command[-1]
-            return (cls if is_verifier else subprocess.Popen)(command, **options)
-
-        names = ("PIPE", "DEVNULL", "TimeoutExpired")
-        others = {name: getattr(subprocess, name) for name in names}
-        vars(service_process)["subprocess"] = SimpleNamespace(Popen=started, **others)
-
-    def __init__(self, _: Sequence[str], *, pass_fds: Sequence[int], **__: object) -> None:
-        there, self._stdin = os.pipe()
+    def __init__(self, module: ModuleType) -> None:
+        self.name = module.__name__
+        self._is_started = False
         self._code: int | None = None
-        child = os.fork()
-        if child == 0:
-            self._serve(there, pass_fds)
-        os.close(there)
-        self.pid = child
         self._waiting = threading.RLock()  # a child can be waited for only once
-        type(self).latest = self
+        self._run, service = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._serve(module, service)
+        service.close()
 
-    def _serve(self, stdin: int, connections: Sequence[int]) -> None:
-        """Runs the verifier with the file descriptors of the started program."""
+    def start(self, *, stdin: int, pass_fds: Sequence[int], **_: object) -> _ForkedService:
+        """Serves the file descriptors of the program that the run starts."""
+        socket.send_fds(self._run, [b"."], [stdin, *pass_fds])
+        self._run.close()
+        self._is_started = True
+        return self
+
+    @staticmethod
+    def _serve(module: ModuleType, run: socket.socket) -> None:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        os.dup2(stdin, 0)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         for descriptor in map(int, os.listdir("/proc/self/fd")):
-            if descriptor > 2 and descriptor not in connections:
+            if descriptor > 2 and descriptor != run.fileno():
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(descriptor)
-        from recordmill.transforms.verification.verifier_process import serve
-
+        _, descriptors, *_ = socket.recv_fds(run, 1, 16)
+        if not descriptors:  # the run ended without it
+            os._exit(0)
+        os.dup2(descriptors[0], 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         try:
-            serve(list(connections))
+            module.serve(descriptors[1:])
         finally:
             os._exit(1)
 
@@ -297,19 +293,38 @@ class _ForkedVerifier:
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("verifier", timeout)
+                raise subprocess.TimeoutExpired(self.name, timeout)
             time.sleep(0.001)
         return code
 
-    def communicate(self, timeout: float = math.inf) -> None:
-        """Like the method of `subprocess.Popen`."""
-        os.close(self._stdin)
-        self.wait(timeout)
+    def is_running(self) -> bool:
+        """Returns whether the run has started it, and it has not ended."""
+        return self._is_started and self.poll() is None
 
-    @classmethod
-    def is_alive(cls) -> bool:
-        """Returns whether the verifier of this run is alive."""
-        return cls.latest is not None and cls.latest.poll() is None
+
+def _fork_services() -> _ForkedService:
+    """Forks the verifier and the decoder of a run, and returns the verifier.
+
+    A second decoder is started as by users.
+    """
+    from recordmill.transforms.verification import verifier_process
+    from recordmill.transforms.workers import sandbox, service_process
+
+    sandbox.MEMORY_BYTES = resource.RLIM_INFINITY  # libraries that only a fork has take them
+    verifier, decoder = (_ForkedService(module) for module in (verifier_process, sandbox))
+    free = [verifier, decoder]
+
+    def started(command: Sequence[str], **options: Any) -> Any:
+        for service in free:
+            if service.name in command[-1]:
+                free.remove(service)
+                return service.start(**options)
+        return subprocess.Popen(command, **options)
+
+    names = ("PIPE", "DEVNULL", "TimeoutExpired")
+    others = {name: getattr(subprocess, name) for name in names}
+    vars(service_process)["subprocess"] = SimpleNamespace(Popen=started, **others)
+    return verifier
 
 
 class _Clock:
@@ -326,8 +341,9 @@ class _Clock:
 class _Steps:
     """Counts steps and sends the signal of the order before one of them."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, verifier: _ForkedService) -> None:
         self._order = order
+        self._verifier = verifier
         self._count = 0
         self._process = os.getpid()  # a fork of it, the verifier, takes no steps on disk
         self._lock = threading.Lock()
@@ -351,7 +367,7 @@ class _Steps:
         if self._order.clock:
             _Clock.jump = self._order.clock
         else:
-            if _ForkedVerifier.is_alive():
+            if self._verifier.is_running():
                 os.write(self._log, f"{_MET}\n".encode())
             os.kill(os.getpid(), self._order.number)
 
