@@ -270,47 +270,38 @@ def _canonical(schema: Schema, classes: Mapping[str, Sequence[str]]) -> Schema:
 
 
 def _inverse(schema: Schema) -> RecordColumns:
-    columns, paths = dict[str, tuple[str, ...]](), list[str]()
-    labels, sides, areas = dict[str, Labels](), dict[str, str](), dict[str, str]()
-    shapes = dict[str, tuple[int | None, ...]]()
-    for key, feature in schema.features.items():
-        if feature.shape and len(feature.shape) > 1:
-            shapes[key] = feature.shape
-        for source in feature.sources:
-            if source.origin is Origin.BOX:
-                sides[source.name] = key
-            elif source.origin is Origin.AREA:
-                areas[source.name] = key
-            elif source.origin is Origin.CLASS_NAME:
-                labels[source.name] = labels.get(source.name, Labels(""))._replace(text=key)
-            elif (
-                source.origin is Origin.IMAGE and key in schema.stored_images and feature.image_name
-            ):
-                column = schema.image_settings[feature.image_name].column
-                columns[column] = (*columns.get(column, ()), key)
-            elif source.origin is not Origin.COLUMN:
-                continue
-            elif source.name == schema.image.column:
-                paths.append(key)
-            elif feature.classes:
-                labels[source.name] = labels.get(source.name, Labels(""))._replace(ids=key)
-            else:
-                columns[source.name] = (*columns.get(source.name, ()), key)
+    features, image = schema.features.items(), schema.image.column
+    found = [(s.origin, s.name, key, f) for key, f in features for s in f.sources]
+    of_columns = [(name, key, f) for origin, name, key, f in found if origin is Origin.COLUMN]
+    sides = {name: key for origin, name, key, _ in found if origin is Origin.BOX}
+    ids = {name: key for name, key, f in of_columns if f.classes and name != image}
+    texts = {name: key for origin, name, key, _ in found if origin is Origin.CLASS_NAME}
+    columns = dict[str, tuple[str, ...]]()
+    for origin, name, key, f in found:
+        if origin is Origin.IMAGE and key in schema.stored_images and f.image_name:
+            name = schema.image_settings[f.image_name].column
+        elif origin is not Origin.COLUMN or f.classes or name == image:
+            continue
+        columns[name] = (*columns.get(name, ()), key)
     keys = {attribute: key for key, attribute in schema.image_attributes.items()}
     order = next((order for order in BOX_ORDERS if order in sides), "xyxy")
     one_by_one = tuple(sides[name] for name in BOX_SIDES if name in sides)
     return RecordColumns(
         image=schema.image.column,
         images=(schema.image_feature,) if schema.image_feature else (),
-        paths=tuple(paths),
+        paths=tuple(key for name, key, _ in of_columns if name == image),
         described=tuple(key for one, key in keys.items() if one is not ImageAttribute.BYTES),
         columns=columns,
-        labels={name: (found,) for name, found in labels.items()},
+        labels={
+            n: (Labels(ids.get(n, ""), texts.get(n, "")),)
+            for _, n, _, _ in found
+            if n in ids or n in texts
+        },
         boxes=(sides[order],) if order in sides else one_by_one if len(one_by_one) == 4 else (),
         order=order,  # type: ignore[arg-type]
-        areas=areas,
+        areas={name: key for origin, name, key, _ in found if origin is Origin.AREA},
         size=(keys.get(ImageAttribute.HEIGHT, ""), keys.get(ImageAttribute.WIDTH, "")),
-        shapes=shapes,
+        shapes={key: f.shape for key, f in features if f.shape and len(f.shape) > 1},
     )
 
 
