@@ -19,9 +19,13 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.findings import counted
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
-from recordmill.transforms.functional.records.compression import decompressed
 from recordmill.transforms.functional.records.examples import read_features
-from recordmill.transforms.functional.records.framing import FrameError, frame_start, read_frames
+from recordmill.transforms.functional.records.framing import (
+    FrameError,
+    decompressed,
+    frame_start,
+    read_frames,
+)
 from recordmill.transforms.inputs.formats import has_records
 from recordmill.transforms.inputs.record_folders import is_record_file
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation

@@ -15,9 +15,9 @@ from benchmarks.structure import figures
 ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
-    "product files": 199,
-    "lines of code": 35_790,
-    "lines of docstrings": 6_221,
+    "product files": 198,
+    "lines of code": 35_779,
+    "lines of docstrings": 6_223,
     "lines of the longest function": 50,
     "lines of the longest file": 590,
     "public functions used in no other file": 0,

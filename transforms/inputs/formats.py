@@ -36,7 +36,7 @@ from recordmill.transforms.functional.images.sniffing import (
     is_encoded,
     text_of,
 )
-from recordmill.transforms.functional.records.compression import HEAD_BYTES, is_tfrecord
+from recordmill.transforms.functional.records.framing import SNIFFED_BYTES, is_tfrecord
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
 from recordmill.transforms.functional.sources.box_rows import grouped
@@ -331,7 +331,7 @@ _SPARK_JSON = re.compile(r"(^|/)part-[^/]+\.json(\.gz)?$")
 def has_records(path: str) -> bool:
     """Returns whether a file has TFRecords by its content, whatever its name is."""
     try:
-        return is_tfrecord(read(path, (0, HEAD_BYTES)))
+        return is_tfrecord(read(path, (0, SNIFFED_BYTES)))
     except OSError:
         return False
 

@@ -34,7 +34,7 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix, sniff, tool_of
-from recordmill.transforms.functional.records.compression import HEAD_BYTES, unpacker_of
+from recordmill.transforms.functional.records.framing import SNIFFED_BYTES, unpacker_of
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
@@ -156,7 +156,7 @@ def _with_size(file: TableFile) -> TableFile:
 
 def _file(path: str, input_format: str, has_images: bool) -> Sources:
     with open_binary(path) as stream:
-        head = stream.read(HEAD_BYTES)
+        head = stream.read(SNIFFED_BYTES)
     found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
         what = _describe(path, head)

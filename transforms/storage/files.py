@@ -23,7 +23,7 @@ from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.read_ahead import map_in_threads
-from recordmill.transforms.functional.records.compression import decompressed
+from recordmill.transforms.functional.records.framing import decompressed
 from recordmill.transforms.storage.local_files import LOCAL, NotRegularError
 from recordmill.transforms.storage.stores.options import current_options
 from recordmill.transforms.storage.stores.store import Span, Store, TransientError, Version, persist

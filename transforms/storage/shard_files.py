@@ -16,8 +16,7 @@ from recordmill.schemas import layout
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.plan import Plan
 from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
-from recordmill.transforms.functional.records.compression import unpacker_in
-from recordmill.transforms.functional.records.framing import Frame, read_frames
+from recordmill.transforms.functional.records.framing import Frame, read_frames, unpacker_in
 from recordmill.transforms.storage.files import open_binary
 
 if TYPE_CHECKING:

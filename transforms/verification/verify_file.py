@@ -24,8 +24,8 @@ from recordmill.schemas.shard_format import DAMAGED_STREAM, format_of_file
 from recordmill.transforms.functional.images.codecs import check_pixels
 from recordmill.transforms.functional.images.sniffing import FOREIGN, foreign, is_image, sniff
 from recordmill.transforms.functional.records import framing
-from recordmill.transforms.functional.records.compression import HEAD_BYTES, decompressed
 from recordmill.transforms.functional.records.examples import feature_kinds, read_features
+from recordmill.transforms.functional.records.framing import SNIFFED_BYTES, decompressed
 from recordmill.transforms.functional.rows.binding import common_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.workers.sandbox import run_in_subprocess
@@ -186,7 +186,7 @@ def salvage_files(paths: Sequence[str], directory: str, decode: bool) -> dict[st
 def _intact_records(path: str, found: VerifiedFile, decode: bool) -> Iterator[framing.Run]:
     """Yields the intact records of a file, and adds what is damaged to `found`."""
     with files.open_binary(path) as stored:
-        head = stored.read(HEAD_BYTES)
+        head = stored.read(SNIFFED_BYTES)
         stored.seek(0)
         if kind := _other_kind(head):
             found.add(kind)

@@ -24,10 +24,10 @@ from recordmill.transforms.functional.images.sniffing import (
     not_a_table,
     sniff,
 )
-from recordmill.transforms.functional.records.compression import is_tfrecord
 from recordmill.transforms.functional.records.framing import (
     Frame,
     FrameError,
+    is_tfrecord,
     read_frames_or_errors,
 )
 from recordmill.transforms.functional.rendering.infer_features import raw_shape

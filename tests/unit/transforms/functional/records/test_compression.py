@@ -16,18 +16,16 @@ from recordmill.pipelines.record_files import _read_records
 from recordmill.pipelines.verification import verify_schema
 from recordmill.schemas.tables import Part, Projection
 from recordmill.schemas.yaml_files import preset
-from recordmill.transforms.functional.records import compression
-from recordmill.transforms.functional.records.compression import (
-    decompressed,
-    is_tfrecord,
-    unpacker_of,
-)
+from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.records.framing import (
     Frame,
     FrameError,
     _masked_crc32c,
+    decompressed,
+    is_tfrecord,
     read_frames,
     read_frames_or_errors,
+    unpacker_of,
 )
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.recognize import sources_of
@@ -72,7 +70,7 @@ def test_a_cut_stream_is_an_error_after_the_records_before() -> None:
 def test_a_record_far_larger_than_its_compressed_file_is_not_read(
     pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compression, "_RECORD_BYTES", 2**16)
+    monkeypatch.setattr(framing, "_RECORD_BYTES", 2**16)
     first, large = b"a" * 2**16, bytes(2**17)
     read = read_frames_or_errors(decompressed(io.BytesIO(pack(framed(first, large, b"b")))))
     frame, error = read

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
-from recordmill.transforms.functional.records import compression
+from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.sources import arrow
 
@@ -130,9 +130,9 @@ def test_a_gzipped_table_far_larger_than_its_file_is_rejected(
     stored = write(tmp_path / "a", [batch], None, is_file).read_bytes()
 
     def found(most: int) -> list[Any]:
-        monkeypatch.setattr(compression, "_RECORD_BYTES", most)
+        monkeypatch.setattr(framing, "_RECORD_BYTES", most)
         part = Part(TableFile("a.gz", "arrow", gzipped=True))
-        stream = compression.decompressed(io.BytesIO(gzip.compress(stored)))
+        stream = framing.decompressed(io.BytesIO(gzip.compress(stored)))
         return [*arrow.read(stream, part, Projection())]
 
     assert sum(map(len, found(2**20))) == 2**15
