@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import filterfalse, islice
 
 from recordmill.schemas import tables
 from recordmill.schemas.errors import UsageError
@@ -112,7 +112,7 @@ def _text_of(options: FolderOptions, level: str = "") -> str:
 
 def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
     """Returns a warning if the classes may be at another level, with the options for each."""
-    classes = filter(partial(_has_images, tree), _class_folders(tree, options))
+    classes = _with_images(tree, _class_folders(tree, options))
     first, to_make = next(classes, ""), f"add --class_level {options.depth + 1}"
     label = posixpath.basename(first)
     label = "" if any(posixpath.basename(name) != label for name in classes) else label
@@ -123,7 +123,7 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
         those = "" if all(map(_is_split, deeper)) else "if those in them are, add --class_level "
         those += f"{deeper[0].count('/') + 1}; " if those else ""
         text = (
-            f"{what}: {some(sorted({*map(posixpath.basename, below)}))}. If these are the classes, "
+            f"{what}: {some(sorted(_names(below)))}. If these are the classes, "
             f"add --class_level {below[0].count('/') + 1}; {those}if the folders above are, "
             f"{to_make}. Folders named train, test, … directly above the classes, or in them, are "
             "splits"
@@ -148,12 +148,11 @@ def _doubt_of_level(tree: Tree, options: FolderOptions) -> Finding | None:
 
 def _doubt_of_names(tree: Tree, options: FolderOptions) -> Finding | None:
     """Returns a finding if class folders are parts of a dataset, pairs, or a copy of others."""
-    found = filter(partial(_has_images, tree), _class_folders(tree, options))
-    folders = [*islice(found, _MAX_NESTED)]
-    names = sorted({*map(posixpath.basename, folders)})
+    folders = [*islice(_with_images(tree, _class_folders(tree, options)), _MAX_NESTED)]
+    names = sorted(_names(folders))
     rest = {re.sub(r"\d+", "", name) for name in names}
     words = {word for name in rest for word in _WORD.findall(name.lower()) if len(word) > 1}
-    inner = {posixpath.basename(name) for name in _folders_in(tree, folders)}
+    inner = _names(_folders_in(tree, folders))
     copy = next((n for n in folders if len({*tree.entries(n).folders} & {*names}) > 1), "")
     # Those of ImageNet, such as n01440764, are classes.
     is_known = rest == {"n"} or (words and words <= _COUNTED)
@@ -225,7 +224,7 @@ def _doubt_of_splits(tree: Tree, folders: Sequence[str]) -> Finding | None:
 def _at_level(tree: Tree, level: int) -> tables.Sources:
     tops = _folders_at(tree, level - 2) if level > 1 else []
     above, classes = _folders_at(tree, level - 1), _folders_at(tree, level)
-    if not any(_has_images(tree, name) for name in classes):
+    if not any(_with_images(tree, classes)):
         raise UsageError(
             f"{tree.root}: has no images in folders of level {level}. Set --class_level to the "
             "level of the class folders: 1 is that of the folders directly in the input."
@@ -248,7 +247,7 @@ def _no_splits(tree: Tree, above: Sequence[str], level: str = "") -> Iterator[Fi
     """
     searched = above[:_MAX_NESTED]
     folders = _folders_in(tree, searched)
-    named = sorted({posixpath.basename(name) for name in filter(_is_split, folders)})
+    named = sorted(_names(filter(_is_split, folders)))
     if len(named) > 1:
         flat = (n for n in searched if not tree.entries(n).folders and _has_images(tree, n))
         why, hint = "images are beside them", "move the images into them"
@@ -268,12 +267,12 @@ def _has_splits_in_classes(tree: Tree, options: FolderOptions, is_stated: bool =
     """Returns whether all images of the classes are in split folders, as in cat/train/1.jpg."""
     # Unless the level is stated, a dataset's folder must not be its only class, and folders in the
     # splits may be the classes. The first class of most datasets ends the search.
-    number, classes = 0, filter(partial(_has_images, tree), _class_folders(tree, options))
-    for name in classes:
+    number = 0
+    for name in _with_images(tree, _class_folders(tree, options)):
         splits = _splits_among(tree, _folders_in(tree, [name]))
         inner = () if is_stated else _folders_in(tree, splits)
         has_others = any(map(has_image_suffix, tree.entries(name).files))
-        if not splits or has_others or any(_has_images(tree, folder) for folder in inner):
+        if not splits or has_others or any(_with_images(tree, inner)):
             return False
         number += 1
     return number > (not is_stated)
@@ -295,7 +294,7 @@ def _containers(tree: Tree) -> str:
     while True:
         folders, inner = _folders_in(tree, [above]), ""
         named = [n for n in folders if has_all_images(posixpath.basename(n)) and not _is_split(n)]
-        if len(named) == 1 and not any(_has_images(tree, n) for n in folders if n not in named):
+        if len(named) == 1 and not any(_with_images(tree, {*folders}.difference(named))):
             inner = named[0]
         found = [*tree.entries(above).files, *tree.entries(inner).files]
         if not inner or not tree.entries(inner).folders or any(map(has_image_suffix, found)):
@@ -318,7 +317,7 @@ def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
             splits = tuple(dict.fromkeys(filter(_is_split, names)))
             folders = _class_folders(tree, options)
             without = _without_images(tree, folders)
-            empty = {posixpath.basename(name) for name in filter(tree.is_empty, without)}
+            empty = _names(filter(tree.is_empty, without))
             labels = tables.DeclaredClasses((), are_names=True, unused=tuple(sorted(empty)))
             label = COLUMNS[1:2] if folders else ()
             columns = (COLUMNS[0], *label, *COLUMNS[2:], *(tables.SPLIT,) * bool(splits))
@@ -346,8 +345,7 @@ def _splits_among(tree: Tree, folders: Sequence[str]) -> tuple[str, ...]:
 
 def _unsplit(tree: Tree, folders: Sequence[str]) -> str:
     """Returns the first folder with images that is not named like a split; "" if there is none."""
-    others = (name for name in folders if not _is_split(name))
-    return next((name for name in others if _has_images(tree, name)), "")
+    return next(_with_images(tree, filterfalse(_is_split, folders)), "")
 
 
 def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[str]:
@@ -357,20 +355,19 @@ def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[st
     folder they are in. None may be if images are beside them, unless there is only one class, or if
     splits are in the class folders.
     """
-    found = filter(partial(_has_images, tree), _class_folders(tree, options))
+    found = _with_images(tree, _class_folders(tree, options))
     for _ in range(_MAX_LEVELS * (options.split_level <= options.depth)):
         folders = list[str]()
         for folder in islice(found, _MAX_NESTED):
             if not is_only and any(map(has_image_suffix, tree.entries(folder).files)):
                 return []
             folders.append(folder)
-        inner = filter(partial(_has_images, tree), _folders_in(tree, folders))
-        below = [*islice(inner, _MAX_NESTED)]
-        names = {*map(posixpath.basename, below)}
+        below = [*islice(_with_images(tree, _folders_in(tree, folders)), _MAX_NESTED)]
+        names = _names(below)
         repeats = (posixpath.basename(n) == posixpath.basename(posixpath.dirname(n)) for n in below)
         if len(names) > 1 and not all(repeats):
             return (all(map(_is_split, names)) and _folders_in(tree, below)) or below
-        found = filter(None, below)
+        found = iter(below)
     return []
 
 
@@ -390,6 +387,14 @@ def _has_images(tree: Tree, folder: str) -> bool:
     return has_file(tree, folder, has_image_suffix)
 
 
+def _with_images(tree: Tree, folders: Iterable[str]) -> Iterator[str]:
+    return (name for name in folders if _has_images(tree, name))
+
+
+def _names(folders: Iterable[str]) -> set[str]:
+    return {*map(posixpath.basename, folders)}
+
+
 def _folders_in(tree: Tree, folders: Iterable[str]) -> list[str]:
     return [
         posixpath.join(above, name) for above in folders for name in tree.entries(above).folders
@@ -398,7 +403,7 @@ def _folders_in(tree: Tree, folders: Iterable[str]) -> list[str]:
 
 def names_of(tree: Tree, file: tables.TableFile) -> set[str]:
     """Returns the names of the class folders."""
-    return {*map(posixpath.basename, _class_folders(tree, file.options_of(FolderOptions)))}
+    return _names(_class_folders(tree, file.options_of(FolderOptions)))
 
 
 def _folders_at(tree: Tree, level: int) -> list[str]:
@@ -425,7 +430,7 @@ def _not_classes(
     """Yields a warning if folders beside the classes are none, because no file is an image."""
     filled = [name for name in without_images if not tree.is_empty(name)]
     # A class may have images in another split.
-    classes = {*map(posixpath.basename, {*folders}.difference(filled))}
+    classes = _names({*folders}.difference(filled))
     if named := [name for name in filled if posixpath.basename(name) not in classes]:
         files = {n: [f for f in tree.walk(n) if isinstance(f, str)] for n in named[:_SHOWN]}
         shown = [

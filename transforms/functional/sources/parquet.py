@@ -21,7 +21,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -138,13 +138,11 @@ def open_parquet(
     return _BoundedParquet(source, dictionaries or ())
 
 
-def read_table(
-    data: bytes, columns: Sequence[str] | None = None, rows: int | None = None
-) -> pa.Table:
+def read_table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Returns a whole table; raises as `table_batches` does."""
     plain = open_parquet(data).schema_arrow
     kept = plain if columns is None else pa.schema([plain.field(name) for name in columns])
-    return pa.Table.from_batches(table_batches(data, columns, rows), kept)
+    return pa.Table.from_batches(table_batches(data, columns), kept)
 
 
 def table_batches(
@@ -282,34 +280,32 @@ def _read_images(
 
     The bytes of other images than the first are values of their columns.
     """
-    group, path, image = part.row_group or 0, part.file.path, projection.image
+    path, image, schema = part.file.path, projection.image, parquet.schema_arrow
     # The analyze pass does not read images: their mean size is enough to plan shards.
-    sizes = parquet.metadata.row_group(group)
+    sizes = parquet.metadata.row_group(part.row_group or 0)
     mean = int(max(0, sizes.total_byte_size) // max(1, sizes.num_rows))
-    columns = arrays.selected(parquet.schema_arrow, projection.columns)
+    unread = Location(path, 0, mean)
     left_out = {image} & embedded if projection.pixels else embedded
+    columns = arrays.selected(schema, projection.columns)
     kept = [column for column in columns if column.path[0] not in left_out]
     names = [column.prefix for column in kept]
-    if image not in embedded:
-        pass
-    elif projection.pixels:
+    if image in embedded and projection.pixels:
         names.append(image)
-    elif arrays.has_path(parquet.schema_arrow.field(image).type):
+    elif image in embedded and arrays.has_path(schema.field(image).type):
         names.append(f"{image}.{arrays.PATH}")
 
     def rows(batch: pa.RecordBatch, line: int) -> Iterator[Row]:
         if image not in embedded:
-            size = {} if projection.pixels else {min(embedded): Location(path, 0, mean)}
+            size = {} if projection.pixels else {min(embedded): unread}
             for rows in arrays.row_batches(arrays.select(batch, kept), path, line):
                 yield from (row._replace(values={**row.values, **size}) for row in rows)
             return
+        images: Iterable[Any] = repeat(unread, batch.num_rows)
+        if projection.pixels:
+            of_image = batch.column(batch.schema.names.index(image))
+            images = (data.as_py() for data in arrays.bytes_of(of_image))
         found = arrays.rows_with_paths(batch, kept, projection, path, line)
-        if not projection.pixels:
-            yield from (row._replace(image=Location(path, 0, mean)) for row in found)
-            return
-        images = arrays.bytes_of(batch.column(batch.schema.names.index(image)))
-        for row, data in zip(found, images, strict=True):
-            yield row._replace(image=data.as_py())
+        yield from (row._replace(image=one) for row, one in zip(found, images, strict=True))
 
     # As many rows as have about arrays.BATCH_BYTES of images.
     most = max(1, arrays.BATCH_BYTES // max(1, mean)) if projection.pixels else arrays.BATCH_ROWS
@@ -457,7 +453,8 @@ class DataFileView:
         self, batch_size: int, row_groups: Any, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the file, deleted ones too, as `pq.ParquetFile.iter_batches` does."""
-        fields = list(self.schema_arrow) if columns is None else _pruned(self.schema_arrow, columns)
+        schema = self.schema_arrow
+        fields = list(schema if columns is None else _pruned(schema, columns))
         found = {field.name: self._match(field, self._file_schema) for field in fields}
         paths = [
             path
@@ -526,22 +523,13 @@ class DataFileView:
         return self._conformed(child, field)
 
 
-def _pruned(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
-    """Returns the columns of a schema that have some paths, without the other fields of structs."""
-    names, requested = set(schema.names), dict[str, list[str]]()
-    for path in columns:
-        whole = path in names
-        name = path if whole else path.partition(".")[0]
-        requested.setdefault(name, []).append("" if whole else path.partition(".")[2])
-    return [_without_others(schema.field(name), paths) for name, paths in requested.items()]
-
-
-def _without_others(field: pa.Field, paths: Sequence[str]) -> pa.Field:
-    if "" in paths or not pa.types.is_struct(field.type):
-        return field
-    requested = dict[str, list[str]]()
+def _pruned(fields: Iterable[pa.Field], paths: Sequence[str]) -> Iterator[pa.Field]:
+    """Yields the fields to which some paths lead, without the other fields of structs."""
+    known, requested = {field.name: field for field in fields}, dict[str, list[str]]()
     for path in paths:
-        name, _, below = path.partition(".")
-        requested.setdefault(name, []).append(below)
-    children = [_without_others(c, requested[c.name]) for c in field.type if c.name in requested]
-    return field.with_type(pa.struct(children))
+        name = path if path in known else path.partition(".")[0]
+        requested.setdefault(name, []).append(path[len(name) + 1 :])
+    for name, below in requested.items():
+        type_ = known[name].type
+        is_part = pa.types.is_struct(type_) and "" not in below
+        yield known[name].with_type(pa.struct([*_pruned(type_, below)]) if is_part else type_)
