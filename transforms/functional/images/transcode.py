@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from PIL import ImageFile
@@ -138,28 +137,30 @@ def _keep(
         raise RecordError(Reason.TOO_MANY_PIXELS, "not enough memory to decode it") from error
     if kept is None:
         return None
+    encoded, thumbnail = kept
+    stored = _stored(encoded, source, source.family, source.size, f"{source.format} kept")
+    return stored._replace(thumbnail=thumbnail)
+
+
+def _stored(
+    data: bytes, source: codecs.SourceImage, format_: str, size: tuple[int, int], treatment: str
+) -> StoredImage:
+    """Returns the image of a record, without what only its pixels show."""
     return StoredImage(
-        data=kept[0],
-        format=source.family,
-        height=source.height,
-        width=source.width,
+        data=data,
+        format=format_,
+        height=size[1],
+        width=size[0],
         channels=source.channels,
-        sha256=hashlib.sha256(kept[0]).hexdigest(),
-        treatment=f"{source.format} kept",
-        thumbnail=kept[1],
-        **_source_metadata(source),
+        sha256=hashlib.sha256(data).hexdigest(),
+        treatment=treatment,
+        source_format=source.format,
+        mode=source.mode,
+        bit_depth=source.bit_depth,
+        frames=source.frames,
+        orientation=source.orientation,
+        source_size=source.size,
     )
-
-
-def _source_metadata(source: codecs.SourceImage) -> dict[str, Any]:
-    return {
-        "source_format": source.format,
-        "mode": source.mode,
-        "bit_depth": source.bit_depth,
-        "frames": source.frames,
-        "orientation": source.orientation,
-        "source_size": source.size,
-    }
 
 
 def _reencoded(data: bytes, source: codecs.SourceImage, settings: ImageSettings) -> StoredImage:
@@ -178,19 +179,12 @@ def _reencoded(data: bytes, source: codecs.SourceImage, settings: ImageSettings)
         decoded = pixels.resized(decoded, geometry, settings.filter)
         format_ = _stored_format(source, decoded, settings)
         encoded = pixels.encode(decoded, format_, settings.quality)
-    width, height = decoded.size
-    return StoredImage(
-        data=encoded,
-        format=format_,
-        height=height,
-        width=width,
+    treatment = ", ".join([f"{source.format} to {format_}", *_changes(source, settings)])
+    return _stored(encoded, source, format_, decoded.size, treatment)._replace(
         channels=decoded.channels if isinstance(decoded, Deep) else len(decoded.getbands()),
-        sha256=hashlib.sha256(encoded).hexdigest(),
-        treatment=", ".join([f"{source.format} to {format_}", *_changes(source, settings)]),
         transcoded=1,
         is_clipped=is_clipped,
         thumbnail=pixels.thumbnail_of(decoded),
-        **_source_metadata(source),
     )
 
 

@@ -58,9 +58,8 @@ def _no_values(
 
 
 def _key_reader(feature: Feature) -> ValueReader:
-    if feature.per == "record":
-        return lambda rows, keys, records: [key.encode("utf-8") for key in records]
-    return lambda rows, keys, records: [key.encode("utf-8") for key in keys]
+    of_records = feature.per == "record"
+    return lambda rows, keys, records: [k.encode() for k in (records if of_records else keys)]
 
 
 def _column_reader(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -64,11 +65,7 @@ def not_in_base(key: str) -> BaseShard | None:
 
 def split_position(entity: str, seed: int) -> int:
     """Returns the 64-bit hash position that decides the split of a row, by its group or key."""
-    return int.from_bytes(_digest(seed, "split", entity)[:POSITION_BYTES], "big")
-
-
-def _sample_position(record: str, seed: int) -> int:
-    return int.from_bytes(_digest(seed, "sample", record)[:POSITION_BYTES], "big")
+    return _position(seed, "split", entity)
 
 
 def split_of(entity: str, ranges: SplitRanges, seed: int, stratum: Hashable = None) -> str:
@@ -135,8 +132,9 @@ def stays_in_base(shard: BaseShard | None, split: str) -> bool:
     return shard is not None and split in ("", shard[0])
 
 
-def _digest(seed: int, purpose: str, text: str) -> bytes:
-    return sha256(_salt(seed, purpose) + text.encode()).digest()
+def _position(seed: int, purpose: str, text: str) -> int:
+    digest = sha256(_salt(seed, purpose) + text.encode()).digest()
+    return int.from_bytes(digest[:POSITION_BYTES], "big")
 
 
 def _salt(seed: int, purpose: str) -> bytes:
@@ -217,12 +215,10 @@ class Sampler:
 
     def position(self, found: Row | Reject) -> int:
         """Returns the hash position of a row: by the key of its record, or else by its source."""
-        if isinstance(found, Reject):
-            return _sample_position(found.source, self.seed)
-        try:
-            return _sample_position(record_key(found, self.binding), self.seed)
-        except RecordError:  # the row is rejected when it is bound
-            return _sample_position(found.source, self.seed)
+        text = found.source
+        with suppress(RecordError):  # the row is rejected when it is bound
+            text = record_key(found, self.binding) if isinstance(found, Row) else text
+        return _position(self.seed, "sample", text)
 
     def has(self, found: Row | Reject) -> bool:
         """Returns whether a row is in the sample; a reject for lost rows always is."""

@@ -13,7 +13,7 @@ from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.binding import Binding
 from recordmill.transforms.functional.rows.placement import (
     Sampler,
-    _sample_position,
+    _position,
     split_position,
 )
 
@@ -51,20 +51,20 @@ def test_a_number_selects_as_many_rows_and_the_percentages_around_it_nest_with_i
 
 
 def test_the_salt_is_not_that_of_splits() -> None:
-    assert _sample_position("a", 0) != split_position("a", 0)
-    assert _sample_position("a", 0) != _sample_position("a", 1)
+    assert _position(0, "sample", "a") != split_position("a", 0)
+    assert _position(0, "sample", "a") != _position(1, "sample", "a")
 
 
 def test_the_position_depends_on_the_key_of_the_record_only() -> None:
     found = sampler()
     assert found.position(ROWS[7]._replace(line=99)) == found.position(ROWS[7])
-    assert found.position(ROWS[7]) == _sample_position("7.jpg", 0)
+    assert found.position(ROWS[7]) == _position(0, "sample", "7.jpg")
 
 
 def test_the_frames_of_a_sequence_are_together() -> None:
     found = sampler("image_sequence")
     frames = [Row({"sequence": "s", "image": f"{i}.jpg"}, "/d/t.csv", i + 2) for i in range(9)]
-    assert {found.position(frame) for frame in frames} == {_sample_position("s", 0)}
+    assert {found.position(frame) for frame in frames} == {_position(0, "sample", "s")}
 
 
 def test_an_embedded_image_has_the_key_that_it_has_once_it_is_staged() -> None:
@@ -76,8 +76,8 @@ def test_an_embedded_image_has_the_key_that_it_has_once_it_is_staged() -> None:
 def test_rows_without_a_key_and_rejects_have_the_position_of_their_source() -> None:
     found = sampler()
     reject = Reject.of_malformed_row("/d/t.csv", 9, "why")
-    assert found.position(Row({}, "/d/t.csv", 9)) == _sample_position("/d/t.csv:9", 0)
-    assert found.position(reject) == _sample_position("/d/t.csv:9", 0)
+    assert found.position(Row({}, "/d/t.csv", 9)) == _position(0, "sample", "/d/t.csv:9")
+    assert found.position(reject) == _position(0, "sample", "/d/t.csv:9")
 
 
 def test_lost_rows_are_in_every_sample_and_the_others_are_counted() -> None:
