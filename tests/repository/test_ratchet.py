@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 198,
-    "lines of code": 35_779,
-    "lines of docstrings": 6_223,
+    "lines of code": 35_760,
+    "lines of docstrings": 6_224,
     "lines of the longest function": 50,
     "lines of the longest file": 590,
     "public functions used in no other file": 0,
