@@ -1,6 +1,4 @@
-"""Reads the framing of TFRecord files without TensorFlow, and locates damaged records.
-
-Files are decompressed by their content: as shards are, or the zlib streams of TensorFlow's ZLIB.
+"""Reads the framing of TFRecord files, which may be compressed, and locates damaged records.
 
 A frame is the length of the data (uint64), the masked CRC32C of the length, the data, and the
 masked CRC32C of the data, all little-endian. Source: tensorflow/core/lib/io/record_writer.h.

@@ -71,7 +71,6 @@ class _Table:
     where: str  # in messages
 
     def has(self, name: str) -> bool:
-        """Returns whether the table has a column of a schema."""
         return self.config.column(name) in self.columns
 
     def has_source(self, source: Source) -> bool:
