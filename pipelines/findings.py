@@ -471,7 +471,8 @@ def _missing_classes(outcome: Outcome) -> Iterator[Finding]:
             elif missing:
                 names = [manifest.resolved.class_name(feature, label) for label in missing]
                 classes = manifest.resolved.number_of_classes(feature) or len(total)
-                what = f"{len(names):,} of the {classes:,} classes of {feature!r}"
+                enough = " with a record for each split" if len(possible) < classes else ""
+                what = f"{len(names):,} of the {len(possible):,} classes of {feature!r}{enough}"
                 text = f"{name} lacks {what} ({some(names)})"
                 figures = {"missing": len(names), "classes": classes}
                 yield found("warning", "missing_classes", text, examples=names, figures=figures)

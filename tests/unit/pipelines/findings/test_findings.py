@@ -66,6 +66,6 @@ def test_missing_classes_are_those_that_each_split_could_have(tmp_path: Path) ->
     found = findings_of(Outcome(dataset(tmp_path, splits).manifest))
     # The only cow can be in one split only.
     assert [finding.text for finding in found if "classes" in finding.text] == [
-        "test lacks 1 of the 3 classes of 'label' (cat)",
+        "test lacks 1 of the 2 classes of 'label' with a record for each split (cat)",
         "3 of the 3 classes of 'label' occur fewer than 10 times (cow: 1, cat: 2, dog: 2)",
     ]

@@ -105,8 +105,8 @@ def test_a_split_lacks_a_class_only_if_each_split_could_have_it() -> None:
         },
     )
     assert list(lines(_missing_classes(Outcome(manifest)))) == [
-        "warning: train lacks 1 of the 5 classes of 'label' (e)",
-        "warning: test lacks 2 of the 5 classes of 'label' (b, c)",
+        "warning: train lacks 1 of the 4 classes of 'label' with a record for each split (e)",
+        "warning: test lacks 2 of the 4 classes of 'label' with a record for each split (b, c)",
     ]
 
 
