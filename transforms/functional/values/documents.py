@@ -276,13 +276,12 @@ def _fault_of(entry: Any) -> str:
 
 def message_of(error: Exception) -> str:
     """Returns the error in a damaged document, with the text near it."""
+    what, text, at = str(error), "", 0
     if isinstance(error, json.JSONDecodeError):
         what, text, at = error.msg, error.doc, error.pos
-    elif isinstance(error, UnicodeDecodeError):
+    if isinstance(error, UnicodeDecodeError):
         what, text = "not UTF-8", error.object.decode("utf-8", "replace")
         at = text.find("\ufffd")
-    else:
-        return str(error)
     near = text[max(0, at - _NEAR) : at + _NEAR].strip()
     return f"{what} near {shortened(near)}" if near else what
 
