@@ -43,12 +43,7 @@ from recordmill.transforms.functional.rows.columns import (
     resolve_sources,
 )
 from recordmill.transforms.functional.rows.feature_values import with_classes
-from recordmill.transforms.functional.sources.dicts import (
-    SOURCE,
-    dict_of_row,
-    row_of_dict,
-    with_locations,
-)
+from recordmill.transforms.functional.sources import dicts
 from recordmill.transforms.inputs.first_rows import with_encoded_images
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import InputTables, probe_tables
@@ -184,8 +179,8 @@ class ReadTables(_HandlesErrors):
                 f"{masked_url(others[0].path)}: expected a table, got the format "
                 f"{others[0].format}. Convert it with recordmill convert."
             )
-        if SOURCE in tables.columns:
-            raise UsageError(f"{where}: the column {SOURCE!r} is reserved. Rename it.")
+        if dicts.SOURCE in tables.columns:
+            raise UsageError(f"{where}: the column {dicts.SOURCE!r} is reserved. Rename it.")
         for name in (*(self._columns or ()), *([self._image] if self._image else ())):
             if name not in tables.columns:
                 raise UsageError(missing_column(name, tables.columns, where))
@@ -206,7 +201,7 @@ def _dicts(part: Part, projection: Projection) -> Iterator[dict[str, Any] | Tagg
         if isinstance(found, Reject):
             yield rejected(found)
         elif not isinstance(found, SkippedInput):
-            yield dict_of_row(found, projection.image)
+            yield dicts.dict_of_row(found, projection.image)
 
 
 def _handle(rejects: PCollection[dict[str, Any]], handler: Any, where: str) -> None:
@@ -375,12 +370,12 @@ class _BuildBatch(beam.DoFn):
     def process(self, batch: list[Any]) -> Iterator[bytes | TaggedOutput]:
         refs = list[ImageRef | Fetched]()
         for element in batch:
-            found = row_of_dict(element, self._projection, self._config.key_column)
+            found = dicts.row_of_dict(element, self._projection, self._config.key_column)
             if isinstance(found, Reject):
                 yield rejected(found)
                 continue
             held = list[bytes]()
-            row = with_locations(found, self._projection.other_images, partial(_hold, held))
+            row = dicts.with_locations(found, self._projection.other_images, partial(_hold, held))
             try:
                 (ref,) = bind_rows([row], self._binding)
             except RecordError as error:

@@ -24,6 +24,7 @@ from recordmill.schemas.records import Unmatched
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
+from recordmill.transforms import similar_rows
 from recordmill.transforms.analyze_rows import AnalyzeRows
 from recordmill.transforms.assign_shards import (
     AssignShards,
@@ -60,12 +61,6 @@ from recordmill.transforms.read_rows import (
 )
 from recordmill.transforms.reconcile_counts import ReconcileCounts, WriteLines
 from recordmill.transforms.select_ranks import FindSample, SampleRows
-from recordmill.transforms.similar_rows import (
-    DropSimilar,
-    FindClusters,
-    FindImageIssues,
-    KeepTogether,
-)
 from recordmill.transforms.verification.verify_shard import Removed
 from recordmill.transforms.verify_shards import FindRemovedRecords, IndexShards, VerifyShards
 from recordmill.transforms.write_shards import WriteShards
@@ -152,7 +147,7 @@ def publish_rows(
     findings = list[PCollection[Any]]()
     if job.analyzer.schema.has_image:
         contents.append(shards | "FindDuplicateImages" >> FindDuplicateImages(work, plan))
-        findings += shards | "FindImageIssues" >> FindImageIssues(work, plan)
+        findings += shards | "FindImageIssues" >> similar_rows.FindImageIssues(work, plan)
     may_leak = [rows.rows] if _groups_may_span_splits(config) else []
     # Flattened once, for their counts and their file: each transform costs a small run 5 ms.
     rejects = (*rows.rejects, written.rejects) | "Rejects" >> beam.Flatten()
@@ -208,7 +203,7 @@ def _drop_duplicates(
         found.append(rows | "DropDuplicates" >> drop)
     if config.near_duplicates == "drop":
         rows = found[-1].rows if found else rows
-        found.append(rows | "DropSimilar" >> DropSimilar(config, plan, base))
+        found.append(rows | "DropSimilar" >> similar_rows.DropSimilar(config, plan, base))
     return (found[-1].rows if found else rows), found
 
 
@@ -219,7 +214,9 @@ def _keep_together(reading: Reading, job: Conversion) -> Reading:
         return reading
     # Only the rows of the first read have embedded images, in staging files.
     compared = read.good if job.stages_images else analyzed
-    keep = KeepTogether(job.analyzer, compared | "FindClusters" >> FindClusters(job.analyzer))
+    keep = similar_rows.KeepTogether(
+        job.analyzer, compared | "FindClusters" >> similar_rows.FindClusters(job.analyzer)
+    )
     rows = read.good | "KeepTogether" >> keep
     return Reading(
         read=read._replace(good=rows),

@@ -8,18 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from recordmill.schemas import statistics
+from recordmill.schemas import manifest, statistics
 from recordmill.schemas.config import FORMAT_VERSION, ConvertConfig
 from recordmill.schemas.document import Document
-from recordmill.schemas.manifest import (
-    Base,
-    BaseEntry,
-    ClassDrift,
-    Manifest,
-    ShardEntry,
-    Share,
-    SplitEntry,
-)
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import Plan, SourceEntry
@@ -45,7 +36,7 @@ class WrittenShard(statistics.SplitTally):
     fingerprint: str = field(default="", compare=False)  # fingerprint of its input; "" if unknown
     # Its manifest entry, if it is the whole shard of a base version that keeps its records: it was
     # verified with that version.
-    entry: ShardEntry | None = None
+    entry: manifest.ShardEntry | None = None
 
 
 class ImageFault(Document):
@@ -98,7 +89,7 @@ class ShardVerification:
 
     split: str
     index: int
-    entry: ShardEntry  # its manifest entry, with counts and digests of the files as read
+    entry: manifest.ShardEntry  # its manifest entry, with counts and digests of the files as read
     index_crc32c: int
     problems: tuple[Problem, ...] = ()
     # Number of occurrences by feature and class id.
@@ -136,9 +127,9 @@ def manifest_of(
     info: DatasetInfo,
     config: ConvertConfig,
     sidecars: Mapping[str, str],
-    base: BaseEntry | None = None,
+    base: manifest.BaseEntry | None = None,
     lines: Mapping[str, str] = MappingProxyType({}),
-) -> Manifest:
+) -> manifest.Manifest:
     """Returns the manifest of a verified dataset.
 
     `sidecars`: sha256 of each file beside the shards, by name. `lines`: digests of the lines in
@@ -146,7 +137,7 @@ def manifest_of(
     """
     near, quality = info.findings.near_duplicates, info.findings.quality
     of_run = fields_that_affect(type(config), Affects.RUN)
-    return Manifest(
+    return manifest.Manifest(
         format_version=FORMAT_VERSION,
         name=config.name,
         version=config.version,
@@ -177,13 +168,13 @@ def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _shares(info: DatasetInfo, config: ConvertConfig) -> dict[str, Share] | None:
+def _shares(info: DatasetInfo, config: ConvertConfig) -> dict[str, manifest.Share] | None:
     if config.splits is None or config.split_column is not None or not info.counts.records:
         return None
     total = sum(config.splits.values())
     records = {name: counts.records for name, counts in info.splits.items()}
     return {
-        name: Share(
+        name: manifest.Share(
             asked=round(float(weight / total), 6),
             actual=round(records.get(name, 0) / info.counts.records, 6),
         )
@@ -192,15 +183,18 @@ def _shares(info: DatasetInfo, config: ConvertConfig) -> dict[str, Share] | None
     }
 
 
-def _split_entry(info: DatasetInfo, split: str) -> SplitEntry:
+def _split_entry(info: DatasetInfo, split: str) -> manifest.SplitEntry:
     shards = tuple(shard.entry for shard in info.shards if shard.split == split)
     classes = info.classes.get(split, {})
-    return SplitEntry(**dict(info.splits[split]), classes=classes, shards=shards)
+    return manifest.SplitEntry(**dict(info.splits[split]), classes=classes, shards=shards)
 
 
 def base_entry(
-    base: Base, info: DatasetInfo, config: ConvertConfig, removed_keys: Collection[str] = ()
-) -> BaseEntry:
+    base: manifest.Base,
+    info: DatasetInfo,
+    config: ConvertConfig,
+    removed_keys: Collection[str] = (),
+) -> manifest.BaseEntry:
     """Returns the manifest entry that compares a new dataset with its base version.
 
     Unless the base version keeps its records, its first shards hold the rows of the base, later
@@ -221,7 +215,7 @@ def base_entry(
     gone = {
         split: entry.records - kept.get(split, 0) for split, entry in base.manifest.splits.items()
     }
-    return BaseEntry(
+    return manifest.BaseEntry(
         version=base.manifest.version,
         manifest_sha256=base.manifest_sha256,
         kept=kept,
@@ -233,7 +227,9 @@ def base_entry(
     )
 
 
-def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[str, ClassDrift]:
+def _class_drifts(
+    base: manifest.Base, info: DatasetInfo, config: ConvertConfig
+) -> dict[str, manifest.ClassDrift]:
     """Returns how classes differ, by feature; a sample has others by chance."""
     if config.sample is not None:
         return {}
@@ -251,10 +247,10 @@ def _class_drifts(base: Base, info: DatasetInfo, config: ConvertConfig) -> dict[
                 new[resolved.class_name(feature, label)] += count
         if old and new:
             found[feature] = _class_drift(old, new)
-    return {feature: drift for feature, drift in found.items() if drift != ClassDrift()}
+    return {feature: drift for feature, drift in found.items() if drift != manifest.ClassDrift()}
 
 
-def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
+def _class_drift(old: Counter[str], new: Counter[str]) -> manifest.ClassDrift:
     """Returns how the sizes of classes differ.
 
     >>> _class_drift(Counter(a=50, b=50), Counter(a=90, b=10)).changed_examples
@@ -272,7 +268,7 @@ def _class_drift(old: Counter[str], new: Counter[str]) -> ClassDrift:
         if difference > max(_CHANGED_SHARE * expected, _DEVIATIONS * deviation):
             changed[name] = difference
     largest = sorted(changed, key=lambda name: (-changed[name], name))[: statistics.EXAMPLES]
-    return ClassDrift(
+    return manifest.ClassDrift(
         added=len(added),
         gone=len(gone),
         changed=len(changed),

@@ -34,15 +34,10 @@ from recordmill.transforms import elements
 from recordmill.transforms.functional.read_ahead import Pending
 from recordmill.transforms.functional.records.index import label_ids
 from recordmill.transforms.functional.rows.placement import arrange_shard
+from recordmill.transforms.shards import writer_processes
 from recordmill.transforms.shards.build_examples import Pools
 from recordmill.transforms.shards.checkpoints import Checkpoints, settings_fingerprint, versions
 from recordmill.transforms.shards.shard_task import ShardTask
-from recordmill.transforms.shards.writer_processes import (
-    Answer,
-    are_enough,
-    start_writers,
-    writers_of,
-)
 from recordmill.transforms.storage.files import make_folders
 
 _Encoded: TypeAlias = tuple[elements.ShardId, elements.EncodedRefs]
@@ -170,7 +165,7 @@ def _initialize(plan: Plan, checkpoints: Checkpoints, config: ConvertConfig, scr
     make_folders(checkpoints.dataset, layout.STAGING, layout.RECORDS)
     make_folders(checkpoints.directory)
     if not plan.resolved.schema.has_image:
-        start_writers(scratch, plan)
+        writer_processes.start_writers(scratch, plan)
     return settings_fingerprint(config, plan.resolved, versions())
 
 
@@ -198,7 +193,7 @@ class _WriteShard(beam.DoFn):
         self._pools = self._shared.acquire(Pools)  # all instances share the threads
 
     def start_bundle(self) -> None:
-        self._awaited = Pending[Answer]()
+        self._awaited = Pending[writer_processes.Answer]()
 
     def process(
         self,
@@ -213,9 +208,9 @@ class _WriteShard(beam.DoFn):
         if self._decides and (first := next((found for found in rows if found.parts), None)):
             self._decides = False
             if plan.resolved.schema.has_image:
-                start_writers(self._scratch, plan, elements.joined([first]).refs)
-        processes = writers_of(self._scratch)
-        if processes and are_enough(plan, processes.number):
+                writer_processes.start_writers(self._scratch, plan, elements.joined([first]).refs)
+        processes = writer_processes.writers_of(self._scratch)
+        if processes and writer_processes.are_enough(plan, processes.number):
             self._awaited.append(processes.submit(self._task, shard, list(rows)))
             yield from self._answers(3 * processes.number)
         else:

@@ -11,12 +11,7 @@ import tensorflow as tf
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Schema
 from recordmill.transforms.functional.images.sniffing import PNG_SIGNATURE
-from recordmill.transforms.functional.records.example_reader import (
-    PixelType,
-    check_raw_size,
-    common_size,
-    raw_size,
-)
+from recordmill.transforms.functional.records import example_reader
 
 _OTHER_SIZE = (
     "images of different sizes cannot be batched: resize them with load(…, image_size=(height, "
@@ -103,7 +98,7 @@ class ImageDecoder:
     # (height, width) in pixels of all images; None if it is not known.
     common: tuple[int, int] | None
     image: str = ""  # the feature that stores the images
-    dtype: PixelType = "uint8"  # the type of the pixels
+    dtype: example_reader.PixelType = "uint8"  # the type of the pixels
     checked: bool = False  # whether each image is checked at run time to have the common size
 
     @classmethod
@@ -112,17 +107,17 @@ class ImageDecoder:
         schema: Schema,
         channels: int,
         resize: TensorResize | None,
-        dtype: PixelType = "uint8",
+        dtype: example_reader.PixelType = "uint8",
         image: str | None = None,
     ) -> ImageDecoder:
         """Returns the decoder of the images in a feature, of the first image by default."""
         image = image or schema.image_feature or ""
         if schema.encoded_image is None and image == schema.image_feature:
-            check_raw_size(schema)
+            example_reader.check_raw_size(schema)
         if image and schema.is_deep(image):
             channels, dtype = 1, "uint16"
         name = schema.stored_images.get(image, "")
-        common = resize.size if resize else common_size(schema.image_settings[name])
+        common = resize.size if resize else example_reader.common_size(schema.image_settings[name])
         return cls(schema, channels, resize, common, image, dtype)
 
     def of_one_size(self, records: tf.data.Dataset, parse: Any) -> ImageDecoder:
@@ -193,7 +188,7 @@ class ImageDecoder:
         return pixels if self.dtype == "uint8" else _widened(pixels)
 
     def _raw_of_8_bits(self, data: tf.Tensor, example: dict[str, Any]) -> tf.Tensor:
-        height, width = raw_size(self.schema, example)
+        height, width = example_reader.raw_size(self.schema, example)
         pixels = tf.reshape(tf.io.decode_raw(data, tf.uint8), tf.stack([height, width, -1]))
         if self.channels == 0:
             return pixels

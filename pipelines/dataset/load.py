@@ -26,12 +26,7 @@ from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.origins import INSTANCES, Kind
 from recordmill.transforms.functional.read_ahead import map_in_threads
-from recordmill.transforms.functional.records.example_reader import (
-    PixelType,
-    check_choice,
-    check_pixel_type,
-    warn_of_lost_bits,
-)
+from recordmill.transforms.functional.records import example_reader
 from recordmill.transforms.functional.records.framing import overlong_record
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import DatasetFolder
@@ -65,7 +60,7 @@ def load(
     resize: Fill = "stretch",
     antialias: bool = True,
     channels: int = 3,
-    dtype: PixelType = "uint8",
+    dtype: example_reader.PixelType = "uint8",
     features: Sequence[str] | None = None,
     as_supervised: bool = False,
     seed: int | None = None,
@@ -210,11 +205,11 @@ class _Selection:
     names: Sequence[str] | None
     as_supervised: bool
     channels: int
-    dtype: PixelType
+    dtype: example_reader.PixelType
 
     def __post_init__(self) -> None:
-        check_choice(self.schema, self.names, self.channels)
-        check_pixel_type(self.dtype)
+        example_reader.check_choice(self.schema, self.names, self.channels)
+        example_reader.check_pixel_type(self.dtype)
         if self.as_supervised and self.names is not None:
             raise UsageError("as_supervised returns image and label. Leave features out.")
         if self.as_supervised and self.schema.supervised is None:
@@ -238,7 +233,9 @@ class _Selection:
         """Returns the parser of the records of shards, which decodes their images if asked to."""
         if decode and self.has_image:
             # The caller of `load` is two frames above.
-            warn_of_lost_bits(shards.manifest.images, self.dtype, "load", stacklevel=4)
+            example_reader.warn_of_lost_bits(
+                shards.manifest.images, self.dtype, "load", stacklevel=4
+            )
         return _Examples(shards, self, self.decoders(resize) if decode else {})
 
     def decoders(self, resize: TensorResize | None) -> dict[str, ImageDecoder]:

@@ -15,12 +15,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any
 
-from recordmill.pipelines.report.statistics import (
-    SAMPLED_CLASSES,
-    ClassRow,
-    ClassTable,
-    most_and_least_frequent,
-)
+from recordmill.pipelines.report import statistics
 from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.features import Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry
@@ -203,7 +198,7 @@ def _identity(record: bytes | str) -> bytes | str:
 
 
 def samples(
-    dataset: DatasetFolder, tables: list[ClassTable], budget: ThumbnailBudget
+    dataset: DatasetFolder, tables: list[statistics.ClassTable], budget: ThumbnailBudget
 ) -> dict[str, dict[str, list[tuple[RecordLocation, Thumbnail]]]]:
     """Returns sample records with their thumbnails, by class (or "", without classes) and split."""
     manifest = dataset.manifest
@@ -230,15 +225,17 @@ def samples(
     }
 
 
-def _sampled_rows(tables: list[ClassTable], manifest: Manifest) -> tuple[ClassRow, ...]:
+def _sampled_rows(
+    tables: list[statistics.ClassTable], manifest: Manifest
+) -> tuple[statistics.ClassRow, ...]:
     # The index files have the class names of the first feature.
     feature = next(iter(manifest.dataset_schema.class_features), None)
     table = next((table for table in tables if table.feature == feature), None)
     # Without a class feature, all records form one row. Empty classes have no samples.
     if table is None:
         counts = tuple(split.records for split in manifest.ordered_splits.values())
-        return (ClassRow("", 0, counts),) if feature is None else ()
-    return most_and_least_frequent(table.present, SAMPLED_CLASSES)
+        return (statistics.ClassRow("", 0, counts),) if feature is None else ()
+    return statistics.most_and_least_frequent(table.present, statistics.SAMPLED_CLASSES)
 
 
 def _sample_locations(

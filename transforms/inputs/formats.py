@@ -30,12 +30,7 @@ from recordmill.schemas.input_formats import INPUT_FORMATS, InputFormat
 from recordmill.schemas.records import OUTSIDE_WHERE, RENAMED, Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.transforms.functional import sources
-from recordmill.transforms.functional.images.sniffing import (
-    has_image_suffix,
-    image_of,
-    is_encoded,
-    text_of,
-)
+from recordmill.transforms.functional.images import sniffing
 from recordmill.transforms.functional.records.framing import SNIFFED_BYTES, is_tfrecord
 from recordmill.transforms.functional.rows.batches import RowBatch, one_by_one
 from recordmill.transforms.functional.sources import text_ranges
@@ -189,7 +184,9 @@ def unnamed_images(
     for file in files:
         named.extend(map(_digest, _named_images(file, columns, addresses_of)))
     known, tree = np.sort(named), FileTree(files[0].image_folder, files[0].exclusion)
-    images = (name for name in tree.walk() if isinstance(name, str) and has_image_suffix(name))
+    images = (
+        name for name in tree.walk() if isinstance(name, str) and sniffing.has_image_suffix(name)
+    )
     digests = ((name, np.uint64(_digest(tree.path(name)))) for name in images)
     unnamed = [n for n, one in digests if one not in known[(i := known.searchsorted(one)) : i + 1]]
     if unnamed:
@@ -223,7 +220,7 @@ def _with_decoded(
     """Yields rows with the images that are text in a column; other texts are paths."""
     for row in one_by_one(rows):
         value = row.values.get(column) if isinstance(row, Row) else None
-        if not isinstance(row, Row) or not is_encoded(text := text_of(value)):
+        if not isinstance(row, Row) or not sniffing.is_encoded(text := sniffing.text_of(value)):
             yield row
             continue
         values = {name: other for name, other in row.values.items() if name != column}
@@ -231,7 +228,7 @@ def _with_decoded(
             values[column] = path
         size = Location(row.file, 0, 3 * len(text) // 4)  # an estimate for the analyze pass
         try:
-            image = image_of(text) if projection.pixels else size
+            image = sniffing.image_of(text) if projection.pixels else size
         except RecordError as error:
             yield Reject("", "", row.source, error.reason, f"column {column!r}: {error.detail}")
             continue

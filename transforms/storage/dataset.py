@@ -18,16 +18,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas import layout
+from recordmill.schemas import layout, shard_format
 from recordmill.schemas.dataset_info import Problem
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.schemas.shard_format import (
-    DAMAGED_STREAM,
-    SHARD_FORMATS,
-    ShardFormat,
-    format_of_file,
-)
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.sources.parquet import table_batches
@@ -171,15 +165,15 @@ class DatasetFolder:
         return {name: names for name, names in self.manifest.classes.items() if names}
 
     @property
-    def shard_format(self) -> ShardFormat:
+    def shard_format(self) -> shard_format.ShardFormat:
         """The format of the shards; raises UsageError if this version of recordmill lacks it."""
         name = self.manifest.config.get("compression", "none")
-        if name in SHARD_FORMATS:
-            return SHARD_FORMATS[name]
+        if name in shard_format.SHARD_FORMATS:
+            return shard_format.SHARD_FORMATS[name]
         raise UsageError(
             f"{self.path(layout.MANIFEST)}: unknown compression of shards {name!r}; expected "
-            f"{' or '.join(SHARD_FORMATS)}. Read the dataset with the version of recordmill that "
-            "wrote it, or a later one."
+            f"{' or '.join(shard_format.SHARD_FORMATS)}. Read the dataset with the version of "
+            "recordmill that wrote it, or a later one."
         )
 
     @property
@@ -266,7 +260,7 @@ class DatasetFolder:
         if span is None:
             (row,) = self._rows(shard, [number], ("offset", "length"))
             span = row["offset"], row["length"]
-        if format_of_file(shard.file).seekable:
+        if shard_format.format_of_file(shard.file).seekable:
             return self.read_records([(shard, number, span)])[0]
         return self._checked(shard, number, span, self._unpacked(shard, number, *span))
 
@@ -333,7 +327,7 @@ class DatasetFolder:
             with uncompressed(path) as stream:
                 stream.seek(start)
                 return stream.read(stop - start)
-        except DAMAGED_STREAM as error:  # one of them is an OSError
+        except shard_format.DAMAGED_STREAM as error:  # one of them is an OSError
             raise self.damaged(shard, number, offset, str(error)) from error
         except OSError as error:
             raise published.unreadable(path, error) from error

@@ -41,14 +41,7 @@ from recordmill.transforms.functional.sources.parquet import open_parquet, read_
 from recordmill.transforms.storage.dataset import index_batches, read_index
 from recordmill.transforms.storage.files import read
 from recordmill.transforms.storage.shard_files import MeasuredShard, ShardFiles, frames_in
-from recordmill.transforms.verification.tensorflow_reader import (
-    BadImageError,
-    OpError,
-    ParsedBatch,
-    UnequalLengthsError,
-    check_image,
-    parse_batch,
-)
+from recordmill.transforms.verification import tensorflow_reader
 
 # A batch ends at this size, or at this number of records: large enough to amortize a call of
 # TensorFlow, which takes half a millisecond, and a bound on memory.
@@ -202,13 +195,19 @@ def _batches(found: Iterable[Run | FrameError]) -> Iterator[Run]:
         raise damage
 
 
-def _parse(batch: Run, file: str, resolved: ResolvedSchema, decode: bool) -> ParsedBatch | Problem:
+def _parse(
+    batch: Run, file: str, resolved: ResolvedSchema, decode: bool
+) -> tensorflow_reader.ParsedBatch | Problem:
     """Returns a batch as TensorFlow parses it, or the problem of the first invalid record."""
     try:
-        parsed = parse_batch(batch.data, resolved)
+        parsed = tensorflow_reader.parse_batch(batch.data, resolved)
         if decode:
             parsed.decode()
-    except (OpError, BadImageError, UnequalLengthsError) as error:
+    except (
+        tensorflow_reader.OpError,
+        tensorflow_reader.BadImageError,
+        tensorflow_reader.UnequalLengthsError,
+    ) as error:
         if len(batch.data) == 1:
             return Problem(file, _first_line(error), batch.record, batch.offset)
         # TensorFlow does not state which record of the batch is invalid.
@@ -221,7 +220,7 @@ def _parse(batch: Run, file: str, resolved: ResolvedSchema, decode: bool) -> Par
     return parsed
 
 
-def _count(batch: Run, parsed: ParsedBatch, contents: _Contents) -> None:
+def _count(batch: Run, parsed: tensorflow_reader.ParsedBatch, contents: _Contents) -> None:
     contents.lengths.extend(map(len, batch.data))
     for name, counts in contents.classes.items():
         counts.update(parsed.labels(name))
@@ -261,8 +260,8 @@ def decode_error(
 ) -> str | None:
     """Returns the error of decoding an image and its mask with TensorFlow; None if it succeeds."""
     try:
-        check_image(image, stated, mask, bit_depth)
-    except (OpError, BadImageError) as error:
+        tensorflow_reader.check_image(image, stated, mask, bit_depth)
+    except (tensorflow_reader.OpError, tensorflow_reader.BadImageError) as error:
         return _first_line(error)
     return None
 

@@ -14,12 +14,7 @@ from recordmill.schemas.errors import UsageError, did_you_mean
 from recordmill.schemas.features import Schema
 from recordmill.schemas.origins import ImageAttribute
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.codecs import (
-    PLUGIN_ERRORS,
-    SourceImage,
-    open_image,
-    opened,
-)
+from recordmill.transforms.functional.images import codecs
 from recordmill.transforms.functional.images.pixels import read_samples, reduced
 from recordmill.transforms.functional.images.sniffing import SIXTEEN_BITS, is_16_bit
 from recordmill.transforms.functional.records.examples import decode_example, decode_sequence
@@ -62,9 +57,9 @@ def _decode_stored(data: bytes, channels: int = 3, dtype: PixelType = "uint8") -
     try:
         if dtype == "uint16" and is_16_bit(data):
             return _decode_deep(data, channels)
-        with open_image(data, ("JPEG", "PNG")) as image:
+        with codecs.open_image(data, ("JPEG", "PNG")) as image:
             pixels = np.array(_in_channels(image, data, channels))  # a copy, which is writable
-    except (OSError, *PLUGIN_ERRORS) as error:
+    except (OSError, *codecs.PLUGIN_ERRORS) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
     return _as_type(pixels if pixels.ndim == 3 else pixels[:, :, None], dtype)
 
@@ -75,7 +70,7 @@ def _as_type(pixels: np.ndarray, dtype: PixelType) -> np.ndarray:
 
 
 def _decode_deep(data: bytes, channels: int) -> np.ndarray:
-    with open_image(data, ("PNG",)) as image, open_image(data, ("PNG",)) as reopened:
+    with codecs.open_image(data, ("PNG",)) as image, codecs.open_image(data, ("PNG",)) as reopened:
         return _select_channels(read_samples(image, reopened).astype(np.uint16), channels)
 
 
@@ -94,9 +89,9 @@ def _select_channels(samples: np.ndarray, channels: int) -> np.ndarray:
     return np.array(Image.fromarray(np.ascontiguousarray(colors)).convert("L"))[:, :, None]
 
 
-def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
+def decode_reduced(data: bytes, source: codecs.SourceImage, side: int) -> Image.Image:
     """Decodes a JPEG or PNG to RGB, averaged over blocks to a longest side of at least `side`."""
-    with opened(data, source.family) as image:
+    with codecs.opened(data, source.family) as image:
         source.load_reduced(image, side)
         return reduced(_in_channels(image, data, 3), side)
 
@@ -104,9 +99,9 @@ def decode_reduced(data: bytes, source: SourceImage, side: int) -> Image.Image:
 def _decode_mask(data: bytes) -> np.ndarray:
     """Decodes a mask to uint8 or uint16 ids, (height, width, 1); ValueError for damage."""
     try:
-        with open_image(data, ("PNG",)) as image:
+        with codecs.open_image(data, ("PNG",)) as image:
             return np.array(image)[:, :, None]
-    except (OSError, *PLUGIN_ERRORS) as error:
+    except (OSError, *codecs.PLUGIN_ERRORS) as error:
         raise ValueError(f"the mask cannot be decoded: {error}") from error
 
 

@@ -37,21 +37,7 @@ from recordmill.schemas.records import (
     StoredImage,
 )
 from recordmill.schemas.settings import ImageSettings
-from recordmill.transforms.functional.images.geometry import (
-    LABELS_REPEATED,
-    all_objects,
-    geometry_of,
-    object_values,
-    repeated,
-    transform_boxes,
-    with_shapes,
-)
-from recordmill.transforms.functional.images.sniffing import (
-    FIRST_FRAME,
-    OUTSIDE_WINDOW,
-    SIXTEEN_BITS,
-    is_16_bit,
-)
+from recordmill.transforms.functional.images import geometry, sniffing
 
 # The fields of `SerializedExample` after its data, of a row without an image.
 _NO_IMAGE = SerializedExample._field_defaults.values()
@@ -109,7 +95,7 @@ def build_frame(
     ref, remarks, drawn = _with_objects(schema, ref, image, masks)
     pairs = zip(schema.features.values(), ref.values, strict=True)
     lists = [v for of, v in pairs if of.classes and not of.per_box and isinstance(v, list)]
-    remarks += (LABELS_REPEATED,) * any(len({*labels}) < len(labels) for labels in lists)
+    remarks += (geometry.LABELS_REPEATED,) * any(len({*labels}) < len(labels) for labels in lists)
     features = dict(zip(schema.features, ref.values, strict=True)) | drawn
     for name, found in zip(("", *schema.image_names), (image, *others), strict=bool(others)):
         remarks += _remarks_on_image(found, schema.image_settings[name])
@@ -138,21 +124,22 @@ def _with_objects(
     """Returns a reference with its values of objects, remarks on them, and their masks."""
     if ref.boxes is None and ref.outlines is None:
         return ref, (), {}
-    geometry = geometry_of(image.source_size, image.orientation, schema.image)
+    placed = geometry.geometry_of(image.source_size, image.orientation, schema.image)
     outlines, boxes = RowOutlines(*(ref.outlines or ("", []))), RowBoxes(*(ref.boxes or ("", [])))
-    objects = outlined = all_objects(outlines, geometry, schema.masks.frame)
+    objects = outlined = geometry.all_objects(outlines, placed, schema.masks.frame)
     if ref.boxes is not None:
-        objects = transform_boxes(boxes, geometry, schema.boxes)
-    objects, drawn = with_shapes(schema, boxes.shapes or {}, objects), dict[str, FeatureValue]()
-    remarks = objects.remarks + repeated(schema, ref.values, boxes, objects.kept)
+        objects = geometry.transform_boxes(boxes, placed, schema.boxes)
+    objects = geometry.with_shapes(schema, boxes.shapes or {}, objects)
+    drawn = dict[str, FeatureValue]()
+    remarks = objects.remarks + geometry.repeated(schema, ref.values, boxes, objects.kept)
     if ref.outlines is not None:
         # Needs pycocotools, which recordmill-reader does not require.
         from recordmill.transforms.functional.images.masks import drawn_values
 
         remarks += tuple(remark for remark in outlined.remarks if remark not in remarks)
-        drawn = drawn_values(schema, outlines, objects.kept, geometry, masks.segments)
+        drawn = drawn_values(schema, outlines, objects.kept, placed, masks.segments)
     values: list[FeatureValue] = [
-        object_values(feature, value, objects) if feature.of_objects else value
+        geometry.object_values(feature, value, objects) if feature.of_objects else value
         for feature, value in zip(schema.features.values(), ref.values, strict=True)
     ]
     return ref._replace(values=tuple(values)), remarks, drawn
@@ -160,9 +147,9 @@ def _with_objects(
 
 def _remarks_on_image(image: StoredImage, settings: ImageSettings) -> tuple[str, ...]:
     """Returns remarks on an image; gray of `bit_depth: 16` is read as uint16, without any loss."""
-    is_deep = settings.bit_depth != 16 and is_16_bit(image.data)
+    is_deep = settings.bit_depth != 16 and sniffing.is_16_bit(image.data)
     is_first = image.frames > 1 or image.source_format == "mpo"
-    remarks = (SIXTEEN_BITS, FIRST_FRAME, OUTSIDE_WINDOW)
+    remarks = (sniffing.SIXTEEN_BITS, sniffing.FIRST_FRAME, sniffing.OUTSIDE_WINDOW)
     return tuple(compress(remarks, (is_deep, is_first, image.is_clipped)))
 
 

@@ -16,12 +16,7 @@ from recordmill.schemas.features import MASK, Feature, Missing
 from recordmill.schemas.origins import Kind
 from recordmill.schemas.records import Row
 from recordmill.schemas.tables import SPLIT_NAMES
-from recordmill.transforms.functional.images.sniffing import (
-    HEAD_BYTES,
-    has_image_suffix,
-    is_encoded,
-    sniff,
-)
+from recordmill.transforms.functional.images import sniffing
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.documents import parse_json
 
@@ -311,8 +306,10 @@ def _image_share(values: Mapping[str, Counter[Any]], column: str) -> float:
 
 def _is_image(value: Any) -> bool:
     if isinstance(value, bytes):
-        return sniff(value[:HEAD_BYTES]) is not None
-    return isinstance(value, str) and (has_image_suffix(value) or is_encoded(value))
+        return sniffing.sniff(value[: sniffing.HEAD_BYTES]) is not None
+    return isinstance(value, str) and (
+        sniffing.has_image_suffix(value) or sniffing.is_encoded(value)
+    )
 
 
 def _is_split(values: Counter[Any]) -> bool:

@@ -21,13 +21,7 @@ from recordmill.schemas.findings import Finding, Severity, counted, finding, has
 from recordmill.schemas.layout import is_url
 from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
-from recordmill.transforms.functional.images.sniffing import (
-    FOREIGN,
-    HEAD_BYTES,
-    foreign,
-    has_image_suffix,
-    is_image,
-)
+from recordmill.transforms.functional.images import sniffing
 from recordmill.transforms.functional.sources.tree import (
     NO_IMAGE,
     NO_SPLIT,
@@ -271,7 +265,7 @@ def _has_splits_in_classes(tree: Tree, options: FolderOptions, is_stated: bool =
     for name in _with_images(tree, _class_folders(tree, options)):
         splits = _splits_among(tree, _folders_in(tree, [name]))
         inner = () if is_stated else _folders_in(tree, splits)
-        has_others = any(map(has_image_suffix, tree.entries(name).files))
+        has_others = any(map(sniffing.has_image_suffix, tree.entries(name).files))
         if not splits or has_others or any(_with_images(tree, inner)):
             return False
         number += 1
@@ -297,7 +291,11 @@ def _containers(tree: Tree) -> str:
         if len(named) == 1 and not any(_with_images(tree, {*folders}.difference(named))):
             inner = named[0]
         found = [*tree.entries(above).files, *tree.entries(inner).files]
-        if not inner or not tree.entries(inner).folders or any(map(has_image_suffix, found)):
+        if (
+            not inner
+            or not tree.entries(inner).folders
+            or any(map(sniffing.has_image_suffix, found))
+        ):
             return above
         above = inner
 
@@ -326,7 +324,7 @@ def probe(tree: Tree, file: tables.TableFile) -> tables.Probe:
             return tables.Probe(columns, True, classes=classes, splits=splits, findings=findings)
     del others[NO_IMAGE]
     seen = ", ".join(f"{number:,} {kind}" for kind, number in sorted(others.items()))
-    remedies = " ".join(kind.remedy for kind in FOREIGN.values() if kind.files in others)
+    remedies = " ".join(kind.remedy for kind in sniffing.FOREIGN.values() if kind.files in others)
     raise UsageError(
         f"{file.path}: the folder contains no image{f' but {seen}' if seen else ''}; expected a "
         f"table, or images in folders named after their classes{f'. {remedies}' if seen else ''}"
@@ -359,7 +357,7 @@ def _classes_below(tree: Tree, options: FolderOptions, is_only: bool) -> list[st
     for _ in range(_MAX_LEVELS * (options.split_level <= options.depth)):
         folders = list[str]()
         for folder in islice(found, _MAX_NESTED):
-            if not is_only and any(map(has_image_suffix, tree.entries(folder).files)):
+            if not is_only and any(map(sniffing.has_image_suffix, tree.entries(folder).files)):
                 return []
             folders.append(folder)
         below = [*islice(_with_images(tree, _folders_in(tree, folders)), _MAX_NESTED)]
@@ -384,7 +382,7 @@ def _images_as_class(tree: Tree, options: FolderOptions) -> str:
 
 
 def _has_images(tree: Tree, folder: str) -> bool:
-    return has_file(tree, folder, has_image_suffix)
+    return has_file(tree, folder, sniffing.has_image_suffix)
 
 
 def _with_images(tree: Tree, folders: Iterable[str]) -> Iterator[str]:
@@ -499,11 +497,11 @@ def _row(tree: Tree, name: str, file: tables.TableFile, projection: tables.Proje
 def _other_kind(tree: Tree, name: str) -> str | None:
     """Returns the kind of a file by its suffix or its signature; None for an image."""
     # Opening every file would be slow in an object store: only unknown suffixes need it.
-    if has_image_suffix(name):
+    if sniffing.has_image_suffix(name):
         return None
     with tree.open(name) as stream:
-        head = stream.read(HEAD_BYTES)
-    if is_image(head):
+        head = stream.read(sniffing.HEAD_BYTES)
+    if sniffing.is_image(head):
         return None
-    kind = foreign(head)
+    kind = sniffing.foreign(head)
     return kind.files if kind and kind.is_image else NO_IMAGE

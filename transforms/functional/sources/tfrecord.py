@@ -18,12 +18,7 @@ from recordmill.schemas.records import Items, Location, Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import IMAGES, SPLIT, SPLIT_NAMES, Part, Probe, Projection, TableFile
-from recordmill.transforms.functional.images.sniffing import (
-    HEAD_BYTES,
-    is_image,
-    not_a_table,
-    sniff,
-)
+from recordmill.transforms.functional.images import sniffing
 from recordmill.transforms.functional.records.framing import (
     Frame,
     FrameError,
@@ -91,7 +86,7 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
         what: object = fault
         with suppress(OSError):  # not all compressed streams can be read again
             stream.seek(0)
-            what = not_a_table(stream.read(HEAD_BYTES)) or fault
+            what = sniffing.not_a_table(stream.read(sniffing.HEAD_BYTES)) or fault
         raise UsageError(f"{file.path}: is not a TFRecord file of Examples: {what}") from fault
     return _probed(records, file, _columns_of(file))
 
@@ -104,7 +99,9 @@ def _columns_of(file: TableFile) -> RecordColumns:
 def _probed(records: list[dict[str, Any]], file: TableFile, columns: RecordColumns) -> Probe:
     # Sorted, because the order of a map in a message is not that in which it was written.
     features = dict.fromkeys(sorted({name for values in records for name in values}))
-    images = {n for row in records for n, v in row.items() if is_image((_first(v) or b"")[:64])}
+    images = {
+        n for row in records for n, v in row.items() if sniffing.is_image((_first(v) or b"")[:64])
+    }
     embedded = images | ({columns.image} if first(columns.images, images) else set())
     embedded |= {name for name, keys in columns.columns.items() if images.intersection(keys)}
     reads = columns.reads(features)
@@ -137,7 +134,7 @@ def _raw_pixels(records: list[dict[str, Any]], columns: RecordColumns) -> dict[s
     for values in records[:1]:
         name = first(columns.images, values)
         pixels = _first(values.get(name))
-        if pixels and not is_image(pixels[:64]) and (shape := raw_shape(values, name)):
+        if pixels and not sniffing.is_image(pixels[:64]) and (shape := raw_shape(values, name)):
             sizes = f"{shape.height} x {shape.width} x {shape.channels}"
             return {columns.image: f"{name} has {sizes} bytes"}
     return {}
@@ -277,7 +274,7 @@ def _first_text(items: Any) -> str:
 
 def _is_path(data: bytes) -> bool:
     """Returns whether bytes are a file path: text without an image signature."""
-    if not data or len(data) > _MAX_PATH_BYTES or b"\0" in data or sniff(data):
+    if not data or len(data) > _MAX_PATH_BYTES or b"\0" in data or sniffing.sniff(data):
         return False
     return isinstance(_decoded(data), str)
 
