@@ -94,8 +94,10 @@ def _parse(
     except DAMAGED_XML as error:
         raise RecordError(Reason.MALFORMED_ROW, f"is not a valid XML file: {error}") from error
     # Direct children only: person layouts nest <part> elements with boxes in an <object>.
-    objects = [child for child in root if child.tag == "object"]
-    numbered = list(enumerate(objects, start=1))  # [(number for messages, element)]
+    found = list(enumerate(root.findall("object"), start=1))  # [(number for messages, element)]
+    # LabelMe's web tool keeps what annotators have removed.
+    numbered = [(n, e) for n, e in found if (e.findtext("deleted") or "").strip() != "1"]
+    objects = [element for _, element in numbered]
     values: dict[str, Any] = {
         "image": (root.findtext("filename") or "").strip(),
         "height": side_of(root.findtext("size/height")),
@@ -104,6 +106,7 @@ def _parse(
         "labels": [_text(element, "name", f"object {number}") for number, element in numbered],
     }
     if others is not None:
+        others += ["deleted object"] * (len(found) - len(numbered))
         others += [child.tag for e in objects for child in e if child.tag == "part"]
         others += [_TURNED for e in objects if _attributes(e).get("rotation", "0") not in _UPRIGHT]
         others += unread_values(pair for e in objects for pair in _attributes(e).items())

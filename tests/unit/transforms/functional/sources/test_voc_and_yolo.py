@@ -92,6 +92,16 @@ def test_attributes_and_parts_are_collected_and_rotations_are_read():
     assert others == ["part", "rotated box, read as the upright box around it", "attribute hue"]
 
 
+def test_deleted_objects_are_left_out_and_counted():
+    kept, removed = (
+        OBJECT.format(difficult=0, xmin=x).replace("<name>", f"<deleted> {flag} </deleted><name>")
+        for x, flag in ((1, 0), (2, 1))
+    )
+    found = voc._parse(annotation(removed, kept), others=(others := []))
+    assert (found["xmin"], found["difficult"], found["labels"]) == ([1.0], [0], ["cat"])
+    assert others == ["deleted object"]
+
+
 BOMB = b"""<!DOCTYPE a [<!ENTITY x "xxxxxxxx"><!ENTITY y "&x;&x;&x;&x;">]>
 <annotation><filename>&y;</filename></annotation>"""
 OUTSIDE = b"""<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>
