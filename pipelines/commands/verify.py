@@ -47,6 +47,8 @@ def _show(found: Verification, salvage: str | None) -> None:
         if intact := found.files - len(found.damaged):
             what += f"; copy the {counted(intact, 'intact file')} beside them"
         say(f"salvaged: {what}; convert them with --input {salvage}")
+    elif salvage is not None:
+        say(f"salvaged: nothing, because no file has damaged records; {salvage} was not written")
     if not found.num_problems:
         files = "" if found.dataset else f", {counted(found.files, 'file')}"
         say(f"verified: {counted(found.records, 'record')} in {' '.join(found.paths)}{files}")

@@ -25,12 +25,7 @@ from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.binding import common_folder
 from recordmill.transforms.functional.rows.feature_values import label_map
-from recordmill.transforms.functional.sources.record_columns import (
-    Labels,
-    RecordColumns,
-    columns_of,
-    conventional_columns,
-)
+from recordmill.transforms.functional.sources import record_columns
 from recordmill.transforms.functional.sources.tfrecord import RecordMetadata
 from recordmill.transforms.inputs.formats import has_records
 from recordmill.transforms.storage.dataset import DatasetFolder, read_index
@@ -59,7 +54,7 @@ class Metadata(RecordMetadata):
     sha256: str  # the digest of their content, by which a change during the run is noticed
 
     @property
-    def columns(self) -> RecordColumns:
+    def columns(self) -> record_columns.RecordColumns:
         """The columns of the records."""
         return _described(self).columns
 
@@ -81,7 +76,7 @@ class Metadata(RecordMetadata):
 class Description(NamedTuple):
     """What is known of the records of the TFRecord files in a folder."""
 
-    columns: RecordColumns
+    columns: record_columns.RecordColumns
     # The shards of a published dataset by file; {} for other folders.
     shards: Mapping[str, ShardEntry] = {}
     name: str = ""  # the name of the dataset; "" for other folders
@@ -162,7 +157,7 @@ def _described(metadata: Metadata) -> Description:
     if dataset.manifest_sha256 != metadata.sha256:
         raise UsageError(changed)
     manifest = dataset.manifest
-    columns = columns_of(manifest.dataset_schema, manifest.classes)
+    columns = record_columns.columns_of(manifest.dataset_schema, manifest.classes)
     shards = {shard.file: shard for shard in dataset.shards().values()}
     groups = manifest.config["group_column"] or ""
     return Description(columns, shards, manifest.name, manifest.version, groups)
@@ -216,7 +211,10 @@ def dataset_lines(files: Sequence[TableFile]) -> Iterator[str]:
             yield f"{masked_url(found.folder)}: read as dataset {name} {version} of TFDS"
     known = {file.path for file in files if file.format == "tfrecord"}
     for folder in sorted({*filter(is_local, map(posixpath.dirname, known))}):
-        here = {layout.join(folder, name) for name in entries(folder or ".")[1]} - known
+        beside = entries(folder or ".")[1]
+        if layout.LOST in beside:
+            yield f"{layout.join(folder, layout.LOST)}: lists damaged records that these files lack"
+        here = {layout.join(folder, name) for name in beside} - known
         if names := sorted(n for n in here if not has_image_suffix(n) and has_records(n)):
             yield f"not read: {some(names)}: other TFRecords in the folder; name them with --input"
 
@@ -240,14 +238,17 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def _by_files(files: Mapping[str, bytes], folder: str) -> RecordColumns:
-    columns, classes = conventional_columns(), dict[str, dict[int, str]]()
+def _by_files(files: Mapping[str, bytes], folder: str) -> record_columns.RecordColumns:
+    columns, classes = record_columns.conventional_columns(), dict[str, dict[int, str]]()
     for name, data in files.items():
         where = layout.join(folder, name)
         try:
             text = data.decode("utf-8-sig")
+            names = label_map(text) if name.endswith(".pbtxt") else _numbered(text)
         except UnicodeDecodeError as error:
             raise UsageError(f"{where}: byte {error.start} is not valid UTF-8") from error
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}") from error
         if name == FEATURES:
             columns = _by_tfds(columns, text, where)
         elif name.endswith(_LABELS):
@@ -255,7 +256,7 @@ def _by_files(files: Mapping[str, bytes], folder: str) -> RecordColumns:
             stem = name.removesuffix(_LABELS)
             names = dict(enumerate(line.strip() for line in text.splitlines()))
             classes |= dict.fromkeys({stem, stem.replace(".", "/"), stem.replace("-", "/")}, names)
-        elif names := label_map(text) if name.endswith(".pbtxt") else _numbered(text):
+        elif names:
             classes |= {feature: names for feature in _UNNAMED if feature not in classes}
     return replace(columns, classes=classes)
 
@@ -269,7 +270,9 @@ def _numbered(text: str) -> dict[int, str]:
     return dict(enumerate(lines))
 
 
-def _by_tfds(columns: RecordColumns, text: str, where: str) -> RecordColumns:
+def _by_tfds(
+    columns: record_columns.RecordColumns, text: str, where: str
+) -> record_columns.RecordColumns:
     """Returns the columns with the boxes and labels that TFDS declares in features.json."""
     try:
         found = dict(_tfds_features(json.loads(text), ""))
@@ -279,7 +282,7 @@ def _by_tfds(columns: RecordColumns, text: str, where: str) -> RecordColumns:
     if len(boxes) != 1:
         return columns
     folder = posixpath.dirname(boxes[0])
-    labels = {"labels": (Labels(posixpath.join(folder, "label")),)}
+    labels = {"labels": (record_columns.Labels(posixpath.join(folder, "label")),)}
     keys = {"is_crowd": "is_crowd", "difficult": "is_difficult"}
     others = {name: (posixpath.join(folder, key),) for name, key in keys.items()}
     return replace(

@@ -21,8 +21,10 @@ from recordmill.pipelines.commands.verify import _show
 from recordmill.pipelines.verification import Verification
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.example_pb2 import Example, SequenceExample
+from recordmill.schemas.tables import TableFile
 from recordmill.transforms.functional.records.framing import framed, read_frames
 from recordmill.transforms.inputs.paths import list_paths
+from recordmill.transforms.inputs.record_folders import dataset_lines
 
 Files = dict[str, bytes]
 
@@ -585,9 +587,10 @@ def test_salvaged_files_of_any_name_are_an_input_beside_their_list(
     path = write(tmp_path / "in", {name: damaged})
     recordmill.verify(path, check=False, salvage=tmp_path / "out")
     assert (tmp_path / "out/lost.jsonl").exists()
-    assert [found.path for found in list_paths(str(tmp_path / "out"), "auto")] == [
-        str(tmp_path / "out" / name)
-    ]
+    found = list_paths(str(tmp_path / "out"), "auto")
+    assert [file.path for file in found] == [str(tmp_path / "out" / name)]
+    lines = list(dataset_lines([TableFile(file.path, "tfrecord") for file in found]))
+    assert lines == [f"{tmp_path}/out/lost.jsonl: lists damaged records that these files lack"]
 
 
 def test_salvaged_files_of_several_suffixes_are_one_input(tmp_path: Path) -> None:
@@ -616,9 +619,15 @@ def found_files(folder: Path) -> list[Path]:
     return [path for path in (folder / "out").rglob("*") if path.is_file()]
 
 
-def test_nothing_is_written_if_nothing_is_damaged(tmp_path: Path) -> None:
+def test_nothing_is_written_if_nothing_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path / "in", {"a.tfrecord": joined(records(2))})
-    assert recordmill.verify(path, salvage=tmp_path / "out").salvaged == {}
+    found = recordmill.verify(path, salvage=tmp_path / "out")
+    assert found.salvaged == {}
+    _show(found, "out")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "salvaged: nothing, because no file has damaged records; out was not written"
     assert not (tmp_path / "out").exists()
 
 

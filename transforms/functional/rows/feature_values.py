@@ -341,16 +341,19 @@ _NAME = re.compile(r"""\b(?:name|display_name)\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)")
 
 
 def label_map(text: str) -> dict[int, str]:
-    """Returns the names in a label map of the Object Detection API by id.
-
-    >>> label_map("item { id: 1 name: 'cat' }")
-    {1: 'cat'}
-    """
-    names = dict[int, str]()
-    for item in _ITEM.findall(text):
-        id_, name = _ID.search(item), _NAME.search(item)
+    """Returns the names in a label map by id; ValueError for an id or name that occurs twice."""
+    names, lines = dict[int, str](), dict[int | str, int]()
+    for item in _ITEM.finditer(text):
+        id_, name = _ID.search(item[1]), _NAME.search(item[1])
         if id_ and name:
-            names[int(id_[1])] = name[1] or name[2] or ""
+            number, named = int(id_[1]), name[1] or name[2] or ""
+            line, names[number] = text.count("\n", 0, item.start()) + 1, named
+            if what := [one for one in (number, named) if one in lines]:
+                both = (
+                    f"{what[0]!r} occurs twice, in the items of lines {lines[what[0]]} and {line}"
+                )
+                raise ValueError(f"{both}. Give each class an id and a name of its own")
+            lines |= {number: line, named: line}
     return names
 
 
