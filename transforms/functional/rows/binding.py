@@ -426,6 +426,10 @@ def _stated_split(value: Any, column: str, binding: Binding) -> str:
             return value
         expected = "one of " + ", ".join(sorted(binding.splits))
     detail = f"column {column!r}: expected {expected}, got {typed.short_repr(value)}"
+    if typed.looks_integer(value, is_text=True):
+        if binding.splits is not None and f"fold{value}" in binding.splits:
+            return f"fold{value}"
+        detail += ". For folds from 0 on, set their number with --folds."
     raise RecordError(Reason.UNKNOWN_SPLIT, detail)
 
 

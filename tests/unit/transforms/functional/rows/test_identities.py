@@ -100,6 +100,21 @@ SPLIT = {"split_column": "part"}
             id="split: newline",
         ),
         pytest.param(typed_row(image="a.jpg", part=1), SPLIT, Reason.UNKNOWN_SPLIT, id="split: 1"),
+        *(
+            pytest.param(
+                row(image="a.jpg", part=value),
+                {**SPLIT, "splits": frozenset({"fold0", "fold1"})},
+                expected,
+                id=f"split: {value!r} of folds",
+            )
+            for row, value, expected in [
+                (text_row, "1", Identity("a.jpg", "/data/a.jpg", "fold1", "")),
+                (typed_row, 0, Identity("a.jpg", "/data/a.jpg", "fold0", "")),
+                (text_row, "2", Reason.UNKNOWN_SPLIT),
+                (text_row, "01", Reason.UNKNOWN_SPLIT),
+                (typed_row, True, Reason.UNKNOWN_SPLIT),
+            ]
+        ),
         pytest.param(
             text_row(image="a.jpg", part="val"),
             {**SPLIT, "splits": frozenset({"train", "test"})},
