@@ -13,8 +13,13 @@ imported when it is first used: local files need neither Beam nor obstore.
 from __future__ import annotations
 
 import contextlib
+import os
+import posixpath
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import BinaryIO, TypeAlias
 
 from recordmill.schemas.errors import UsageError
@@ -30,6 +35,10 @@ from recordmill.transforms.storage.stores.store import Span, Store, TransientErr
 
 # The version tag by file; None if the file has none, or changed while it was read.
 VersionTags: TypeAlias = dict[str, str | None]
+
+# Paths in exports of Label Studio.
+_OF_SERVER = re.compile(r"/data/(upload/|local-files/\?d=)")
+_MAX_LISTED = 10_000  # files of a folder that are searched for the name of a missing one
 
 # The version tag of a missing file.
 ABSENT = "absent"
@@ -138,12 +147,9 @@ def read_bytes(
             error.strerror if isinstance(error, OSError) and error.strerror else masked(str(error))
         )
         reason = Reason.MISSING_FILE if isinstance(error, _MISSING) else Reason.READ_ERROR
-        if reason is Reason.MISSING_FILE and is_local(uri):
-            tag = ABSENT
-        if reason is Reason.MISSING_FILE and (form := _form_that_exists(uri)):
-            what += f"; a file exists with this name in the Unicode form {form}, so use one form"
-        if reason is Reason.MISSING_FILE and "\\" in uri:
-            what += "; expected / between folders, got \\"
+        if reason is Reason.MISSING_FILE:
+            tag = ABSENT if is_local(uri) else tag
+            what += _hint_at_name(uri)
         raise RecordError(reason, f"{masked_url(uri)}: {what}") from error
     finally:
         if seen is not None:
@@ -154,6 +160,30 @@ def note_tag(seen: VersionTags, uri: str, tag: str | None) -> None:
     """Notes the version tag of a file that was read: None if another one was noted before."""
     if seen.setdefault(uri, tag) != tag:  # in one step: threads read the same archive
         seen[uri] = None
+
+
+def _hint_at_name(path: str) -> str:
+    if form := _form_that_exists(path):
+        return f"; a file exists with this name in the Unicode form {form}, so use one form"
+    if "\\" in path:
+        return "; expected / between folders, got \\"
+    if _OF_SERVER.search(path):
+        return "; only Label Studio's server has this path: keep what follows its last /"
+    folder, name = posixpath.split(path)
+    found = _names_without_form(folder).get(_without_form(name), "") if is_local(path) else ""
+    return f"; the folder has {found}" if found else ""
+
+
+def _without_form(name: str) -> str:
+    return posixpath.splitext(name.lower())[0].lstrip("0")
+
+
+@lru_cache(maxsize=16)
+def _names_without_form(folder: str) -> dict[str, str]:
+    with contextlib.suppress(OSError, ValueError), os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in islice(entries, _MAX_LISTED))
+        return {_without_form(name): name for name in names if name.isprintable()}
+    return {}
 
 
 def _form_that_exists(path: str) -> str:

@@ -39,8 +39,8 @@ HEAD_BYTES = 2**16
 # What the names of files with a split may contain, as instances_minival.json does.
 _SPLIT_WORDS = re.compile("train|val|test|dev")
 
-# Paths of images that are neither absolute, nor addresses, nor above their folder.
-_PATH = re.compile(r"([A-Za-z]:[/\\])?[^.:][^:]*")
+# Paths of images that are no addresses; those above their folder, only of Windows.
+_PATH = re.compile(r"([A-Za-z]:[/\\]|(\.\.\\)+)?[^.:][^:]*")
 
 
 # Whether a file is read by itself, or with another, as images of annotations are, or not at all.

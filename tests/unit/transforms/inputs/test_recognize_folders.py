@@ -127,6 +127,7 @@ def test_the_only_image_with_the_end_of_a_path_in_coco_is_read_if_its_beginning_
         ("/home/ann/a/1.jpg", "a/1.jpg"),
         (r"a\1.jpg", "a/1.jpg"),
         (r"C:\data\a\1.jpg", "a/1.jpg"),
+        (r"..\..\media\upload\4\1.jpg", "images/1.jpg"),
         (r"C:\data\1.jpg", "1.jpg"),
         (r"data\b\1.jpg", "a/1.jpg"),
         (r"a\1.jpg", r"a\1.jpg"),

@@ -130,6 +130,29 @@ def test_paths_of_windows_are_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("asked", "there", "hint"),
+    [
+        ("0.JPG", "0.jpg", "; the folder has 0.jpg"),
+        ("7.jpg", "007.jpg", "; the folder has 007.jpg"),
+        ("a.jpg", "A.jpeg", "; the folder has A.jpeg"),
+        ("a", "b", ""),
+        ("1.jpg", "10.jpg", ""),
+        ("data/upload/1/x.jpg", "x.jpg", "; only Label Studio's server has this path: keep what "),
+        ("data/local-files/?d=x.jpg", "x.jpg", "; only Label Studio's server has this path: keep "),
+    ],
+)
+def test_a_missing_file_has_a_hint_at_its_name(
+    asked: str, there: str, hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / there).touch()
+    with pytest.raises(RecordError) as error:
+        read_bytes(f"{tmp_path}/{asked}")
+    said = error.value.detail.removeprefix(f"{tmp_path}/{asked}: No such file or directory")
+    assert said.startswith(hint)
+    assert bool(said) == bool(hint)
+
+
 def test_other_names_are_not_read(tmp_path: Path) -> None:
     (tmp_path / f"{NFD}.jpg").touch()
     for name in ("e.jpg", "\xe8.jpg", f"{NFC}.png", f"{NFC}\0.jpg", f"{NFC}\ud800.jpg"):
