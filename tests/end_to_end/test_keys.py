@@ -179,9 +179,8 @@ def test_equal_file_names_of_two_coco_files_are_rejected_with_a_remedy(
     assert ended.code == 4
     assert (
         "coco/val/instances.json:1: duplicate_key: duplicate key, first seen at "
-        "coco/train/instances.json:1; only the first row is kept. Remove one of the rows. If they "
-        "are boxes, set --schema object_detection and --columns xmin=C,…; if labels, join the "
-        "table with --labels; only if records, set --key_column.\n"
+        "coco/train/instances.json:1; only the first row is kept. Remove one of the two, or give "
+        "its image another name.\n"
     ) in ended.err
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.commands.schema import _up_to_bytes
+from recordmill.schemas.example_pb2 import Example
 from recordmill.schemas.records import Row
+from recordmill.transforms.functional.records.framing import framed
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
@@ -74,6 +76,18 @@ def test_a_second_column_of_images_is_one(
         (e["image"][0], e["depth"][0], e["was"][0]) for e in readers.examples(dataset, "train")
     }
     assert found == {(image.data, image.data, b"IMG 1.jpg") for image in images[:3]}
+
+
+def test_records_with_raw_pixels_fit_no_preset_with_images(tmp_path: Path) -> None:
+    found, tfrecord = Example(), tmp_path / "a.tfrecord"
+    found.features.feature["image_raw"].bytes_list.value.append(bytes(12))
+    for name, number in {"height": 2, "width": 2, "depth": 3, "label": 1}.items():
+        found.features.feature[name].int64_list.value.append(number)
+    tfrecord.write_bytes(framed(found.SerializeToString()))
+    ended = recordmill("schema", "--infer", tfrecord)
+    assert "# image_raw has 2 x 2 x 3 bytes, raw uint8 pixels: encode them as PNG.\n" in ended.out
+    commands = [line for line in ended.out.splitlines() if "recordmill convert" in line]
+    assert ["--schema tabular" in line for line in commands] == [True]
 
 
 def test_the_schema_names_the_rows_it_was_inferred_from(images: list[Photo], folder: Path) -> None:

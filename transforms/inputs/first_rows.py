@@ -29,13 +29,8 @@ from recordmill.schemas.records import MAX_CHARACTERS, Row, source_of
 from recordmill.schemas.rejects import RecordError, Reject, reason_counts, reject_lines
 from recordmill.schemas.settings import Order
 from recordmill.schemas.tables import Projection, TableFile
+from recordmill.transforms.functional.images import sniffing
 from recordmill.transforms.functional.images.masks import are_runs
-from recordmill.transforms.functional.images.sniffing import (
-    TRIED_SUFFIXES,
-    has_image_suffix,
-    is_encoded,
-    text_of,
-)
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.binding import (
     Binding,
@@ -178,7 +173,11 @@ def _has_encoded(file: TableFile, column: str, config: ConvertConfig) -> bool:
     if not file.declared.is_table:
         return False
     with suppress(OSError, ValueError):  # reported when the images are read
-        found = [text for value in _values(file, column) if is_encoded(text := text_of(value))]
+        found = [
+            text
+            for value in _values(file, column)
+            if sniffing.is_encoded(text := sniffing.text_of(value))
+        ]
         short = (text for text in found if len(text) <= MAX_CHARACTERS)
         paths = (resolve_path(text, file.path, config.image_root) for text in short)
         return bool(found) and not any(is_local(path) and exists(path) for path in paths)
@@ -192,10 +191,10 @@ def _values(file: TableFile, column: str, number: int = _TRIED_ROWS) -> list[Any
 
 def _suffixes_of(address: str) -> list[str]:
     """Returns the suffixes with which files exist; "" stands for the file without a suffix."""
-    if has_image_suffix(address) or is_web(address):
+    if sniffing.has_image_suffix(address) or is_web(address):
         return [""]
     form = existing_form if is_local(address) else str
-    return [suffix for suffix in ("", *TRIED_SUFFIXES) if exists(form(address + suffix))]
+    return [suffix for suffix in ("", *sniffing.TRIED_SUFFIXES) if exists(form(address + suffix))]
 
 
 def _addresses(config: ConvertConfig, tables: InputTables) -> Iterator[str]:
@@ -230,7 +229,9 @@ def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxC
     found = columns_of_boxes(columns, stated)
     if found is None and columns_of_boxes(columns, {"image": "", **stated}):
         # The column of images has another name, but names of files.
-        images = [c for c in columns if all(map(has_image_suffix, _texts(tables, c) or [""]))]
+        images = [
+            c for c in columns if all(map(sniffing.has_image_suffix, _texts(tables, c) or [""]))
+        ]
         if len(images) == 1:
             found = columns_of_boxes(columns, {**stated, "image": images[0]})
     if found is None or not _has_row_per_box(tables, found.sides):
@@ -273,7 +274,8 @@ def check_labels(tables: InputTables, found: BoxColumns) -> None:
         what = f"has a row per box ({sides}), and no column that is named like one of classes"
         raise UsageError(
             f"{where}: {what}; it has: {', '.join(tables.columns)}. Name it with --columns "
-            "labels=COLUMN; or an image's class with --columns label=COLUMN."
+            "labels=COLUMN, or add one if all are of one class; or name an image's class with "
+            "--columns label=COLUMN."
         )
 
 

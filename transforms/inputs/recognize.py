@@ -35,8 +35,10 @@ from recordmill.schemas.tables import (
 from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix, sniff, tool_of
 from recordmill.transforms.functional.records.framing import SNIFFED_BYTES, unpacker_of
+from recordmill.transforms.functional.rows.columns import separator_in
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
+from recordmill.transforms.functional.sources.delimited import DelimitedOptions
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.functional.sources.tree import Tree, first_lines, head_of, stem_of
 from recordmill.transforms.inputs.file_tree import FileTree
@@ -504,6 +506,8 @@ class _Guess(NamedTuple):
 def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     """Returns the options that read a table, by its first row and the images of each folder."""
     file = TableFile(tree.path(table), format_of(table, b"") or "")
+    mark = separator_in(_first_row(file))
+    file = replace(file, options=DelimitedOptions(mark)) if mark else file
     row = _first_row(file)
     # Deeper folders first: a path may exist in the folder of the table, too. Of two with the name,
     # the one of the table is meant.
@@ -534,6 +538,7 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     mapped = ",".join(f"{role}={column}" for role, column in names.items() if role != column)
     options = (
         f"--input {shlex.quote(tree.path(table))}",
+        f"--delimiter {shlex.quote(mark)}" if mark else "",
         "" if folder == own else f"--image_root {shlex.quote(tree.path(folder))}",
         f"--columns {shlex.quote(mapped)}" if mapped else "",
         f"(columns: {', '.join(row)})" if row and "COLUMN" in names.values() else "",

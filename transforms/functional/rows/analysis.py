@@ -28,7 +28,7 @@ from recordmill.schemas.settings import AnnotationSettings
 from recordmill.schemas.sums import Summed
 from recordmill.schemas.tables import NO_CLASSES, DeclaredClasses
 from recordmill.transforms.functional.records.framing import frame_size
-from recordmill.transforms.functional.rows import placement
+from recordmill.transforms.functional.rows import feature_values, placement
 from recordmill.transforms.functional.rows.annotations import CoordinateCounts, with_units
 from recordmill.transforms.functional.rows.batches import RefBatch, RowBatch
 from recordmill.transforms.functional.rows.binding import (
@@ -39,12 +39,6 @@ from recordmill.transforms.functional.rows.binding import (
     resolve_path,
 )
 from recordmill.transforms.functional.rows.columns import ColumnKinds
-from recordmill.transforms.functional.rows.feature_values import (
-    FoundLabels,
-    merged_class_names,
-    with_background,
-    with_classes,
-)
 from recordmill.transforms.functional.values import typed
 
 # Sample size: gives the mean image size with an error of a few percent, and few stat calls.
@@ -95,7 +89,7 @@ class Analyzer:
     @cached_property
     def listed(self) -> ResolvedSchema:
         """The schema with the classes of `--classes`, if it is set."""
-        return with_classes(self.schema, self.config.class_names)
+        return feature_values.with_classes(self.schema, self.config.class_names)
 
     @cached_property
     def floats(self) -> tuple[str, ...]:
@@ -159,7 +153,7 @@ class Analysis(Summed):
     # `UNASSIGNED` rows if their splits depend on all rows.
     splits: Counter[str] = field(default_factory=Counter)
     unsplit: int = 0  # the number of rows whose split column has no value
-    labels: dict[str, FoundLabels] = field(default_factory=dict)
+    labels: dict[str, feature_values.FoundLabels] = field(default_factory=dict)
     columns: ColumnKinds = field(default_factory=ColumnKinds)
     # The boxes and outlines without stated units, by the block of the schema.
     coordinates: dict[str, CoordinateCounts] = field(default_factory=dict)
@@ -225,7 +219,7 @@ class Analysis(Summed):
             return
         for name, feature in analyzer.schema.label_features.items():
             column = analyzer.binding.table_column(feature.source.name)
-            labels = self.labels.setdefault(name, FoundLabels(name))
+            labels = self.labels.setdefault(name, feature_values.FoundLabels(name))
             for value in typed.distinct(rows.column(column)):
                 labels.add(labels_in(value, feature, rows.untyped(column)))
 
@@ -402,7 +396,7 @@ def build_plan(
     with_classes, splits = _with_classes(analysis, analyzer, resolved), sorted(rows)
     classes = with_classes.classes
     notes = _integral_floats(analysis, classes)
-    findings += analysis.columns.doubtful_numbers()
+    findings += analysis.columns.doubtful_values()
     findings += (*_unnamed(analyzer, classes), *_split_findings(analysis, analyzer))
     source = _source(analyzer, notes, findings)
     if config.records_per_shard is not None:
@@ -456,10 +450,10 @@ def _with_classes(analysis: Analysis, analyzer: Analyzer, resolved: Schema) -> R
     declared, classes = analyzer.declared, dict[str, tuple[str, ...]]()
     for name in resolved.named_features:
         found = analysis.labels[name].found if name in analysis.labels else ()
-        names = analyzer.config.class_names or merged_class_names(
+        names = analyzer.config.class_names or feature_values.merged_class_names(
             found, known.get(name), declared.get(name, NO_CLASSES)
         )
-        classes[name] = with_background(names, resolved.features[name].label_offset)
+        classes[name] = feature_values.with_background(names, resolved.features[name].label_offset)
     by_id = frozenset(name for name, source in declared.items() if source.by_id)
     return ResolvedSchema(resolved, classes, by_id)
 

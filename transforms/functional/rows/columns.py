@@ -30,6 +30,11 @@ from recordmill.transforms.functional.values import typed
 
 _OF_BOXES = re.compile(r"(?i)(^|[._])(bbox|bboxes|boxes|xmin|x_min)$")
 _FOR_BOXES = " For boxes, set --schema object_detection."
+_PIXELS = re.compile(r"(?i)pixels?[ _]?\d*")
+_OF_PIXELS = (
+    " (if it has pixels, use pandas: table['image'] = [numpy.array(row, 'uint8').reshape(HEIGHT, "
+    "WIDTH) for row in {}]; recordmill.convert(table, …))"
+)
 _NO_IMAGES = " For rows without images, set --schema tabular."
 _Settings = TypeVar("_Settings", bound=AnnotationSettings)
 
@@ -337,8 +342,11 @@ def hint_at_header(present: Collection[str]) -> str:
     if first.lower().startswith("sep="):
         mark = first[4:5] or ","
         return f" (the line {first!r} is of Excel: remove it, and set --delimiter {mark!r})"
-    if len(present) == 1 and (marks := [mark for mark in ";\t|" if mark in first]):
-        return f" (if {marks[0]!r} separates its fields, add --delimiter {marks[0]!r})"
+    if mark := separator_in(present):
+        return f" (if {mark!r} separates its fields, add --delimiter {mark!r})"
+    if pixels := [name for name in present if _PIXELS.fullmatch(name)]:
+        many, one = "table.filter(like='pixel').to_numpy()", f"table[{pixels[0]!r}].str.split()"
+        return _OF_PIXELS.format(one if len(pixels) == 1 else many)
     if any(has_image_suffix(name) for name in present):
         return " (if its first row is not a header, set --header none)"
     if {*present} == {"image", "id"}:
@@ -347,6 +355,11 @@ def hint_at_header(present: Collection[str]) -> str:
             "--input TABLE --image_root FOLDER; write that table first if they are in file names)"
         )
     return ""
+
+
+def separator_in(present: Collection[str]) -> str:
+    """Returns the separator in the name of a single column that is several; "" for others."""
+    return next((mark for mark in ";\t|" if len(present) == 1 and mark in next(iter(present))), "")
 
 
 def columns_of(schema: Schema) -> set[str]:
@@ -434,8 +447,8 @@ class ColumnKinds(Summed):
             if delimiter == ";":  # of tables with decimal commas
                 forms.update(typed.number_form(v) for v in values if v and isinstance(v, str))
 
-    def doubtful_numbers(self) -> Iterator[Finding]:
-        """Yields warnings on text that may be numbers, and floats with other values than meant."""
+    def doubtful_values(self) -> Iterator[Finding]:
+        """Yields findings of text that may be numbers, changed floats, and missing values."""
         kinds = {name: _kind(types, name in self.untyped) for name, types in self.seen.items()}
         found = {n: f for n, f in sorted(self.floats.items()) if kinds.get(n) in (None, Kind.FLOAT)}
         texts = sorted(n for n, k in kinds.items() if k is Kind.BYTES and self.scores[n] > 0)
@@ -451,6 +464,10 @@ class ColumnKinds(Summed):
             text = f"numbers of {some(names)} are rounded to float32 (20231205 would be 20231204)"
             hint = 'write integers as such, as pandas does with astype("Int64"), or as text'
             yield finding("warning", "rounded_numbers", text, hint, examples=names)
+        if names := [n for n, f in self.features().items() if f.missing is Missing.EMPTY]:
+            text = f"rows without a value of {some(names)} have an empty list there"
+            hint = "default: VALUE in the schema of recordmill schema --infer TABLE fills it"
+            yield finding("note", "missing_values", text, hint, examples=names)
 
     def features(self) -> dict[str, Feature]:
         """Returns the feature of each column, sorted by name."""

@@ -180,6 +180,10 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
 def _duplicate_key_reject(ref: ImageRef, file: str, line: int, what: str = "") -> Reject:
     first = masked_source(source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"
+    if ref.file.lower().endswith((".tar", ".tar.gz", ".tgz")):
+        detail += ". Unpack each tar to a folder of its own, and pack the folders into one tar."
+    elif not ref.line or ref.file.lower().endswith((".json", ".xml")):
+        detail += ". Remove one of the two, or give its image another name."
     if min(ref.line, line) < 0:  # a dict of a PCollection, which has no order
         detail = f"another row has the same key; one of them is kept{what}"
     return Reject.of(ref, Reason.DUPLICATE_KEY, detail)

@@ -177,6 +177,7 @@ def _check_end(stream: BinaryIO, start: int, size: int) -> None:
         raise TarError(start, "the file ends within this member's data")
 
 
+_UNSORTED = "duplicate sample name; expected adjacent members. Create the tar with --sort=name"
 OTHER = "members of tar files that are neither images nor labels"
 HIDDEN = "hidden members of tar files, and those of systems and tools"
 
@@ -207,10 +208,13 @@ def probe(stream: BinaryIO, file: TableFile) -> Probe:
     rows = read(stream, Part(file), Projection())
     first = list(islice((row for row in rows if not isinstance(row, SkippedInput)), _HEAD_SAMPLES))
     found = [row for row in first if isinstance(row, Row)]
-    if not found:
-        why = f": {first[0].detail}" if first and isinstance(first[0], Reject) else ""
-        raise UsageError(f"{file.path}: expected samples with an image, got none{why}")
     columns = dict.fromkeys(column for row in found for column in row.values)
+    faults = [row.detail for row in first if isinstance(row, Reject)]
+    is_unsorted = any(_UNSORTED in fault for fault in faults)
+    if not found or (is_unsorted and columns.keys() == {"image", "id", "__key__"}):
+        faults += ["a name has one dot, before its suffix"]
+        expected = f"expected samples with an image{' and its label' * is_unsorted}, got none"
+        raise UsageError(f"{file.path}: {expected}: {faults[0]}")
     return Probe(tuple(columns), has_rows=True)
 
 
@@ -233,8 +237,7 @@ def read(
             continue
         number += 1
         if sample.key in seen:
-            what = "duplicate sample name; expected adjacent members"
-            sample.fault = sample.fault or f"{what}. Create the tar file with --sort=name"
+            sample.fault = sample.fault or _UNSORTED
         seen.add(sample.key)
         yield _row(sample, path, number, projection, limit)
         if sample.others:

@@ -108,6 +108,12 @@ def test_several_folders_are_classes(names: tuple[str, ...], tmp_path: Path) -> 
             "--input {root}/train.csv --image_root {root}/train_images "
             "--columns image=id,label=breed",
         ),
+        (  # as GTSRB
+            {"00000/GT-00000.csv": "Filename;ClassId\n0.png;7\n", "00000/0.png": ""},
+            "images in 00000/ beside 00000/GT-00000.csv",
+            "--input {root}/00000/GT-00000.csv --delimiter ';' "
+            "--columns image=Filename,label=ClassId",
+        ),
         (  # unreadable
             {"a.csv.gz": "x", "img 1/1.jpg": ""},
             "images in img 1/ beside a.csv.gz",

@@ -231,8 +231,9 @@ def test_columns_may_state_the_order(tmp_path):
             WHEAT,
             {},
             "t.csv: has a row per box (bbox), and no column that is named like one of classes; it "
-            "has: image_id, width, height, bbox, source. Name it with --columns labels=COLUMN; or "
-            "an image's class with --columns label=COLUMN.",
+            "has: image_id, width, height, bbox, source. Name it with --columns labels=COLUMN, or "
+            "add one if all are of one class; or name an image's class with --columns "
+            "label=COLUMN.",
         ),
         (
             WHEAT,

@@ -71,7 +71,9 @@ def test_points_that_may_be_between_thousands(schema, delimiter, values, is_doub
     found = [(one.kind, one.examples) for one in findings]
     is_text = schema.every_column and any("," in str(value) for value in values)
     expected = "numbers_as_text" if is_text else "doubtful_points"
-    assert found == [(expected, ("kg",))] * (is_text or (is_doubtful and delimiter == ";"))
+    doubts = [expected] * (is_text or (is_doubtful and delimiter == ";"))
+    doubts += ["missing_values"] * (schema.every_column and not {"", None}.isdisjoint(values))
+    assert found == [(kind, ("kg",)) for kind in doubts]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,9 @@ def test_columns_of_numbers_that_are_text(values, is_doubtful):
     asked = analyzer(preset("tabular"))
     rows = text_rows(*({"x": value} for value in values))
     whole = build_plan(analyze(rows, asked), asked, {}).source.findings
-    assert [one.kind for one in whole] == ["numbers_as_text"] * is_doubtful
+    is_missing = not is_doubtful and "3" in values and "" in values  # a number
+    expected = ["numbers_as_text"] * is_doubtful + ["missing_values"] * is_missing
+    assert [one.kind for one in whole] == expected
     parts = Analysis.sum_of([analyze([row], asked) for row in reversed(rows)])
     assert build_plan(parts, asked, {}).source.findings == whole
 
@@ -122,7 +126,9 @@ def test_numbers_that_float32_rounds_to_other_integers(schema, values, is_text, 
     findings = build_plan(analyze(rows, asked), asked, {}).source.findings
     found = [(one.kind, one.examples) for one in findings]
     expected = not schema.every_column if is_rounded is None else is_rounded
-    assert found == [("rounded_numbers", ("day",))] * expected
+    is_missing = schema.every_column and not {"", None}.isdisjoint(values)
+    kinds = ["rounded_numbers"] * expected + ["missing_values"] * is_missing
+    assert found == [(kind, ("day",)) for kind in kinds]
 
 
 def test_labels_in_lists_under_another_column_name():

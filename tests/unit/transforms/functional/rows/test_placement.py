@@ -159,6 +159,22 @@ def assigned(order, *arguments, **options):
     return order, ref(*arguments, **options)
 
 
+@pytest.mark.parametrize(
+    ("file", "line", "remedy"),
+    [
+        ("t.csv", 2, ""),
+        ("a/1.xml", 0, " Remove one of the two, or give its image another name."),
+        ("coco.JSON", 2, " Remove one of the two, or give its image another name."),
+        ("x.tar", 2, " Unpack each tar to a folder of its own, and pack the folders into one tar."),
+    ],
+)
+def test_the_remedy_of_a_duplicate_key_fits_its_source(file, line, remedy):
+    refs = [ref("a", f"0{file}", line), ref("a", f"1{file}", line)]
+    kept, duplicate = first_of_key(refs)
+    assert kept == refs[0]
+    assert duplicate.detail.partition("is kept.")[2] == remedy
+
+
 def repeat(key, source, first):
     detail = f"duplicate key, first seen at {first}; only the first row is kept"
     return Reject(key, f"/{key}", source, Reason.DUPLICATE_KEY, detail)

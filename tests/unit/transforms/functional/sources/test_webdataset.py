@@ -157,6 +157,20 @@ def test_members_out_of_order_are_reported_with_the_remedy():
     assert "--sort=name" in detail
 
 
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["0.jpg", "1.jpg", "0.cls", "1.cls"], "with an image and its label, got none: sample '0'"),
+        (["a/1.v2.jpg", "a/1.v2.cls"], "with an image, got none: a name has one dot"),
+    ],
+)
+def test_archives_without_a_whole_sample_are_an_error(names, why):
+    with pytest.raises(UsageError, match=f"expected samples {why}"):
+        webdataset.probe(
+            io.BytesIO(written([(name, b"1") for name in names])), TableFile("x.tar", "tar")
+        )
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.GNUTYPE_SPARSE])
 def test_images_that_are_links_or_sparse_files_are_rejected(kind):
     ((number, detail),) = rejects_of(of_kind(kind))

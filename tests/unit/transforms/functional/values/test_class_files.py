@@ -39,6 +39,8 @@ def test_names_are_in_the_order_of_their_ids(path, text, expected):
     [
         ("a.pbtxt", "item { id: 1 name: 'a' } item { id: 3 name: 'b' }", r"gaps, got \[1, 3"),
         ("a.pbtxt", "item { id: 2 name: 'a' }", "ids from 0 or 1"),
+        ("a.pbtxt", f"{MAP}item {{\n  id: 1 name: 'ox' }}", "^1 occurs twice, .* lines 6 and 7"),
+        ("a.pbtxt", f"{MAP}item {{ id: 3 name: 'cat' }}", "'cat' occurs .* lines 6 and 7"),
         ("a.json", '{"a": "cat"}', "expected a list of names"),
         ("a.json", '[1]', "expected a list of names"),
         ("a.json", '[]', "expected a list of names"),
@@ -72,10 +74,15 @@ def test_ids_from_1_are_an_offset(first, offset, tmp_path):
     assert (stated.label_offset, stated.first_label) == (0, first)
 
 
-def test_a_line_of_excel_and_decimal_commas_are_named():
+def test_a_line_of_excel_pixels_and_decimal_commas_are_named():
     assert "(the line 'sep=;' is of Excel: remove it, and set --delimiter ';')" in missing_column(
         "label", ["sep=;"], "t.csv"
     )
+    for names in (["label", "pixel0", "pixel1"], ["emotion", "pixels", "Usage"]):
+        rows = ("table['pixels'].str.split()", "table.filter(like='pixel').to_numpy()")
+        code = f"reshape(HEIGHT, WIDTH) for row in {rows['pixel0' in names]}]; recordmill.convert("
+        assert code in missing_column("image", names, "t.csv")
+    assert "pixel" not in missing_column("image", ["a"], "t.csv")
     for text in ("0,5", "1.308,06", "-1.234.567,8"):
         with pytest.raises(RecordError) as error:
             to_number(text, is_text=True)
