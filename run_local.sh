@@ -171,7 +171,7 @@ browser)
     ;;
 packaging)
     has_shells || install_shells
-    run_pytest "[packaging]" tests/packaging "${in_parallel[@]}" --dist loadfile "${@:2}"
+    run_pytest "[packaging]" tests/packaging "${in_parallel[@]}" --dist loadgroup "${@:2}"
     ;;
 deploy)
     run_pytest "[test]" tests/deploy "${in_parallel[@]}" --dist loadfile "${@:2}"
@@ -210,7 +210,7 @@ docs)
     exec "$bin/python" -m sphinx -q -W --keep-going -n docs site/html
     ;;
 engines) # takes half an hour on two cores, and downloads 1 GB the first time
-    run_pytest "[stores]" tests/engines --timeout 900 "${in_parallel[@]}" --dist loadfile "${@:2}"
+    run_pytest "[stores]" tests/engines --timeout 900 "${in_parallel[@]}" --dist loadgroup "${@:2}"
     ;;
 *)
     set_up ""

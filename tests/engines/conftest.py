@@ -61,6 +61,14 @@ HEADER = (
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of one engine into one process, and those of a file that share none."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        group = parameters.get("running", item.path.name)
+        item.add_marker(pytest.mark.xdist_group(str(group)))
+
+
 @dataclass(frozen=True)
 class Case:
     """An input, and its dataset as converted by the DirectRunner in one thread."""

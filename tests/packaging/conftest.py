@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.runs.environments import ROOT, run
 from tests.packaging.distributions import copy_source
-from tests.packaging.interpreters import SUPPORTED, interpreters
+from tests.packaging.interpreters import HERE, SUPPORTED, interpreters
 
 UV = (sys.executable, "-m", "uv")
 
@@ -44,6 +44,14 @@ def environments(
         return folder / "env" / "bin"
 
     return create
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests of one Python into one process, for its environment, and those of a file."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        others = HERE if "environments" in getattr(item, "fixturenames", ()) else item.path.name
+        item.add_marker(pytest.mark.xdist_group(parameters.get("version", others)))
 
 
 def install(environment: Path, *arguments: object) -> None:

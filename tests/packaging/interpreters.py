@@ -6,8 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+HERE = "{}.{}".format(*sys.version_info)
+"""The version that runs the tests."""
 
 SUPPORTED = tuple(
     found[1]
@@ -17,6 +22,7 @@ SUPPORTED = tuple(
 """The versions in the classifiers of pyproject.toml: "3.10", …"""
 
 
+@cache
 def interpreters() -> dict[str, Path]:
     """Returns the installed interpreters of the supported versions."""
     found = {version: _find(version) for version in SUPPORTED}

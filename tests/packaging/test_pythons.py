@@ -6,15 +6,12 @@ settings, which depend on the standard library.
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from tests.deploy.runs.environments import ROOT, run
 from tests.packaging.conftest import Environments, install
-from tests.packaging.interpreters import interpreters
+from tests.packaging.interpreters import HERE, interpreters
 
-HERE = "{}.{}".format(*sys.version_info)
 OTHERS = [version for version in interpreters() if version != HERE]
 TESTS = """
 repository/test_doctests.py
