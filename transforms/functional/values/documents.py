@@ -170,12 +170,8 @@ def entries_of(
         is_yielded = name in names and piece.startswith(b"[")
         if not (is_yielded or is_checked):
             continue
-        text, ambiguous = piece.decode(), list[_Ambiguous]()
-        found = json.loads(
-            text,
-            object_pairs_hook=partial(_object, ambiguous),
-            parse_constant=partial(_reject_constant, text),
-        )
+        ambiguous = list[_Ambiguous]()
+        found = json.loads(piece.decode(), object_pairs_hook=partial(_object, ambiguous))
         if is_yielded:
             is_suspect = is_deep or ambiguous
             entries = islice(found, extra, None)
@@ -259,10 +255,6 @@ def _object(ambiguous: list[_Ambiguous], pairs: list[tuple[str, Any]]) -> dict[s
         values.fault = f"the name {shortened(repeated)} occurs twice"
         ambiguous.append(values)
     return values
-
-
-def _reject_constant(text: str, name: str) -> Any:
-    raise json.JSONDecodeError(f"{name} is no value of JSON", text, text.find(name))
 
 
 def _fault_of(entry: Any) -> str:

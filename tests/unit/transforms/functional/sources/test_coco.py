@@ -186,7 +186,7 @@ def test_a_byte_order_mark_is_no_part_of_the_document():
     assert (probe(marked), read(marked)) == (probe(plain), read(plain))
 
 
-@pytest.mark.parametrize("text", [b'"a", NaN, 1', b'"\xe9"'], ids=["not JSON", "not UTF-8"])
+@pytest.mark.parametrize("text", [b'"a", nan, 1', b'"\xe9"'], ids=["not JSON", "not UTF-8"])
 def test_damage_is_shown_with_the_text_around_it(text):
     (reject,) = read(b'{"images": [], "annotations": [' + text + b"]}")
     assert reject.reason is Reason.LOST_ROWS
@@ -446,6 +446,13 @@ def test_a_bad_annotation_costs_its_image_and_no_other(entry, message):
     assert (reject.source, reject.reason) == ("d/c.json:1", Reason.MALFORMED_ROW)
     assert reject.detail.startswith("5.jpg: annotation 1: ")
     assert message in reject.detail
+
+
+def test_numbers_that_are_not_finite_cost_only_images_that_use_them():
+    annotations = [annotation(1, 5, score=math.nan), annotation(2, 6, bbox=[1, math.inf, 2, 3])]
+    row, reject = read(document([image_bytes(5), image_bytes(6)], annotations))
+    assert (row.values["image"], row.values["xmin"]) == ("5.jpg", [1.5])
+    assert (reject.key, reject.reason) == ("6.jpg", Reason.BAD_BOX)
 
 
 def test_what_is_nested_deeply_beside_the_images_is_no_matter():
