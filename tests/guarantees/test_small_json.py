@@ -25,7 +25,7 @@ for reader, kind in ((coco, "coco"), (json_lines, "jsonl")):
         pass
     for row in reader.read(stream(), Part(file), Projection(None, "image")):
         pass
-next(coco._paths_in(stream()), None)
+next(coco._names_in(stream(), "images"), None)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
