@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 198,
-    "lines of code": 35_758,
-    "lines of docstrings": 6_220,
+    "lines of code": 35_757,
+    "lines of docstrings": 6_217,
     "lines of the longest function": 50,
-    "lines of the longest file": 590,
+    "lines of the longest file": 584,
     "public functions used in no other file": 0,
     "modules with one importer": 24,
     "names with two meanings": 0,
