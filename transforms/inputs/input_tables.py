@@ -27,12 +27,8 @@ from recordmill.transforms.functional.addresses import parse_web_address
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, not_a_table
 from recordmill.transforms.functional.read_ahead import map_in_threads
 from recordmill.transforms.functional.rows.columns import needed_columns
+from recordmill.transforms.functional.sources import delimited
 from recordmill.transforms.functional.sources.box_rows import header_of_boxes
-from recordmill.transforms.functional.sources.delimited import (
-    DELIMITERS,
-    DelimitedOptions,
-    header_of,
-)
 from recordmill.transforms.functional.sources.parquet import DataFile
 from recordmill.transforms.inputs.file_tree import FileTree, unused_patterns
 from recordmill.transforms.inputs.formats import FORMATS
@@ -91,7 +87,7 @@ def probe_tables(
     tables = replace(tables, findings=(*tables.findings, *findings))
     given = {"--delimiter": config.delimiter, "--header": config.header}
     names = [name for name, value in given.items() if value is not None]
-    has_text = config.labels or any(file.format in DELIMITERS for file in tables.files)
+    has_text = config.labels or any(file.format in delimited.DELIMITERS for file in tables.files)
     if names and not has_text:
         raise UsageError(f"{names[0]}: the input has no CSV or TSV table. Remove the option.")
     known = [file for file in tables.files if file.format in _WITH_IMAGES]
@@ -302,7 +298,7 @@ def _check_folders(listed: Sequence[ListedPath], probes: Sequence[Probe]) -> Non
 def _probe(file: TableFile, found: ListedPath, config: ConvertConfig) -> tuple[TableFile, Probe]:
     # The file of a lakehouse table is named, not the table.
     with _reading(file.path if isinstance(file.options, DataFile) else found.path):
-        if file.format in DELIMITERS:
+        if file.format in delimited.DELIMITERS:
             file = _with_text_options(file, config)
         return _with_partition(file, FORMATS[file.format].probe(file), found)
 
@@ -328,13 +324,13 @@ def _reading(path: str) -> Iterator[None]:
 
 def _with_text_options(file: TableFile, config: ConvertConfig) -> TableFile:
     """Returns a CSV or TSV table with the delimiter and the columns that options state."""
-    options = DelimitedOptions(config.delimiter or "", config.header or ())
+    options = delimited.DelimitedOptions(config.delimiter or "", config.header or ())
     file = replace(file, options=options)
     if config.header:
         return file
     try:
         with open_table(file) as stream:
-            first = header_of(stream, file)
+            first = delimited.header_of(stream, file)
     except ValueError:
         if config.header is None:
             return file  # reported when it is probed

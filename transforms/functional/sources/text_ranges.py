@@ -28,13 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.tables import Part, TableFile
-from recordmill.transforms.functional.sources.delimited import (
-    DELIMITERS,
-    MAX_FIELD_CHARACTERS,
-    delimiter_of,
-    header_of,
-    is_utf16,
-)
+from recordmill.transforms.functional.sources import delimited
 
 # Size from which a file is read in ranges: those of a smaller one would not repay their scan.
 LARGE_BYTES = 8 * 2**20
@@ -47,9 +41,9 @@ RANGE_BYTES, _MIN_RANGE_BYTES = 32 * 2**20, 2 * 2**20
 _RANGES = 64
 
 # Up to this size, no record exceeds the csv module's field limit, which the scan ignores.
-MAX_RECORD_BYTES = MAX_FIELD_CHARACTERS
+MAX_RECORD_BYTES = delimited.MAX_FIELD_CHARACTERS
 
-TEXT_FORMATS = frozenset({*DELIMITERS, "jsonl"})
+TEXT_FORMATS = frozenset({*delimited.DELIMITERS, "jsonl"})
 _BLOCK_BYTES = 2**19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_FEED, _CARRIAGE_RETURN = b'"', b"\n", b"\r"
@@ -100,11 +94,11 @@ def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[Part]:
     """
     header: tuple[str, ...] = ()
     try:
-        if file.format in DELIMITERS:
-            if is_utf16(stream):
+        if file.format in delimited.DELIMITERS:
+            if delimited.is_utf16(stream):
                 yield Part(file)
                 return
-            header = header_of(stream, file)
+            header = delimited.header_of(stream, file)
     except (ValueError, EOFError, OSError):  # reported as a reject when the file is read
         yield Part(file)
         return
@@ -115,7 +109,9 @@ def cut(stream: BinaryIO, file: TableFile, range_bytes: int) -> Iterator[Part]:
 
 def scan(stream: BinaryIO, part: Part, block_bytes: int = _BLOCK_BYTES) -> RangeScan | None:
     """Scans the lines that begin in a range of `cut`; None if the file must be read as a whole."""
-    delimiter = delimiter_of(part.file) if part.file.format in DELIMITERS else None
+    delimiter = (
+        delimited.delimiter_of(part.file) if part.file.format in delimited.DELIMITERS else None
+    )
     if part.stop is None:
         return None
     found = NO_LINES
@@ -149,7 +145,7 @@ def align(scanned: Iterable[tuple[Part, RangeScan | None]]) -> list[Part]:
     file, effect = parts[0].file, before.outside
     size = file.size or 0
     gap = max(effect.gap, size - effect.last)
-    if gap > MAX_RECORD_BYTES and file.format in DELIMITERS:
+    if gap > MAX_RECORD_BYTES and file.format in delimited.DELIMITERS:
         return [Part(file)]
     stops = [*(part.start for part in parts[1:]), size]
     return [replace(part, stop=stop) for part, stop in zip(parts, stops, strict=True)]
@@ -274,7 +270,7 @@ def _record_end(data: bytes, delimiter: str) -> int:
             yield before + line
             before = ""
 
-    csv.field_size_limit(MAX_FIELD_CHARACTERS)
+    csv.field_size_limit(delimited.MAX_FIELD_CHARACTERS)
     with contextlib.suppress(csv.Error):  # the next record starts at the next line
         next(csv.reader(lines(), delimiter=delimiter, strict=True), None)
     return end
@@ -283,7 +279,7 @@ def _record_end(data: bytes, delimiter: str) -> int:
 def _lines_from(stream: BinaryIO, part: Part, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yields (byte offset, whole lines) of the lines that begin in a range."""
     start, stop = part.start, part.stop or 0
-    is_csv = part.file.format in DELIMITERS
+    is_csv = part.file.format in delimited.DELIMITERS
     line_break = _LINE_BREAK if is_csv else _LINE_BREAK_OF_JSON
     # The byte before the range decides whether the range begins with a line.
     offset = max(0, start - 1)

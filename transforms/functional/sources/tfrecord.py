@@ -19,12 +19,7 @@ from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import IMAGES, SPLIT, SPLIT_NAMES, Part, Probe, Projection, TableFile
 from recordmill.transforms.functional.images import sniffing
-from recordmill.transforms.functional.records.framing import (
-    Frame,
-    FrameError,
-    is_tfrecord,
-    read_frames_or_errors,
-)
+from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.rendering.infer_features import raw_shape
 from recordmill.transforms.functional.sources.record_columns import (
     RecordColumns,
@@ -69,7 +64,7 @@ class RecordMetadata(ABC):
 
 def recognize(head: bytes) -> bool:
     """Returns whether a file begins with a record."""
-    return is_tfrecord(head)
+    return framing.is_tfrecord(head)
 
 
 def probe(stream: BinaryIO, file: TableFile) -> Probe:
@@ -162,29 +157,29 @@ def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[Row |
             # The number is from 0, as in `recordmill verify`, and the line of the reject from 1.
             detail = f"record {found.record} at byte {found.offset}: {error}"
             # If the checksum of a record's length is wrong, the next record cannot be located.
-            if isinstance(found, FrameError) and found.ends:
+            if isinstance(found, framing.FrameError) and found.ends:
                 detail += f"; the records after it are lost. {_REMEDY}; convert it with the others."
                 yield Reject.of_lost_rows(path, found.record + 1, detail)
             else:
-                remedy = _REMEDY if isinstance(found, FrameError) else "Fix the record"
+                remedy = _REMEDY if isinstance(found, framing.FrameError) else "Fix the record"
                 detail = f"{detail}. {remedy}, or allow it with --max_rejects malformed_row=N."
                 yield Reject.of_malformed_row(path, found.record + 1, detail)
 
 
-def _records(stream: BinaryIO) -> Iterator[Frame | FrameError]:
+def _records(stream: BinaryIO) -> Iterator[framing.Frame | framing.FrameError]:
     """Yields each record or its error; an error of decompression is the last element."""
     record = offset = 0
     try:
-        for found in read_frames_or_errors(stream):
+        for found in framing.read_frames_or_errors(stream):
             yield found
-            if isinstance(found, Frame):
+            if isinstance(found, framing.Frame):
                 record, offset = found.record + 1, found.stop
     except (OSError, *DAMAGED_STREAM) as error:
-        yield FrameError(record, offset, f"the rest of the file cannot be read: {error}")
+        yield framing.FrameError(record, offset, f"the rest of the file cannot be read: {error}")
 
 
 def _row(
-    found: Frame | FrameError,
+    found: framing.Frame | framing.FrameError,
     file: TableFile,
     projection: Projection,
     columns: RecordColumns,
@@ -199,7 +194,7 @@ def _row(
         path = next(filter(None, (_first_text(values.get(key)) for key in columns.paths)), None)
         others |= {projection.image: path} if path else {}  # beside the location of the image
     line = found.record + 1
-    if not isinstance(image, bytes) or not isinstance(found, Frame):
+    if not isinstance(image, bytes) or not isinstance(found, framing.Frame):
         kept = projection.apply(_as_text({**values, **others}))
         return Row(kept, file.path, line, key="")
     del values[feature]
@@ -212,13 +207,13 @@ def _row(
     return Row(kept, file.path, line, image=image if is_read else location, key="")
 
 
-def _values(found: Frame | FrameError) -> dict[str, Any]:
+def _values(found: framing.Frame | framing.FrameError) -> dict[str, Any]:
     """Returns the values of each feature: a list, or `Items` for fewer than two values.
 
     Bytes are not decoded, since they may be images. Raises ValueError if the record is damaged, or
     is not an Example.
     """
-    if isinstance(found, FrameError):
+    if isinstance(found, framing.FrameError):
         raise ValueError(str(found))
     example = Example()
     try:

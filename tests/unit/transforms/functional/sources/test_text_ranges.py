@@ -97,7 +97,6 @@ def test_fields_over_the_limit_give_the_rejects_of_one_reader(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "MAX_FIELD_CHARACTERS", limit)
-        patch.setattr(text_ranges, "MAX_FIELD_CHARACTERS", limit)
         patch.setattr(text_ranges, "MAX_RECORD_BYTES", limit)
         assert read_ranges(data, range_bytes, block_bytes=3) == read_whole(data)
 
