@@ -419,14 +419,11 @@ def _pngs() -> Iterator[Specimen]:
     for filter_ in range(1, 5):
         yield kept(f"of filter {filter_}", png_of(drawn, 2, filter_=filter_))
     text = png_chunk(b"tEXt", b"key\0" + b"text " * 400_000)
+    expanding = b"key\0\0" + zlib.compress(bytes(64 << 20))
     for name, chunk in {
         "a text of 2 MB": text,
-        "a text that inflates to 64 MB": png_chunk(
-            b"zTXt", b"key\0\0" + zlib.compress(bytes(64 << 20))
-        ),
-        "a profile that inflates to 64 MB": png_chunk(
-            b"iCCP", b"key\0\0" + zlib.compress(bytes(64 << 20))
-        ),
+        "a text that inflates to 64 MB": png_chunk(b"zTXt", expanding),
+        "a profile that inflates to 64 MB": png_chunk(b"iCCP", expanding),
         "2,000 texts": png_chunk(b"tEXt", b"key\0text") * 2000,
         "a text with a wrong CRC": flipped(png_chunk(b"tEXt", b"key\0text"), -1),
         "an unknown chunk": png_chunk(b"vpAg", b"what"),
