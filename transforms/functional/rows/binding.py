@@ -412,24 +412,24 @@ def _stated_splits(rows: RowBatch, binding: Binding) -> Sequence[str]:
     column = binding.split_column
     if column is None:
         return ("",)
-    return typed.by_value(
-        partial(_stated_split, column=column, binding=binding), rows.column(column)
-    )
+    stated = partial(_stated_split, column=column, binding=binding)
+    return typed.by_value(stated, rows.column(column))
 
 
 def _stated_split(value: Any, column: str, binding: Binding) -> str:
     value, expected = _single(value, column), SPLIT_NAME_RULE
     if value is None or value == "":
         return ""
-    if isinstance(value, str) and SPLIT_NAME.fullmatch(value):
+    is_flag = isinstance(value, str) and typed.looks_boolean(value)
+    if isinstance(value, str) and SPLIT_NAME.fullmatch(value) and not is_flag:
         if binding.splits is None or value in binding.splits:
             return value
         expected = "one of " + ", ".join(sorted(binding.splits))
     detail = f"column {column!r}: expected {expected}, got {typed.short_repr(value)}"
-    if typed.looks_integer(value, is_text=True):
+    if is_flag or typed.looks_integer(value, is_text=True):
         if binding.splits is not None and f"fold{value}" in binding.splits:
             return f"fold{value}"
-        detail += ". For folds from 0 on, set their number with --folds."
+        detail += ". Name splits as train and valid; for folds from 0 on, add --folds N."
     raise RecordError(Reason.UNKNOWN_SPLIT, detail)
 
 

@@ -113,6 +113,8 @@ SPLIT = {"split_column": "part"}
                 (text_row, "2", Reason.UNKNOWN_SPLIT),
                 (text_row, "01", Reason.UNKNOWN_SPLIT),
                 (typed_row, True, Reason.UNKNOWN_SPLIT),
+                (text_row, "False", Reason.UNKNOWN_SPLIT),
+                (text_row, "TRUE", Reason.UNKNOWN_SPLIT),
             ]
         ),
         pytest.param(
