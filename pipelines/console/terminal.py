@@ -95,8 +95,7 @@ def finish(
         say_json({**head, **document})
     else:
         show()
-    code: int = head["exit_code"]
-    return code
+    return int(head["exit_code"])
 
 
 # Whether each line on standard error is a JSON object.
@@ -114,10 +113,8 @@ def use_events(enabled: bool) -> None:
 def warn(text: str) -> None:
     """Prints a message on standard error, with the program's name as prefix."""
     message = text.removeprefix("warning: ")
-    if _events.is_set():
-        print_error(message, "ERROR" if message == text else "WARNING")
-    else:
-        print_error(f"recordmill: {text}")
+    level = "ERROR" if message == text else "WARNING"
+    print_error(message if _events.is_set() else f"recordmill: {text}", level)
 
 
 def print_error(text: str, level: str = "ERROR") -> None:
@@ -176,28 +173,25 @@ class Output:
 
     def write(self, text: str) -> int:
         """Writes text, or discards it after an error."""
-        try:
-            self._stream.write(text)
-        except OSError as error:
-            self._discard(error)
+        self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
         """Flushes the buffer, or discards it after an error."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._discard(error)
+        self._try(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _discard(self, error: OSError) -> None:
-        self.failure = self.failure or error
-        null = os.open(os.devnull, os.O_WRONLY)
-        # The stream keeps its buffer and writes it again later, also at exit: let that succeed.
-        os.dup2(null, self._stream.fileno())
-        os.close(null)
+    def _try(self, action: Callable[..., Any], *text: str) -> None:
+        try:
+            action(*text)
+        except OSError as error:
+            self.failure = self.failure or error
+            null = os.open(os.devnull, os.O_WRONLY)
+            # The stream keeps its buffer and writes it again later, also at exit: let that succeed.
+            os.dup2(null, self._stream.fileno())
+            os.close(null)
 
 
 def lost_output() -> str | None:

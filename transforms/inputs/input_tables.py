@@ -411,3 +411,9 @@ def unused_columns(
         hint = "recordmill schema --infer TABLE prints a schema with all columns, for --schema"
         figures = {"columns": len(names)}
         yield finding("info", "unused_columns", text, hint, examples=names, figures=figures)
+    # Open Images states with 0 that a class is not in an image.
+    doubt = [name for name in names if name.casefold() == "confidence"]
+    if doubt and schema.class_features and not (schema.has_boxes or config.where):
+        text = f"the column {doubt[0]!r} does not decide which labels are stored"
+        hint = f'--where "{doubt[0]} > 0" leaves out those that are 0'
+        yield finding("warning", "unused_confidence", text, hint, examples=doubt)

@@ -232,6 +232,15 @@ def test_columns_that_nothing_uses_are_named(tmp_path: Path) -> None:
     assert unused(path, schema=schema) == ["info: not stored: other"]
 
 
+def test_a_confidence_that_decides_nothing_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("image,label,Confidence\n1.jpg,x,1\n")
+    warning = "warning: the column 'Confidence' does not decide which labels are stored"
+    assert unused(path) == ["info: not stored: Confidence", warning]
+    assert unused(path, where="Confidence > 0") == []
+    assert unused(path, schema="tabular") == []
+
+
 def test_used_columns_that_the_labels_have_too_are_named(tmp_path: Path) -> None:
     path, labels = tmp_path / "t.csv", tmp_path / "l.csv"
     path.write_text("image,label,note\n1.jpg,x,y\n")
