@@ -43,6 +43,7 @@ from recordmill.schemas.option import (
     Where,
     fields_that_affect,
     option,
+    options_of,
 )
 from recordmill.schemas.records import OUTSIDE_WHERE, SkippedInput
 from recordmill.schemas.rejects import RejectBudget
@@ -149,7 +150,7 @@ class ConvertConfig(Document):
         None,
         ROW | SHARD,
         "DIR",
-        "base folder of image paths; none may lead outside",
+        "base folder of image paths; if set, none may lead outside",
         "the table's folder",
     )
     allow_outside_root: bool = _input(
@@ -271,6 +272,7 @@ class ConvertConfig(Document):
         "",
         "similar images: report, keep_together in one split, drop all but one, or none: no "
         "comparison",
+        needs_pixels=True,
     )
     index: bool = _output(False, CHECKS, "", "write idx/ with record offsets, for DALI and PyTorch")
     decode: Decode = _checks(
@@ -286,6 +288,7 @@ class ConvertConfig(Document):
         f"reject images with a quality issue: {', '.join(ISSUES)}",
         "none",
         "names of quality issues",
+        needs_pixels=True,
     )
     max_rejects: Budget = _checks(
         RejectBudget(),
@@ -351,12 +354,7 @@ class ConvertConfig(Document):
             raise ValueError("--append: adds rows to a base version. Set --base DIR/NAME/X.Y.Z.")
         if self.on_conflict != "fail" and not self.append:
             raise ValueError("--on_conflict: applies only to --append. Add it, or omit this.")
-        if self.reject_quality and self.decode == "header":
-            raise ValueError(
-                "--reject_quality: needs the pixels of images, and cannot be combined with "
-                "--decode header. Remove one of them."
-            )
-        self._check_near_duplicates()
+        self._check_pixels()
         is_open = self.splits is None and self.split_column is not None
         named = self.num_shards.keys() if isinstance(self.num_shards, dict) else set()
         if not is_open and (unknown := sorted(named - self.weights.keys())):
@@ -403,15 +401,16 @@ class ConvertConfig(Document):
                 f"{self.dataset_schema.name!r}. Declare classes: true, or omit the option."
             )
 
-    def _check_near_duplicates(self) -> None:
-        if self.near_duplicates not in ("keep_together", "drop"):
-            return
-        if self.decode == "header":
-            raise ValueError(
-                f"--near_duplicates {self.near_duplicates}: needs the pixels of images, and cannot "
-                "be combined with --decode header. Remove one of them."
-            )
-        if not self.dataset_schema.has_image:
+    def _check_pixels(self) -> None:
+        for declared in options_of(type(self)) if self.decode == "header" else ():
+            value = getattr(self, declared.name, None)
+            if declared.option.needs_pixels and value not in (declared.field.default, "none"):
+                raise ValueError(
+                    f"--{declared.name}: needs the pixels of images, and cannot be combined with "
+                    "--decode header. Remove one of them."
+                )
+        is_used = self.near_duplicates in ("keep_together", "drop")
+        if is_used and not self.dataset_schema.has_image:
             raise ValueError(
                 f"--near_duplicates {self.near_duplicates}: expected a schema with images; "
                 f"{self.dataset_schema.name!r} has none. Remove the option."

@@ -19,7 +19,7 @@ class RowOptions(TypedDict, total=False):
     """Options of a conversion that apply to a single row."""
 
     image_root: StrPath | None
-    """base folder of image paths; none may lead outside; default: the table's folder"""
+    """base folder of image paths; if set, none may lead outside; default: the table's folder"""
     allow_outside_root: bool
     """allow image paths and links that lead outside of --image_root"""
     image_suffix: str | None

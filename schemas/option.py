@@ -56,6 +56,7 @@ class Option:
     help: str
     default: str = ""  # a description of the default, if the field's default does not show it
     expected: str = ""  # a description of valid values, for error messages
+    needs_pixels: bool = False  # whether values except its default and "none" need decoded images
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,11 @@ def option(
     help: str,
     shown: str = "",
     expected: str = "",
+    needs_pixels: bool = False,
     **field: Any,
 ) -> Any:
     """Declares a field of a model as an option; `field` has its further constraints."""
-    declared: Any = Option(group, affects, metavar, help, shown, expected)
+    declared: Any = Option(group, affects, metavar, help, shown, expected, needs_pixels)
     default = PydanticUndefined if "default_factory" in field else default
     return Field(default, json_schema_extra={_OPTION: declared}, **field)
 

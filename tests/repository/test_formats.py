@@ -62,3 +62,10 @@ def test_every_format_is_converted_with_every_schema() -> None:
 def test_files_with_the_name_of_a_format_have_it(suffix: str) -> None:
     if not FORMATS[suffix].declared.is_folder and suffix != "coco":  # the suffix of COCO is json
         assert format_of(f"x.{suffix}", b"") == suffix
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/folders.md"])
+def test_the_page_names_every_format_of_annotations(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8").lower()
+    absent = [name for name, one in FORMATS.items() if one.declared.annotations and name not in text]
+    assert absent == []

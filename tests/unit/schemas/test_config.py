@@ -308,10 +308,14 @@ def test_the_fingerprint_is_the_same_in_every_process():
         assert ran.stdout.strip() == here
 
 
-def test_quality_needs_the_pixels():
-    with pytest.raises(ValidationError, match="--reject_quality: needs the pixels of images"):
-        config(reject_quality="blank,tiny", decode="header")
-    assert config(reject_quality="blank, tiny").reject_quality == ("blank", "tiny")
+@pytest.mark.parametrize(
+    ("option", "value"), [("reject_quality", "blank, tiny"), ("near_duplicates", "drop")]
+)
+def test_what_needs_pixels_cannot_be_combined_with_headers(option, value):
+    with pytest.raises(ValidationError, match=f"--{option}: needs the pixels of images"):
+        config(**{option: value, "decode": "header"})
+    assert getattr(config(**{option: value}), option) in ("drop", ("blank", "tiny"))
+    assert config(near_duplicates="none", decode="header").decode == "header"
 
 
 EXCLUSIVE = ("schema", "num_shards", "num_classes", "folds", "per_class")
