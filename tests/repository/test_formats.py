@@ -67,5 +67,7 @@ def test_files_with_the_name_of_a_format_have_it(suffix: str) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/reference/folders.md"])
 def test_the_page_names_every_format_of_annotations(page: str) -> None:
     text = (ROOT / page).read_text("utf-8").lower()
-    absent = [name for name, one in FORMATS.items() if one.declared.annotations and name not in text]
+    absent = [
+        name for name, one in FORMATS.items() if one.declared.annotations and name not in text
+    ]
     assert absent == []

@@ -141,6 +141,18 @@ def test_an_entry_is_limited_and_numbers_are_those_of_python(monkeypatch):
         entries(b'{"a": ["%b"]}' % (b"9" * 300), "a")
 
 
+def test_names_of_lists_may_be_escaped_and_what_is_around_them_is_limited(monkeypatch):
+    assert entries(b'{"x": "a\\": [", "\\u0061" : [1], "b\\"": [2]}', "a", 'b"') == [
+        ("a", 1),
+        ('b"', 2),
+    ]
+    monkeypatch.setattr(documents, "_MAX_OUTLINE", 100)
+    monkeypatch.setattr(documents, "_PARSED_BYTES", 7)
+    assert entries(b'{"x": "%b", "a": [1]}' % (b"9" * 80), "a") == [("a", 1)]
+    with pytest.raises(ValueError, match="top-level strings and numbers have more than 100 bytes"):
+        entries(b'{"x": "%b", "a": [1]}' % (b"9" * 90), "a")
+
+
 def test_entries_with_a_name_twice_are_marked():
     data = b'{"a": [{"x": 1, "x": 2}, {"x": {"y": 1, "y": 2}}, {"x": 3}]}'
     faults = [fault for _, _, fault in entries_of(io.BytesIO(data), ["a"])]
