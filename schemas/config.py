@@ -402,11 +402,11 @@ class ConvertConfig(Document):
             )
 
     def _check_pixels(self) -> None:
-        for declared in options_of(type(self)) if self.decode == "header" else ():
-            value = getattr(self, declared.name, None)
-            if declared.option.needs_pixels and value not in (declared.field.default, "none"):
+        limited = options_of(type(self)) if self.decode == "header" else ()
+        for one in (one for one in limited if one.option.needs_pixels):
+            if getattr(self, one.name) not in (one.field.default, "none"):
                 raise ValueError(
-                    f"--{declared.name}: needs the pixels of images, and cannot be combined with "
+                    f"--{one.name}: needs the pixels of images, and cannot be combined with "
                     "--decode header. Remove one of them."
                 )
         is_used = self.near_duplicates in ("keep_together", "drop")

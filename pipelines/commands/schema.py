@@ -391,7 +391,7 @@ def _heading(
     hint = hint_at_header(tables.columns) if len(tables.columns) == 1 else ""
     what = f"the first {guess.rows:,} rows of {table}{hint}"
     lines = [f"Guessed from {what}: check it before you use it."]
-    lines += [f"{what}, raw uint8 pixels: encode them as PNG." for what in tables.raw.values()]
+    lines += [f"{one}, raw uint8 pixels: encode them as PNG." for one in tables.raw.values()]
     known = [] if tables.raw else [tables.preset, *(schema.name for schema in tables.schemas)]
     if fitting := [name for name in preset_names() if name in known]:
         lines += ["", "The records have the features of this preset, and need no schema file:"]
