@@ -45,6 +45,40 @@ INPUT_FORMATS = {
     "dota": InputFormat("dota"),
 }
 
+
+@dataclass(frozen=True)
+class UnreadTool:
+    """A tool or dataset whose annotations are recognized, so that a message says what to do."""
+
+    signs: tuple[bytes, ...]  # patterns of what one file has: all of them
+    remedy: str = "Export them as COCO, Pascal VOC or YOLO"
+
+
+# By name, in messages and on the page. A format that reads the annotations takes the tool's place.
+UNREAD_TOOLS = {
+    "the VGG Image Annotator": UnreadTool((rb'shape_attributes\b|"_via_',)),
+    "VoTT": UnreadTool((rb'"assets?"\s*:\s*\{\s*(\}|"(format|id|[0-9a-f]{32})")',)),
+    "Create ML": UnreadTool((rb'"coordinates"\s*:\s*\{\s*"(x|y|width|height)"',)),
+    "Supervisely": UnreadTool((rb'"(classTitle|geometryType)"',)),
+    "BDD100K": UnreadTool((rb'"box2d"\s*:',)),
+    "Datumaro": UnreadTool((rb'"items"\s*:\s*\[', rb'"categories"\s*:')),
+    "Label Studio": UnreadTool((rb'"(original_width|from_name)"', rb'"(x|value|result)"+\s*:')),
+    "Labelbox": UnreadTool((rb'"data_row"\s*:',)),
+    "SuperAnnotate": UnreadTool((rb'"className"\s*:', rb'"instances"\s*:')),
+    "V7 Darwin": UnreadTool((rb'"slots"\s*:\s*\[', rb'"item"\s*:')),
+    "Encord": UnreadTool((rb'"label_hash"\s*:',)),
+    "Scale AI": UnreadTool((rb'"task_id"\s*:', rb'"(response|annotations|attachment)"\s*:')),
+    "KITTI": UnreadTool((rb"\A[A-Za-z_]+(?: -?\d+(?:\.\d+)?){14,15}\s*(?:\n|\Z)",)),
+    "YOLOv4 or keras-yolo3": UnreadTool(
+        (rb"(?m)^[^\n,]+\.\w+(?: +\d[\d.]*(?:,\d[\d.]*){4})+\s*$",),
+        "Write a row per box to a CSV table: image,xmin,ymin,xmax,ymax,label",
+    ),
+    "CelebA": UnreadTool(
+        (rb"\A\d+\s*\n[\w ]+\n\S+\.\w+(?: +-?\d+)+\s*(?:\n|\Z)",),
+        "Write them to a CSV table with a column of images, without the number of rows",
+    ),
+}
+
 # The values of --input_format: a static type cannot be derived from the names.
 if TYPE_CHECKING:
     FormatName: TypeAlias = str

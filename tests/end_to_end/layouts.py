@@ -23,6 +23,7 @@ class Layout:
     rows: Rows = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     stops: str = ""  # a pattern of the message, for folders that are not read
+    tool: str = ""  # the one of `UNREAD_TOOLS` whose annotations it has, until a format reads them
 
 
 BOX = "0 0.5 0.5 0.2 0.2\n"
@@ -216,7 +217,7 @@ LAYOUTS = {
     "roboflow: create ml": Layout(
         _ROBOFLOW,
         {"train/_annotations.createml.json": CREATE_ML, **images("train/1.jpg")},
-        stops=r"annotations of Create ML \(train/_annotations.createml.json\)\. Export them as",
+        tool="Create ML",
     ),
     "cvat: task": Layout(
         f"{_CVAT}format-cvat/",
@@ -289,7 +290,7 @@ LAYOUTS = {
             "annotations/default.json": '{"info": {}, "categories": {}, "items": []}',
             **images("images/default/1.jpg"),
         },
-        stops="annotations of Datumaro",
+        tool="Datumaro",
     ),
     "bdd100k": Layout(
         "https://doc.bdd100k.com/format.html",
@@ -297,7 +298,7 @@ LAYOUTS = {
             "labels/det_train.json": '[{"name": "1.jpg", "labels": [{"box2d": {"x1": 1}}]}]',
             **images("images/100k/train/1.jpg", "images/100k/val/2.jpg"),
         },
-        stops="annotations of BDD100K",
+        tool="BDD100K",
     ),
     "fiftyone: yolo v5": Layout(
         _FIFTYONE,
@@ -384,7 +385,7 @@ LAYOUTS = {
     "labelimg: create ml": Layout(
         "https://github.com/HumanSignal/labelImg",
         {"1.json": CREATE_ML, **images("1.jpg")},
-        stops=r"Create ML \(1.json\)",
+        tool="Create ML",
     ),
     "labelme": Layout(
         "https://github.com/wkentaro/labelme",
@@ -422,7 +423,7 @@ LAYOUTS = {
     "via": Layout(
         "https://www.robots.ox.ac.uk/~vgg/software/via/",
         {"train/via_region_data.json": VIA, **images("train/1.jpg")},
-        stops="VGG Image Annotator",
+        tool="VGG Image Annotator",
     ),
     "hugging face: images that no row names": Layout(
         "https://huggingface.co/docs/datasets/image_dataset#imagefolder",
@@ -440,7 +441,7 @@ LAYOUTS = {
             "ds0/ann/1.jpg.json": '{"objects": [{"classId": 1, "classTitle": "cat"}]}',
             **images("ds0/img/1.jpg"),
         },
-        stops="Supervisely",
+        tool="Supervisely",
     ),
     "coco 2017": Layout(
         "https://cocodataset.org/#format-data",
@@ -669,23 +670,23 @@ LAYOUTS = {
             'region_shape_attributes,region_attributes\n1.jpg,1,"{}",0,0,"{}","{}"\n',
             **images("1.jpg"),
         },
-        stops=r"the VGG Image Annotator \(via_export_csv.csv\)\. Export them as COCO, Pascal",
+        tool="VGG Image Annotator",
     ),
     "via: json": Layout(
         "https://www.robots.ox.ac.uk/~vgg/software/via/",
         {"annotations/via.json": VIA, **images("images/1.jpg")},
-        stops=r"the VGG Image Annotator \(annotations/via.json\)",
+        tool="VGG Image Annotator",
     ),
     "vott: json": Layout(
         "https://github.com/microsoft/VoTT",
         {"vott-json-export/p-export.json": '{"name": "p", "assets": {}}', **images("1.jpg")},
-        stops=r"annotations of VoTT \(vott-json-export/p-export.json\)",
+        tool="VoTT",
     ),
     **{
         f"{tool}: {name}": Layout(
             source,
             {name: content, **images("images/1.jpg", "images/2.jpg")},
-            stops=rf"annotations of {tool} \({name}\)\. Export them as COCO, Pascal VOC or YOLO",
+            tool=tool,
         )
         for tool, source, name, content in (
             (
@@ -736,16 +737,15 @@ LAYOUTS = {
         f"{tool}: {name}": Layout(
             source,
             {name: content, **images(image, image.replace("1.", "2."))},
-            stops=rf"annotations of {tool} \({name}\)\. {remedy}",
+            tool=tool,
         )
-        for tool, source, name, image, content, remedy in (
+        for tool, source, name, image, content in (
             (
                 "KITTI",
                 "https://github.com/bostondiditeam/kitti/blob/master/resources/devkit_object",
                 "training/label_2/1.txt",
                 "training/image_2/1.png",
                 f"Car 0.00 0 -1.58 {'587.01 173.33 ' * 5}-1.59\n",
-                "Export them as COCO",
             ),
             (
                 "KITTI",
@@ -753,7 +753,6 @@ LAYOUTS = {
                 "labels/1.txt",
                 "images/1.jpg",
                 f"car 0.00 0 0.00 {'1 2 30 40'} {'0.00 ' * 6}0.00\n",
-                "Export them as COCO",
             ),
             (
                 "YOLOv4 or keras-yolo3",
@@ -761,7 +760,6 @@ LAYOUTS = {
                 "train.txt",
                 "data/1.jpg",
                 "data/1.jpg 10,20,30,40,0 5,5,10,10,1\ndata/2.jpg\n",
-                "Write a row per box to a CSV table",
             ),
             (
                 "CelebA",
@@ -769,7 +767,6 @@ LAYOUTS = {
                 "list_attr_celeba.txt",
                 "img_align_celeba/1.jpg",
                 "2\n5_o_Clock_Shadow Male \n1.jpg -1  1\n2.jpg  1 -1\n",
-                "Write them to a CSV table",
             ),
         )
     },
@@ -802,7 +799,7 @@ LAYOUTS = {
     "create ml: one file": Layout(
         "https://docs.voxel51.com/user_guide/export_datasets.html",
         {"labels.json": CREATE_ML, **images("data/1.jpg")},
-        stops=r"Create ML \(labels.json\). Export them as COCO",
+        tool="Create ML",
     ),
     "disk of synology, windows and macos": Layout(
         "https://github.com/github/gitignore/tree/main/Global",
@@ -886,7 +883,7 @@ LAYOUTS = {
             "training/label_2/000000.txt": "Car 0.00 0 -1.58 587.0 173.3 614.1 200.1 1 1 1 1 1 1 1",
             **images("training/image_2/000000.png"),
         },
-        stops="image_2|label_2",
+        tool="KITTI",
     ),
     "dota": Layout(
         "https://captain-whu.github.io/DOTA/dataset.html",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.input_formats import UNREAD_TOOLS
 from recordmill.schemas.records import NOTED, Row, SkippedInput
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
-from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.images.sniffing import has_image_suffix, tool_of
 from recordmill.transforms.functional.rows.batches import one_by_one
+from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.functional.sources.tree import is_hidden
 from recordmill.transforms.inputs.formats import FORMATS, unnamed_images
 from recordmill.transforms.inputs.input_tables import probe_tables
@@ -47,14 +50,41 @@ def _image(row: Row) -> str:
     return next(str(row.values[name]) for name in _IMAGES if name in row.values)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> None:
-    layout: Layout = LAYOUTS[name]
+def _written(folder: Path, layout: Layout) -> ConvertConfig:
     for path, text in layout.files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         data = IMAGE if has_image_suffix(path) else text.encode()
-        (tmp_path / path).write_bytes(data)
-    config = ConvertConfig(input=(str(tmp_path),), output="out", name="pets")
+        (folder / path).write_bytes(data)
+    return ConvertConfig(input=(str(folder),), output="out", name="pets")
+
+
+OF_TOOLS = [name for name, layout in LAYOUTS.items() if layout.tool]
+
+
+@pytest.mark.parametrize("name", OF_TOOLS)
+def test_annotations_of_a_tool_are_read_or_named(tmp_path: Path, name: str) -> None:
+    layout = LAYOUTS[name]
+    config = _written(tmp_path, layout)
+    found = ((path, *tool_of(text.encode())) for path, text in layout.files.items())
+    path, tool, remedy = next((one for one in found if one[1]), ("", "", ""))
+    if not tool:  # a format of it has been added
+        assert not {file.format for file in probe_tables(config).files} & {"folder", *TEXT_FORMATS}
+        return
+    assert layout.tool in tool
+    message = f"got annotations of {tool} ({path}). {remedy}. To make folders"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        probe_tables(config)
+
+
+def test_every_tool_has_a_folder() -> None:
+    tools = {LAYOUTS[name].tool for name in OF_TOOLS}
+    assert [name for name in UNREAD_TOOLS if not any(tool in name for tool in tools)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in OF_TOOLS])
+def test_a_folder_gives_the_rows_that_are_meant(tmp_path: Path, name: str) -> None:
+    layout = LAYOUTS[name]
+    config = _written(tmp_path, layout)
     if layout.stops:
         with pytest.raises(UsageError, match=layout.stops):
             probe_tables(config)

@@ -334,10 +334,7 @@ def has_records(path: str) -> bool:
 
 
 def format_of(path: str, head: bytes) -> str | None:
-    """Returns the format of a file by its signature, or else by its suffix.
-
-    Returns a name in `FORMATS`; None if neither is known.
-    """
+    """Returns the name of the format of a file by its signature, or else by its suffix."""
     files = {name: known for name, known in FORMATS.items() if not known.declared.is_folder}
     # Signatures take precedence over suffixes, which can be wrong or missing.
     for name, known in files.items() if head else ():

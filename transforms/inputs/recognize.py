@@ -204,18 +204,13 @@ _MAX_FILES = 5_000
 _MAX_OPENED = 20
 
 # Files of annotations, with the tool that writes them, and what to do.
-_COCO = ("COCO annotations", "Name their folder: --input {folder}")
-_CVAT = ("annotations of CVAT", "Name their folder: --input {folder}")
 _YOLO = ("a dataset of YOLO", "Name its file: --input {path}")
 _DARKNET = ("a dataset of YOLO", "Name its folder: --input {folder} --input_format yolo")
 _NAMED = {
-    "_annotations.coco.json": _COCO,
-    "annotations.xml": _CVAT,
-    "data.yaml": _YOLO,
-    "dataset.yaml": _YOLO,
-    "obj.data": _DARKNET,
-    "obj.names": _DARKNET,
-    "_darknet.labels": _DARKNET,
+    "_annotations.coco.json": ("COCO annotations", "Name their folder: --input {folder}"),
+    "annotations.xml": ("annotations of CVAT", "Name their folder: --input {folder}"),
+    **dict.fromkeys(("data.yaml", "dataset.yaml"), _YOLO),
+    **dict.fromkeys(("obj.data", "obj.names", "_darknet.labels"), _DARKNET),
 }
 _KINDS = {".xml": "XML files", ".json": "JSON files", ".txt": "text files, such as captions,"}
 _BESIDE = "beside the images"

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from recordmill.schemas.input_formats import UNREAD_TOOLS
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.settings import MAX_PIXELS
 from recordmill.schemas.yaml_files import shortened
@@ -142,30 +143,6 @@ _ELEMENTS = {
 }
 _BEFORE_ELEMENT = {b"<?": b"?>", b"<!--": b"-->"}
 
-# What annotations that are not read have, all of it in one file: other files have one or the other.
-_TOOLS = {
-    "the VGG Image Annotator": (rb'shape_attributes\b|"_via_',),
-    "VoTT": (rb'"assets?"\s*:\s*\{\s*(\}|"(format|id|[0-9a-f]{32})")',),
-    "Create ML": (rb'"coordinates"\s*:\s*\{\s*"(x|y|width|height)"',),
-    "Supervisely": (rb'"(classTitle|geometryType)"',),
-    "BDD100K": (rb'"box2d"\s*:',),
-    "Datumaro": (rb'"items"\s*:\s*\[', rb'"categories"\s*:'),
-    "Label Studio": (rb'"(original_width|from_name)"', rb'"(x|value|result)"+\s*:'),
-    "Labelbox": (rb'"data_row"\s*:',),
-    "SuperAnnotate": (rb'"className"\s*:', rb'"instances"\s*:'),
-    "V7 Darwin": (rb'"slots"\s*:\s*\[', rb'"item"\s*:'),
-    "Encord": (rb'"label_hash"\s*:',),
-    "Scale AI": (rb'"task_id"\s*:', rb'"(response|annotations|attachment)"\s*:'),
-    "KITTI": (rb"\A[A-Za-z_]+(?: -?\d+(?:\.\d+)?){14,15}\s*(?:\n|\Z)",),
-    "YOLOv4 or keras-yolo3": (rb"(?m)^[^\n,]+\.\w+(?: +\d[\d.]*(?:,\d[\d.]*){4})+\s*$",),
-    "CelebA": (rb"\A\d+\s*\n[\w ]+\n\S+\.\w+(?: +-?\d+)+\s*(?:\n|\Z)",),
-}
-_EXPORT = "Export them as COCO, Pascal VOC or YOLO"
-_REMEDIES = {
-    "YOLOv4 or keras-yolo3": "Write a row per box to a CSV table: image,xmin,ymin,xmax,ymax,label",
-    "CelebA": "Write them to a CSV table with a column of images, without the number of rows",
-}
-
 # Number of bytes for `sniff` and `foreign`: they contain the signature of a NIfTI, the compatible
 # brands of an AVIF, and the comments before an SVG.
 HEAD_BYTES = 1024
@@ -274,9 +251,8 @@ _BMP_BITS = (1, 4, 8, 16, 24, 32)
 
 def tool_of(head: bytes) -> tuple[str, str]:
     """Returns the tool or dataset of annotations that are not read, and a remedy, or twice ""."""
-    found = (one for one, signs in _TOOLS.items() if all(re.search(sign, head) for sign in signs))
-    tool = next(found, "")
-    return tool, tool and _REMEDIES.get(tool, _EXPORT)
+    found = (one for one in UNREAD_TOOLS.items() if all(re.search(s, head) for s in one[1].signs))
+    return next(((tool, unread.remedy) for tool, unread in found), ("", ""))
 
 
 def not_a_table(head: bytes) -> str:

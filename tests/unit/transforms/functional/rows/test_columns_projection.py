@@ -7,6 +7,7 @@ import pytest
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features import Feature, Schema
+from recordmill.schemas.input_formats import UNREAD_TOOLS, UnreadTool
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.rows.columns import (
     check_types,
@@ -259,9 +260,9 @@ def test_other_columns_can_have_any_type():
             "For rows without images, set --schema tabular.",
         ),
         (
-            ("filename", "region_shape_attributes"),
-            "t.csv has no columns 'image', 'label'; it has: filename, region_shape_attributes "
-            "(annotations of the VGG Image Annotator. Export them as COCO, Pascal VOC or "
+            ("filename", "sketch_shape"),
+            "t.csv has no columns 'image', 'label'; it has: filename, sketch_shape "
+            "(annotations of Sketcher. Export them as COCO, Pascal VOC or "
             "YOLO.). Name them with --columns image=COLUMN,label=COLUMN. "
             "For rows without images, set --schema tabular.",
         ),
@@ -274,7 +275,8 @@ def test_other_columns_can_have_any_type():
         ),
     ],
 )
-def test_all_missing_columns_are_named(present, expected):
+def test_all_missing_columns_are_named(present, expected, monkeypatch):
+    monkeypatch.setitem(UNREAD_TOOLS, "Sketcher", UnreadTool((b"sketch_shape",)))
     schema = preset("image_classification")
     with pytest.raises(UsageError) as error:
         resolve_sources(schema, present, config(schema), "t.csv")

@@ -18,6 +18,7 @@ from pycocotools import mask as pycocotools
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import lines
+from recordmill.schemas.input_formats import UNREAD_TOOLS, UnreadTool
 from recordmill.schemas.records import KEYPOINTS, RECTANGLES, ROTATED, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
@@ -497,14 +498,12 @@ def test_the_probe_returns_the_columns():
             "'categories': expected a list of objects, got",
         ),
         (document([image_bytes(5)], [{"image_id": 5, "segments_info": []}]), "panoptic"),
-        (
-            {"categories": {"label": {}}, "items": [{"id": "1"}]},
-            r"^d/c\.json: expected COCO, got annotations of Datumaro\. Export them as COCO, Pascal",
-        ),
-        ([{"result": [{"original_width": 8}]}], "got annotations of Label Studio"),
+        ({"sketches": []}, r"^d/c\.json: expected COCO, got annotations of Sketcher\. Export it\."),
+        ([{"x": {"sketches": 8}}], "got annotations of Sketcher"),
     ],
 )
-def test_files_that_are_not_coco_are_rejected(document_, message):
+def test_files_that_are_not_coco_are_rejected(document_, message, monkeypatch):
+    monkeypatch.setitem(UNREAD_TOOLS, "Sketcher", UnreadTool((b"sketches",), "Export it"))
     with pytest.raises(UsageError, match=message):
         probe(document_)
 
