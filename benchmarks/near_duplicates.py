@@ -33,7 +33,6 @@ from recordmill.transforms.functional.near_duplicates import (
     pack,
     split_by_bucket,
 )
-from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import (
     _find_issues,
     _values_of,
@@ -109,7 +108,7 @@ def copies(image: Image.Image) -> Iterator[tuple[str, bytes]]:
 def describe_all(files: dict[str, bytes]) -> pa.RecordBatch:
     """Returns the columns of `records/` that describe images, one row per file."""
     images = [transcode(data, ImageSettings()) for data in files.values()]
-    return describe([image_shape(image) for image in images])
+    return describe([image.shape for image in images])
 
 
 def similar_pairs(hashes: dict[str, str]) -> Pairs:

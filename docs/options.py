@@ -143,7 +143,8 @@ def page() -> str:
     parts = [head + _BEGIN]
     for group in GROUPS:
         rows = [_row(declared) for declared in options() if declared.option.group == group]
-        parts.append(_section(f"convert: {group}", ("flag", "keyword", "default", ""), rows))
+        heads = ("flag", "keyword", "default", "", "affects")
+        parts.append(_section(f"convert: {group}", heads, rows))
     for name, command in COMMANDS.items():
         parser = argparse.ArgumentParser(add_help=False)
         command.add_flags(parser)
@@ -185,7 +186,8 @@ def _row(declared: DeclaredOption) -> tuple[str, ...]:
         flag += f", `--no_{declared.name}`"
     default = "required" if declared.field.is_required() else declared.default
     kind = "str" if declared.choices else keyword_type(declared)
-    return flag, f"`{kind}`", default, declared.option.help
+    affects = " ".join(str(each.name).lower() for each in Affects if each & declared.option.affects)
+    return flag, f"`{kind}`", default, declared.option.help, affects
 
 
 def _add_web_flags(parser: argparse.ArgumentParser) -> None:

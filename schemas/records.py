@@ -307,6 +307,12 @@ class StoredImage(NamedTuple):
     source_size: tuple[int, int] = (0, 0)
     thumbnail: Thumbnail = b""  # the pixels by which it is measured
 
+    @property
+    def shape(self) -> ImageShape:
+        """The properties that the image statistics count."""
+        size = self.width, self.height
+        return ImageShape(self.format, *size, self.channels, len(self.data), self.thumbnail)
+
 
 class ImageShape(NamedTuple):
     """The properties of a stored image that statistics and the index have."""

@@ -23,14 +23,14 @@ class ShardFormat:
     name: Compression
     suffix: str  # of the file's name, after the number of shards
     beam: str  # the compression in Beam's `CompressionTypes`
-    tensorflow: str | None  # the compression in `TFRecordDataset`; None if it cannot be read there
-    media_types: tuple[str, ...]  # of the compression
-    in_tfds: bool  # whether TFDS reads it
-    seekable: bool  # whether a record is read without all that precede it
-    damage: tuple[type[Exception], ...]  # errors of reading a truncated or damaged file
-    signature: bytes  # the first bytes of a compressed file
+    tensorflow: str | None = None  # the compression in `TFRecordDataset`, if it is read there
+    media_types: tuple[str, ...] = ()  # of the compression
+    in_tfds: bool = False  # whether TFDS reads it
+    seekable: bool = False  # whether a record is read without all that precede it
+    damage: tuple[type[Exception], ...] = ()  # errors of reading a truncated or damaged file
+    signature: bytes = b""  # the first bytes of a compressed file
     # Returns the uncompressed content of a file; None if files are not compressed.
-    unpack: Callable[[BinaryIO], BinaryIO] | None
+    unpack: Callable[[BinaryIO], BinaryIO] | None = None
     packages: tuple[str, ...] = ()  # whose version can change the bytes of a file
 
     def open_stream(self, stored: BinaryIO) -> BinaryIO:
@@ -62,12 +62,8 @@ SHARD_FORMATS: dict[str, ShardFormat] = {
             suffix="",
             beam="uncompressed",
             tensorflow="",
-            media_types=(),
             in_tfds=True,
             seekable=True,
-            damage=(),
-            signature=b"",
-            unpack=None,
         ),
         ShardFormat(
             name="gzip",
@@ -75,8 +71,6 @@ SHARD_FORMATS: dict[str, ShardFormat] = {
             beam="gzip",
             tensorflow="GZIP",
             media_types=("application/gzip",),
-            in_tfds=False,
-            seekable=False,
             damage=(gzip.BadGzipFile, EOFError, zlib.error),
             signature=b"\x1f\x8b",
             unpack=_gunzip,

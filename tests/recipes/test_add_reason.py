@@ -30,12 +30,12 @@ EDITS = {
             '_checks(None, SHARD, "MAX", "reject images longer than this")\n',
         ),
     ),
-    "transforms/shards/build_examples.py": (
+    "transforms/functional/records/image_columns.py": (
         (
-            "        if self.config.reject_quality:\n",
-            "        longest = self.config.reject_aspect\n"
-            "        if longest and image.width > longest * image.height:\n"
-            '            raise RecordError(Reason.WRONG_ASPECT, f"expected {longest} to 1")\n',
+            "    if config.reject_quality:\n",
+            "    longest = config.reject_aspect\n"
+            "    if longest and image.width > longest * image.height:\n"
+            '        raise RecordError(Reason.WRONG_ASPECT, f"expected {longest} to 1")\n',
         ),
     ),
 }

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 198,
-    "lines of code": 35_738,
+    "lines of code": 35_735,
     "lines of docstrings": 6_217,
     "lines of the longest function": 50,
     "lines of the longest file": 584,

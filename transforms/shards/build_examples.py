@@ -36,7 +36,7 @@ from recordmill.transforms.functional.images.masks import (
 from recordmill.transforms.functional.images.sniffing import is_16_bit
 from recordmill.transforms.functional.images.transcode import pass_through, transcode
 from recordmill.transforms.functional.records import examples
-from recordmill.transforms.functional.records.image_columns import check_quality
+from recordmill.transforms.functional.records.image_columns import check_image
 from recordmill.transforms.storage.files import VersionTags, is_local, note_tag, read_bytes
 from recordmill.transforms.storage.local_files import ImageRootGuard
 from recordmill.transforms.verification.verifier_process import check_decodes
@@ -155,8 +155,7 @@ class ImageBuilder:
 
     def _check(self, image: StoredImage, mask: bytes | None, others: Sequence[StoredImage]) -> None:
         """Checks the images of a record, as options ask for; RecordError rejects it."""
-        if self.config.reject_quality:
-            check_quality(examples.image_shape(image), self.config.reject_quality)
+        check_image(image, self.config)
         if self.config.verify == "decode":
             schema = self.plan.resolved.schema
             check_decodes(image, mask, schema)

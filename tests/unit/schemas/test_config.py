@@ -13,80 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from recordmill.schemas.config import ConvertConfig, SchemaOverrides
+from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.findings import lost_rows_message
-from recordmill.schemas.option import Affects, fields_that_affect
+from recordmill.schemas.option import Affects
 from recordmill.schemas.rejects import RejectBudget, RejectLimit
+from recordmill.schemas.shard_format import SHARD_FORMATS
 from recordmill.schemas.yaml_files import preset
-
-REQUIRED = {
-    "inputs": ("t.csv",),
-    "output": "out",
-    "name": "birds",
-    "schema": preset("image_classification"),
-}
-
-
-def config(**options):
-    return ConvertConfig(**{**REQUIRED, **options})
+from tests.unit.schemas.other_values import OPTIONS, config, with_and_without
 
 
 def test_defaults():
     made = config()
-    assert made.model_dump(exclude={"dataset_schema"}) == {
-        "inputs": ("t.csv",),
-        "input_format": "auto",
-        "exclude": (),
-        "class_level": None,
-        "where": None,
-        "rename": {},
-        "per_class": None,
-        "folds": None,
-        "delimiter": None,
-        "header": None,
-        "output": "out",
-        "name": "birds",
-        "version": "1.0.0",
-        "image_root": None,
-        "allow_outside_root": False,
-        "image_suffix": None,
-        "columns": {},
-        "labels": None,
-        "join_on": None,
-        "list_unused_images": False,
-        "key_column": None,
-        "sample": None,
-        "splits": None,
-        "split_method": "hash",
-        "split_column": None,
-        "group_column": None,
-        "num_shards": "auto",
-        "shard_size": 128 * 2**20,
-        "records_per_shard": None,
-        "base": None,
-        "append": False,
-        "on_conflict": "fail",
-        "deduplicate": "none",
-        "near_duplicates": "report",
-        "classes": None,
-        "seed": 0,
-        "compression": "none",
-        "index": False,
-        "decode": "full",
-        "verify": "parse",
-        "reject_quality": (),
-        "max_rejects": {"total": {"amount": Decimal(0), "percent": False}, "reasons": {}},
-        "fail_fast": 1000,
-        "if_exists": "fail",
-        "report": True,
-        "num_classes": None,
-        "description": "",
-        "citation": "",
-        "license": "",
-        "homepage": "",
-        "creator": "",
-        "croissant": {},
-    }
     assert made.weights == {"train": Decimal(1)}
     assert made.directory == "out/birds/1.0.0"
 
@@ -94,7 +31,7 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"inputs": ()}, "inputs"),
+        ({"input": ()}, "input"),
         ({"output": ""}, "output"),
         ({"name": "two words"}, "name"),
         ({"version": "1.0"}, "version"),
@@ -152,76 +89,15 @@ def test_column_returns_the_name_in_the_table():
     assert (made.column("label"), made.column("image")) == ("class", "image")
 
 
-MATTER = {
-    "sample": "1%",
-    "where": "label == 'cat'",
-    "reject_quality": ("blank",),
-    "inputs": ("u.csv",),
-    "input_format": "tsv",
-    "exclude": ("*.tmp",),
-    "class_level": 2,
-    "delimiter": ";",
-    "header": (),
-    "name": "fish",
-    "version": "1.0.1",
-    "schema": preset("tf_slim"),
-    "image_root": "/images",
-    "allow_outside_root": True,
-    "image_suffix": ".jpg",
-    "columns": {"label": "class"},
-    "key_column": "id",
-    "rename": {"cat": "pet"},
-    "per_class": 5,
-    "folds": 5,
-    "splits": {"train": "0.9", "test": "0.1"},
-    "split_method": "exact",
-    "split_column": "part",
-    "group_column": "who",
-    "num_shards": 7,
-    "shard_size": "64MiB",
-    "classes": ("cat",),
-    "num_classes": 3,
-    "records_per_shard": 5,
-    "base": "out/birds/0.9.0",
-    "deduplicate": "content",
-    "near_duplicates": "drop",
-    "seed": 1,
-    "compression": "gzip",
-    "decode": "header",
-}
-JOIN = ("labels", "join_on")
-APPEND = ("append", "on_conflict")
-DO_NOT_MATTER = {
-    "output": "elsewhere",
-    "if_exists": "replace",
-    "report": False,
-    "max_rejects": RejectBudget.parse("5%"),
-    "verify": "decode",
-    "index": True,
-    "list_unused_images": True,
-    "fail_fast": 0,
-    "description": "Some birds.",
-    "citation": "@misc{birds}",
-    "license": "CC-BY-4.0",
-    "homepage": "https://example.com",
-    "creator": "Ada",
-    "croissant": {"keywords": "birds"},
-}
-
-
-@pytest.mark.parametrize("option", MATTER)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_the_fingerprint_changes_with_every_option_that_decides_content(option):
-    assert config(**{option: MATTER[option]}).fingerprint != config().fingerprint
+    other, without = with_and_without(option)
+    outside = Affects.METADATA | Affects.CHECKS | Affects.RUN
+    decides = not OPTIONS[option].option.affects & outside
+    assert (other.fingerprint != without.fingerprint) is decides
 
 
-@pytest.mark.parametrize("option", JOIN)
-def test_the_fingerprint_changes_with_both_options_of_a_join(option):
-    one = {"labels": "l.csv", "join_on": "id"}
-    prints = {config(**options).fingerprint for options in ({}, one, {**one, option: "x"})}
-    assert len(prints) == 3
-
-
-@pytest.mark.parametrize("option", JOIN)
+@pytest.mark.parametrize("option", ["labels", "join_on"])
 def test_the_options_of_a_join_require_each_other(option):
     with pytest.raises(ValidationError, match="--labels and --join_on: each requires the other"):
         config(**{option: "x"})
@@ -238,27 +114,6 @@ def test_records_per_shard_and_a_number_of_shards_exclude_each_other():
         config(records_per_shard=3, num_shards=2)
 
 
-@pytest.mark.parametrize("option", DO_NOT_MATTER)
-def test_the_fingerprint_does_not_depend_on_output_and_checks(option):
-    one = {"image_root": "images"}
-    other = config(**one, **{option: DO_NOT_MATTER[option]})
-    assert other.fingerprint == config(**one).fingerprint
-
-
-def test_every_option_is_listed_as_relevant_or_irrelevant_to_the_fingerprint():
-    aliases = {field.alias or name for name, field in ConvertConfig.model_fields.items()}
-    assert aliases == {*MATTER, *JOIN, *APPEND, *DO_NOT_MATTER}
-
-
-def test_the_fingerprint_changes_with_the_options_of_an_increment():
-    base = {"base": "out/birds/0.9.0"}
-    appended = {**base, "append": True}
-    prints = [
-        config(**o).fingerprint for o in (base, appended, {**appended, "on_conflict": "keep"})
-    ]
-    assert len(set(prints)) == 3
-
-
 def test_the_options_of_an_increment_require_a_base():
     with pytest.raises(
         ValidationError, match=r"--append: adds rows to a base version\. Set --base"
@@ -272,7 +127,7 @@ def test_the_options_of_an_increment_require_a_base():
     ("one", "other"),
     [
         ({"splits": {"a": "0.9", "b": "0.1"}}, {"splits": {"b": "0.1", "a": "0.9"}}),
-        ({"inputs": ("a", "b")}, {"inputs": ("b", "a")}),
+        ({"input": ("a", "b")}, {"input": ("b", "a")}),
         ({"num_shards": 1}, {"num_shards": {"train": 1}}),
         ({"classes": ("cat", "dog")}, {"classes": ("dog", "cat")}),
         ({"columns": {"a": "b"}}, {"columns": {"b": "a"}}),
@@ -318,14 +173,9 @@ def test_what_needs_pixels_cannot_be_combined_with_headers(option, value):
     assert config(near_duplicates="none", decode="header").decode == "header"
 
 
-EXCLUSIVE = ("schema", "num_shards", "num_classes", "folds", "per_class")
-
-
-def test_a_config_survives_a_round_trip_through_json():
-    made = config(
-        **{k: v for k, v in MATTER.items() if k not in EXCLUSIVE} | {"decode": "full"},
-        **DO_NOT_MATTER | {"index": False},
-    )
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_config_survives_a_round_trip_through_json(option):
+    made, _ = with_and_without(option)
     again = ConvertConfig.model_validate_json(made.model_dump_json())
     assert again == made
     assert again.fingerprint == made.fingerprint
@@ -452,9 +302,13 @@ def test_a_budget_survives_a_round_trip_through_text(amount):
     assert RejectBudget.parse(str(budget)) == budget
 
 
-def test_an_index_into_a_gzip_stream_is_rejected():
-    with pytest.raises(ValidationError, match="gzip streams are not seekable"):
-        config(index=True, compression="gzip")
+@pytest.mark.parametrize("found", SHARD_FORMATS.values(), ids=SHARD_FORMATS)
+def test_an_index_needs_a_seekable_format(found):
+    if found.seekable:
+        assert config(index=True, compression=found.name).index
+    else:
+        with pytest.raises(ValidationError, match=f"{found.name} streams are not seekable"):
+            config(index=True, compression=found.name)
 
 
 def test_a_hundred_thousand_classes_are_checked_in_one_pass():
@@ -462,35 +316,6 @@ def test_a_hundred_thousand_classes_are_checked_in_one_pass():
     assert config(classes=names).classes == names
     with pytest.raises(ValidationError, match="'class 7' occurs twice"):
         config(classes=(*names, "class 7"))
-
-
-def test_what_options_affect():
-    """A wrong declaration can publish a wrong resume, append, or keyword of `WriteDataset`."""
-    assert fields_that_affect(ConvertConfig, Affects.SOURCE) == {
-        *(
-            "exclude",
-            "class_level",
-            "inputs",
-            "input_format",
-            "delimiter",
-            "header",
-            "labels",
-            "join_on",
-        ),
-        *("list_unused_images", "sample", "where", "fail_fast", "rename", "per_class"),
-    }
-    assert fields_that_affect(ConvertConfig, Affects.ROW) | set(SchemaOverrides.model_fields) == {
-        *("image_root", "allow_outside_root", "image_suffix", "columns", "key_column", "image"),
-        *("boxes", "masks", "label_offset", "first_label", "decode", "image_timeout"),
-    }
-    assert fields_that_affect(ConvertConfig, Affects.BASE) == {
-        *("seed", "splits", "split_method", "split_column", "group_column", "records_per_shard"),
-        *("compression", "deduplicate", "decode", "sample", "where", "rename", "per_class"),
-        "folds",
-    }
-    assert fields_that_affect(ConvertConfig, Affects.RUN) == {
-        *("output", "if_exists", "report", "fail_fast")
-    }
 
 
 def test_folds_are_equal_splits():

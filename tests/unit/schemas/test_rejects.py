@@ -11,20 +11,6 @@ from hypothesis import strategies as st
 from recordmill.schemas.rejects import MAX_DETAIL, Reason, RecordError, Reject, reject_lines
 
 
-def test_the_list_of_reasons_is_closed():
-    images = (
-        "read_error missing_file empty_file not_an_image unsupported_format unsupported_feature "
-        "truncated corrupt too_many_pixels invalid_dimensions animated low_quality timeout "
-        "decoder_crash"
-    )
-    rows = (
-        "lost_rows malformed_row missing_value wrong_type unknown_label unknown_split "
-        "duplicate_key bad_box unmatched_join outside_root duplicate_order context_differs "
-        "sequence_broken changed_record removed_key"
-    )
-    assert {reason.value for reason in Reason} == {*images.split(), *rows.split()}
-
-
 def test_each_reason_has_a_meaning_and_a_remedy():
     assert [each for each in Reason if not (each.meaning and each.remedy)] == []
 

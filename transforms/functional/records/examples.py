@@ -30,7 +30,6 @@ from recordmill.schemas.records import (
     FeatureValue,
     FrameValues,
     ImageRef,
-    ImageShape,
     RowBoxes,
     RowOutlines,
     SerializedExample,
@@ -110,9 +109,9 @@ def build_frame(
         image.sha256,
         image.treatment,
         remarks,
-        image_shape(image),
+        image.shape,
         tuple(
-            image_shape(each)._replace(thumbnail=b"", sha256=each.sha256, image=name)
+            each.shape._replace(thumbnail=b"", sha256=each.sha256, image=name)
             for name, each in zip(schema.image_names, others, strict=bool(others))
         ),
     )
@@ -151,12 +150,6 @@ def _remarks_on_image(image: StoredImage, settings: ImageSettings) -> tuple[str,
     is_first = image.frames > 1 or image.source_format == "mpo"
     remarks = (sniffing.SIXTEEN_BITS, sniffing.FIRST_FRAME, sniffing.OUTSIDE_WINDOW)
     return tuple(compress(remarks, (is_deep, is_first, image.is_clipped)))
-
-
-def image_shape(image: StoredImage) -> ImageShape:
-    """Returns the properties of an image that the image statistics count."""
-    size = image.width, image.height
-    return ImageShape(image.format, *size, image.channels, len(image.data), image.thumbnail)
 
 
 def _encode_example(specs: Mapping[str, FeatureSpec], values: Mapping[str, FeatureValue]) -> bytes:

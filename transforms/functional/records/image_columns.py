@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.records import ImageShape
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.records import ImageShape, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.statistics import (
     EXAMPLES,
@@ -116,8 +117,13 @@ def _measured(images: list[ImageShape], hashed: bool) -> Measures:
     return Measures(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
-    """Raises RecordError (low_quality) if an image has one of some quality issues."""
+def check_image(image: StoredImage, config: ConvertConfig) -> None:
+    """Checks an image as options ask for; RecordError rejects it."""
+    if config.reject_quality:
+        _check_quality(image.shape, config.reject_quality)
+
+
+def _check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
     values = _values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
     for name, found in _find_issues(values).items():
         if found[0] and name in rejected:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import google_crc32c
@@ -17,7 +20,9 @@ from recordmill.schemas.option import Affects, fields_that_affect
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.records import ImageRef
 from recordmill.schemas.yaml_files import preset
+from recordmill.transforms.functional.records import image_columns
 from recordmill.transforms.functional.rows.batches import RefBatch
+from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.checkpoints import (
     Checkpoints,
     Fingerprint,
@@ -25,6 +30,7 @@ from recordmill.transforms.shards.checkpoints import (
     settings_fingerprint,
 )
 from recordmill.transforms.storage.shard_files import ShardFiles
+from tests.unit.schemas.other_values import OPTIONS, config, with_and_without
 
 SHARDS = [f"birds-a-b.tfrecord-{i:05d}-of-00003" for i in range(3)]
 INDEXES = [f"records/records-a-b-{i:05d}-of-00003.parquet" for i in range(3)]
@@ -123,26 +129,23 @@ def test_what_a_record_is_made_of_is_in_a_fingerprint(field: dict[str, Any]) -> 
     assert digest(REF._replace(**field)) != DIGEST
 
 
-OF_SHARDS: dict[str, Any] = {
-    "allow_outside_root": True,
-    "compression": "gzip",
-    "decode": "header",
-    "image_root": "elsewhere",
-    "near_duplicates": "none",
-    "reject_quality": ("blank",),
-    "verify": "decode",
-}
-
-
-def settings(**options: Any) -> str:
+def settings(config: ConvertConfig) -> str:
     resolved = ResolvedSchema(preset("image_classification"), {"label": ("cat", "dog")})
-    made = ConvertConfig(inputs=("t.csv",), output="out", name="birds", **options)
-    return settings_fingerprint(made, resolved, {"Pillow": "12"})
+    return settings_fingerprint(config, resolved, {"Pillow": "12"})
 
 
-@pytest.mark.parametrize("option", OF_SHARDS)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_the_settings_fingerprint_changes_with_each_option_that_affects_shards(option: str) -> None:
-    assert settings(**{option: OF_SHARDS[option]}) != settings()
+    other, without = map(settings, with_and_without(option))
+    assert (other != without) is bool(OPTIONS[option].option.affects & Affects.SHARD)
+
+
+@pytest.mark.parametrize("module", [build_examples, image_columns])
+def test_options_that_records_are_built_with_affect_shards(module: ModuleType) -> None:
+    """One that is declared otherwise would let a run with another value keep wrong shards."""
+    used = set(re.findall(r"\bconfig\.(\w+)", inspect.getsource(module)))
+    assert used
+    assert used <= fields_that_affect(ConvertConfig, Affects.SHARD)
 
 
 @pytest.mark.parametrize("origin", ["mask:mask", "segmentation:outlines"])
@@ -151,14 +154,8 @@ def test_the_number_of_classes_affects_shards_with_mask_files(origin: str) -> No
     document = preset("segmentation").model_dump(by_alias=True)
     document["features"][key]["from"] = origin
     schema = Schema.model_validate(document)
-    config = ConvertConfig(inputs=("t.csv",), output="out", name="birds")
     digests = {
-        settings_fingerprint(config, ResolvedSchema(schema, {key: names}), {})
+        settings_fingerprint(config(), ResolvedSchema(schema, {key: names}), {})
         for names in (("a",), ("b",), ("a", "b"))
     }
     assert len(digests) == (2 if origin == "mask:mask" else 1)
-
-
-def test_no_other_option_affects_shards() -> None:
-    assert fields_that_affect(ConvertConfig, Affects.SHARD) == OF_SHARDS.keys()
-    assert settings(seed=3, report=False, max_rejects="5%", index=True) == settings()

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.schemas.records import ImageShape
+from recordmill.schemas.config import ConvertConfig
+from recordmill.schemas.records import ImageShape, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.records.image_columns import (
     IMAGE_COLUMNS,
     ImageColumns,
-    check_quality,
+    check_image,
     describe,
 )
 
 RAMP = ImageShape("jpeg", 640, 480, 3, 999, bytes(i * 4 for i in range(64)) * 64)
 UNIFORM = RAMP._replace(thumbnail=bytes([9]) * 4096)
 NOT_DECODED = RAMP._replace(thumbnail=b"")
+
+
+def check(shape: ImageShape, **options: object) -> None:
+    """Checks an image with some properties, as options ask for."""
+    size = shape.height, shape.width
+    image = StoredImage(bytes(shape.bytes), shape.format, *size, shape.channels, "")
+    config = ConvertConfig(inputs=("t.csv",), output="out", name="birds", **options)
+    check_image(image._replace(thumbnail=shape.thumbnail), config)
 
 
 def test_values_are_null_where_they_are_unknown():
@@ -42,11 +51,11 @@ def test_images_are_taken_once_and_in_order():
 
 
 def test_quality_issues_are_rejected_if_they_are_listed():
-    check_quality(RAMP, ["blank", "tiny"])
-    check_quality(UNIFORM, ["bright", "tiny"])
+    check(RAMP, reject_quality="blank,tiny")
+    check(UNIFORM, reject_quality="bright,tiny")
     with pytest.raises(RecordError) as rejected:
-        check_quality(UNIFORM, ["tiny", "blank"])
+        check(UNIFORM, reject_quality="tiny,blank")
     assert rejected.value.reason is Reason.LOW_QUALITY
     assert rejected.value.detail == "blank: expected luma_std of at least 4, got 0"
     with pytest.raises(RecordError, match="tiny: expected side of at least 32, got 31"):
-        check_quality(RAMP._replace(height=31), ["tiny"])
+        check(RAMP._replace(height=31), reject_quality="tiny")

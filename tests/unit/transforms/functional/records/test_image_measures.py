@@ -13,7 +13,6 @@ from recordmill.schemas.records import StoredImage
 from recordmill.schemas.settings import ImageSettings
 from recordmill.transforms.functional.images.pixels import Deep, thumbnail_of
 from recordmill.transforms.functional.images.transcode import transcode
-from recordmill.transforms.functional.records.examples import image_shape
 from recordmill.transforms.functional.records.image_columns import (
     HASH_BYTES,
     MIN_HASHED_SIDE,
@@ -36,7 +35,7 @@ def encoded(image: Image.Image, format_: str = "JPEG", **options: int) -> bytes:
 
 
 def described(image: StoredImage) -> dict[str, Any]:
-    return describe([image_shape(image)]).to_pylist()[0]
+    return describe([image.shape]).to_pylist()[0]
 
 
 def measures_of(data: bytes, **settings: Any) -> dict[str, Any]:
