@@ -8,7 +8,8 @@ import pytest
 
 from tests.end_to_end import readers
 from tests.end_to_end.command import Ended, convert, published, recordmill
-from tests.end_to_end.sources import SINGLE_LABEL, Shot, shots
+from tests.end_to_end.sources import SINGLE_LABEL
+from tests.shots import Shot, shots
 
 
 def test_a_published_dataset_is_a_source(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Seeds of the fuzz corpus: a small file of each kind. `python -m tests.fuzz.seeds`
 
-writes generated ones to `corpus/`. Findings are added there by hand, named after the bug.
+writes generated ones to `corpus/`, also of the forms of annotations in their unit tests. Findings
+are added there by hand, named after the bug.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.fuzz import CORPUS
+from tests.fuzz.targets import TARGETS
 from tests.images import image_bytes, jpeg, png
 from tests.mutations.mutations import framed
+from tests.shots import annotation_of, forms, shots
 
 
 def _table(with_image: bool) -> pa.Table:
@@ -62,43 +64,6 @@ def _records() -> bytes:
     return framed([example.SerializeToString(deterministic=True)] * 2)
 
 
-def _coco() -> bytes:
-    annotation = {"image_id": 1, "bbox": [0, 0, 2, 2], "category_id": 1, "area": 4, "iscrowd": 0}
-    document = {
-        "images": [{"id": 1, "file_name": "a.jpg", "height": 4, "width": 4}],
-        "annotations": [annotation, {**annotation, "segmentation": [[0, 0, 1, 1, 0, 1]]}],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-    return json.dumps(document).encode()
-
-
-_VOC = (
-    b"<annotation><filename>a.jpg</filename><size><width>4</width><height>4</height></size><object>"
-    b"<name>cat</name><difficult>1</difficult><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>3</xmax>"
-    b"<ymax>3</ymax></bndbox></object></annotation>"
-)
-
-_CVAT = (
-    b"<annotations><version>1.1</version><meta><task><labels><label><name>cat</name></label>"
-    b'</labels></task></meta><image id="0" name="1.jpg" subset="Train" width="6" height="4">'
-    b'<box label="cat" xtl="1" ytl="1" xbr="3.5" ybr="3" rotation="30"/>'
-    b'<polygon label="dog" points="0,0;1,1;0,1"/>'
-    b'<mask label="cat" rle="1, 2, 1" left="1" top="1" width="2" height="2"/><tag label="a"/>'
-    b'<points label="cat" points="1,1"/></image></annotations>'
-)
-
-
-def _labelme() -> bytes:
-    points = [[1, 2], [3.5, 4], [0, 1]]
-    shapes = [
-        {"label": "cat", "points": points, "shape_type": kind} for kind in ("polygon", "line")
-    ]
-    shapes.append({"label": "dog", "points": points[:2], "shape_type": "rectangle"})
-    document = {"version": "5.4.1", "flags": {}, "shapes": shapes, "imagePath": "a.jpg"}
-    document |= {"imageData": None, "imageHeight": 4, "imageWidth": 4}
-    return json.dumps(document).encode()
-
-
 def seeds() -> Iterator[tuple[str, str, bytes]]:
     """Yields target, name and content."""
     yield "csv", "plain", b'image,label\r\na.jpg,cat\r\n"b ""1"".jpg","d\no\ng"\r\n'
@@ -124,18 +89,13 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
     yield "tar", "pax", _tar(tarfile.PAX_FORMAT)
     yield "tar", "gnu", _tar(tarfile.GNU_FORMAT)
     yield "tfrecord", "examples", _records()
-    yield "coco", "instances", _coco()
     yield "folder", "text", b"notes"
-    yield "voc", "one", _VOC
-    yield "cvat", "shapes", _CVAT
-    yield "labelme", "shapes", _labelme()
-    yield (
-        "dota",
-        "boxes",
-        b"imagesource:x\ngsd:0.1\n1 1 3 1 3 3.5 1 3 small-ship 1\n0 0 1 0 1 1 0 1 a b 0\n",
-    )
-    yield "yolo", "boxes", b"0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.2 0.2 0.3 0.1\n"
     yield "yolo_yaml", "data", b"names:\n  0: cat\n  1: dog\nkpt_shape: [17, 3]\n"
+    for name, form in forms().items():
+        target, _, kind = name.partition(" ")
+        if target in TARGETS:  # without other suffixes
+            files = form.files(shots(3))
+            yield target, kind or "form", files[annotation_of(files)]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import islice
 from typing import Any, BinaryIO, cast
 
@@ -20,7 +21,12 @@ from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.schemas.yaml_files import parse_schema
 from recordmill.transforms.functional.images.codecs import examine
-from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, is_image, sniff
+from recordmill.transforms.functional.images.sniffing import (
+    HEAD_BYTES,
+    has_image_suffix,
+    is_image,
+    sniff,
+)
 from recordmill.transforms.functional.rows.batches import one_by_one
 from recordmill.transforms.functional.sources import (
     delimited,
@@ -36,6 +42,7 @@ from recordmill.transforms.functional.sources.text_ranges import align, cut, sca
 from recordmill.transforms.functional.sources.tree import Entries, parts_of
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.input_tables import UNREADABLE_SOURCE
+from tests.shots import annotation_of, forms, shots
 
 REJECTED = (UsageError, *UNREADABLE_SOURCE)
 """Errors that `probe` may raise."""
@@ -122,13 +129,12 @@ def sniffing(data: bytes) -> None:
 
 
 class _Files:
-    """A `Tree` with an image and annotations for it, all of which have the same content."""
+    """A `Tree` of files in memory."""
 
     root = "t"
 
-    def __init__(self, data: bytes, names: Iterable[str]) -> None:
-        fixed = {"1.jpg": b"", "images/1.jpg": b"", "classes.txt": b"cat\ndog\n"}
-        self._content = {**fixed, **dict.fromkeys(names, data)}
+    def __init__(self, content: dict[str, bytes]) -> None:
+        self._content = content
 
     def walk(self, folder: str = "") -> Iterator[str]:
         return (name for name in self._content if name.startswith(folder))
@@ -151,23 +157,30 @@ class _Files:
         return False
 
 
-# The names of annotations beside images, in the folders that formats expect, by their suffix.
-_NAMES = [
-    f"{folder}1{known.reader.FORMAT.suffix}"
-    for known in FORMATS.values()
-    if hasattr(known.reader, "FORMAT")
-    for folder in ("", "labelTxt/")
-]
+# A folder of images, which has an annotation beside them, or one that describes it.
+_IMAGES = {"1.jpg": b"", "images/1.jpg": b"", "classes.txt": b"cat\ndog\n"}
 
 
-def read_folder(known: Any, data: bytes) -> bool:
-    """Reads folders with annotations of the same content; returns whether there was a row.
+@cache
+def _written(name: str) -> dict[str, bytes]:
+    """Returns a folder of a format, without pixels; one with a text beside images for the rest."""
+    form = forms().get(name)
+    files = form.files(shots(3)[2:]) if form else {**_IMAGES, "1.txt": b"0 0.5 0.5 0.2 0.2"}
+    return {name: b"" if has_image_suffix(name) else data for name, data in files.items()}
 
-    One has them beside images, and another one describes the folder, as those of CVAT do.
+
+def read_folder(name: str, data: bytes) -> bool:
+    """Reads folders with an annotation of a content; returns whether there was a row.
+
+    It is where the tool writes it, beside the images, or describes the folder, as that of CVAT.
     """
+    known, files = FORMATS[name], _written(name)
+    annotation = annotation_of(files)
+    suffixes = {annotation.rpartition(".")[2], *known.declared.described_by}
+    beside = ({**_IMAGES, f"1.{suffix}": data} for suffix in sorted(suffixes))
     reader, has_row = known.reader, False
-    for names in (_NAMES, [f"1.{suffix}" for suffix in known.declared.described_by]):
-        tree = _Files(data, names)
+    for content in ({**files, annotation: data}, *beside):
+        tree = _Files(content)
         try:
             (file,) = reader.sources_in(tree).files
             reader.probe(tree, file)
@@ -179,11 +192,11 @@ def read_folder(known: Any, data: bytes) -> bool:
     return has_row
 
 
-def _folder(known: Any, _: str) -> Callable[[bytes], None]:
+def _folder(_: Any, name: str) -> Callable[[bytes], None]:
     """Returns the fuzz target of a format of folders: the content of an annotation file."""
 
     def fuzz(data: bytes) -> None:
-        read_folder(known, data)
+        read_folder(name, data)
 
     return fuzz
 

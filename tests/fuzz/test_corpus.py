@@ -19,9 +19,16 @@ def test_every_target_has_a_corpus() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n, f in FORMATS.items() if f.declared.is_folder])
-def test_a_seed_of_a_folder_is_read_as_a_row(name: str) -> None:
-    contents = [data for target, _, data in seeds() if target == name]
-    assert any(read_folder(FORMATS[name], data) for data in contents)
+def test_a_file_of_a_folder_is_read_as_a_row(name: str) -> None:
+    contents = [path.read_bytes() for path in FILES if path.parent.name == name]
+    assert any(read_folder(name, data) for data in contents)
+
+
+def test_seeds_are_in_the_corpus() -> None:
+    absent = [
+        f"{target}/{name}" for target, name, _ in seeds() if not (CORPUS / target / name).exists()
+    ]
+    assert absent == [], "Run python -m tests.fuzz.seeds"
 
 
 @pytest.mark.timeout(10)

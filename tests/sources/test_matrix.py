@@ -13,7 +13,8 @@ from recordmill.transforms.functional.sources.tree import NO_IMAGE
 from recordmill.transforms.inputs.file_tree import HIDDEN
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
-from tests.end_to_end.sources import ANNOTATED, CAPTIONED, LABELS, SINGLE_LABEL, Shot, shots
+from tests.end_to_end.sources import ANNOTATED, CAPTIONED, SINGLE_LABEL
+from tests.shots import LABELS, Shot, shots
 
 PRESETS = {
     "image_classification": "image",
@@ -113,9 +114,9 @@ def test_every_source_of_boxes(
     assert len(loaded) == len(given)
     for example in readers.examples(dataset, "train"):
         shot = next(s for s in given if s.data == example["image"][0])
-        width, height = (shot.width, shot.height) if name == "yolo" else (1, 1)
+        width, height = (shot.width, shot.height) if form.in_fractions else (1, 1)
         assert [LABELS[i] for i in example["labels"]] == [b[0] for b in shot.boxes]
-        assert example["units"] == [b"normalized"] * (name == "yolo")
+        assert example["units"] == [b"normalized"] * form.in_fractions
         for at, (corner, side) in enumerate(
             [("xmin", width), ("ymin", height), ("xmax", width), ("ymax", height)], start=1
         ):

@@ -7,8 +7,11 @@ import io
 import json
 import math
 import random
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +33,7 @@ from recordmill.schemas.tables import (
 )
 from recordmill.transforms.functional.sources import coco
 from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
+from tests.shots import LABELS, Form, Shot, write_images
 
 FILE = TableFile("d/c.json", "coco")
 CATEGORIES = [{"id": 1, "name": "cat"}, {"id": 7, "name": "Übermut"}]
@@ -586,3 +590,55 @@ def test_keypoints_that_no_feature_needs_reject_no_image():
     assert note == SkippedInput.named(KEYPOINTS, ["5.jpg"])
     (reject,) = read(whole, Projection(("image", "keypoints")))
     assert "expected 6 numbers, got [1, 2]" in reject.detail
+
+
+def _coco(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "images", given)
+    annotations = [
+        {
+            "id": 100 * i + k,
+            "image_id": i,
+            "category_id": LABELS.index(label),
+            "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
+            "area": (xmax - xmin) * (ymax - ymin),
+            "iscrowd": 0,
+        }
+        for i, shot in enumerate(given)
+        for k, (label, xmin, ymin, xmax, ymax) in enumerate(shot.boxes)
+    ]
+    return _coco_file(root, given, annotations)
+
+
+def _captions(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "images", given)
+    notes = [
+        {"id": 100 * i + k, "image_id": i, "caption": caption}
+        for i, shot in enumerate(given)
+        for k, caption in enumerate(shot.captions)
+    ]
+    return _coco_file(root, given, notes)
+
+
+def _coco_file(root: Path, given: Sequence[Shot], annotations: list[dict[str, Any]]) -> Path:
+    images = [
+        {"id": i, "file_name": f"images/{s.name}", "width": s.width, "height": s.height}
+        for i, s in enumerate(given)
+    ]
+    categories = [{"id": i, "name": name} for i, name in enumerate(LABELS)]
+    document = {"images": images, "annotations": annotations, "categories": categories}
+    (root / "annotations.json").write_text(json.dumps(document))
+    return root / "annotations.json"
+
+
+def _zipped(path: Path) -> Path:
+    zipped = path.with_name(path.name + ".gz")
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return zipped
+
+
+FORMS = {
+    "coco": Form(_coco),
+    "coco.gz": Form(lambda root, given: _zipped(_coco(root, given)), ("--input_format", "coco")),
+    "coco captions": Form(_captions, holds="captions"),
+}

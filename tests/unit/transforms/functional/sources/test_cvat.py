@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from pycocotools import mask as coco
@@ -16,6 +18,7 @@ from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT, UN
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS, unnamed_images
 from recordmill.transforms.inputs.recognize import sources_of
+from tests.shots import LABELS, Form, Shot, write_images
 from tests.unit.transforms.functional.sources.test_annotated import put
 
 META = (
@@ -249,3 +252,26 @@ def test_with_an_image_root_no_image_in_the_folder_lacks_an_annotation(tmp_path)
     _, (row, *others) = read(tmp_path, Projection(image_root="elsewhere"))
     assert (row.values["image"], row.image) == ("1.png", None)
     assert others == [SkippedInput.named(NO_IMAGE, ["readme.md"])]
+
+
+def _cvat(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "cvat" / "images", given)
+    labels = "".join(f"<label><name>{label}</name></label>" for label in LABELS)
+    images = [
+        f'<image id="{i}" name="{shot.name}" width="{shot.width}" height="{shot.height}">'
+        + "".join(
+            f'<box label="{label}" xtl="{x1}" ytl="{y1}" xbr="{x2}" ybr="{y2}"/>'
+            if k % 2
+            else f'<polygon label="{label}" points="{x1},{y1};{x2},{y1};{x1},{y2}"/>'
+            for k, (label, x1, y1, x2, y2) in enumerate(shot.boxes)
+        )
+        + "</image>"
+        for i, shot in enumerate(given)
+    ]
+    meta = f"<meta><task><labels>{labels}</labels></task></meta>"
+    text = f"<annotations><version>1.1</version>{meta}{''.join(images)}</annotations>"
+    (root / "cvat" / "annotations.xml").write_text(text, encoding="utf-8")
+    return root / "cvat"
+
+
+FORMS = {"cvat": Form(_cvat)}

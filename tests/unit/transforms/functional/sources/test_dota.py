@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from recordmill.schemas.tables import SPLIT, Projection
 from recordmill.transforms.functional.sources import dota
 from recordmill.transforms.functional.sources.tree import NO_IMAGE
 from recordmill.transforms.inputs.file_tree import FileTree
+from tests.shots import Form, Shot, write_images
 
 LINES = b"imagesource:GoogleEarth\r\ngsd:0.15\r\n\r\n2 1 9.5 3 8 7 1 5 small-vehicle 1\r\n"
 
@@ -99,3 +101,19 @@ def test_other_folders_are_not_recognized(tmp_path: Path):
     (tmp_path / "labelTxt").mkdir()
     (tmp_path / "labelTxt/P1.txt").write_bytes(LINES)
     assert dota.recognize_folder(FileTree(str(tmp_path))) is None
+
+
+def _dota(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "dota" / "images", given)
+    (root / "dota" / "labelTxt").mkdir()
+    for shot in given:
+        lines = [
+            f"{x1} {y1} {x2} {y1} {x2} {y2} {x1} {y2} {label} 0\n"
+            for label, x1, y1, x2, y2 in shot.boxes
+        ]
+        text = "imagesource:GoogleEarth\ngsd:0.15\n" + "".join(lines)
+        (root / "dota" / "labelTxt" / f"{shot.stem}.txt").write_text(text, encoding="utf-8")
+    return root / "dota"
+
+
+FORMS = {"dota": Form(_dota)}

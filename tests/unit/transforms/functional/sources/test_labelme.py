@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from recordmill.schemas.tables import SPLIT, Projection
 from recordmill.transforms.functional.sources import labelme
 from recordmill.transforms.functional.sources.tree import NO_IMAGE, NO_SPLIT
 from recordmill.transforms.inputs.file_tree import FileTree
+from tests.shots import Form, Shot, write_images
 
 
 def shape(label, kind, *points):
@@ -192,3 +195,22 @@ def test_paths_of_windows_are_read(tmp_path):
     ((row,), _) = rows_of(tree, Projection())
     assert row.values["image"] == "images/1.jpg"
     assert row.image.uri.endswith("/images/1.jpg")
+
+
+def _labelme(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "labelme", given)
+    for shot in given:
+        shapes = [
+            # Corners in any order; the box around a polygon.
+            {"label": label, "points": [[x2, y1], [x1, y2]], "shape_type": "rectangle"}
+            if k % 2
+            else {"label": label, "points": [[x1, y1], [x2, y1], [x1, y2]], "shape_type": "polygon"}
+            for k, (label, x1, y1, x2, y2) in enumerate(shot.boxes)
+        ]
+        document = {"version": "5.4.1", "shapes": shapes, "imagePath": shot.name}
+        document |= {"imageData": None, "imageHeight": shot.height, "imageWidth": shot.width}
+        (root / "labelme" / f"{shot.stem}.json").write_text(json.dumps(document))
+    return root / "labelme"
+
+
+FORMS = {"labelme": Form(_labelme)}

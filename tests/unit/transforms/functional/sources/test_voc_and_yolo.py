@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +23,7 @@ from recordmill.transforms.functional.sources.yolo import Classes
 from recordmill.transforms.functional.values.documents import parse_xml
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS
+from tests.shots import LABELS, Form, Shot, write_images
 
 OBJECT = (
     "<object><name>cat</name><difficult>{difficult}</difficult><truncated>1</truncated>"
@@ -499,3 +502,39 @@ def test_folders_are_splits_of_yolo_without_a_yaml(tmp_path):
     assert splits_of(tree, "yolo") == ({"images/train/b.jpg": "train"}, 1)
     everything = {"images/train/b.jpg": None, "images/c.jpg": None}
     assert splits_of(tree, "yolo", columns=("image",)) == (everything, 0)
+
+
+def _voc(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "voc" / "JPEGImages", given)
+    (root / "voc" / "Annotations").mkdir()
+    for shot in given:
+        objects = "".join(
+            f"<object><name>{label}</name><difficult>0</difficult><bndbox><xmin>{xmin}</xmin>"
+            f"<ymin>{ymin}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax></bndbox></object>"
+            for label, xmin, ymin, xmax, ymax in shot.boxes
+        )
+        text = f"<annotation><filename>{shot.name}</filename>{objects}</annotation>"
+        (root / "voc" / "Annotations" / f"{shot.stem}.xml").write_text(text, encoding="utf-8")
+    return root / "voc"
+
+
+def _yolo(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root / "yolo" / "images", given)
+    (root / "yolo" / "labels").mkdir()
+    for shot in given:
+        lines = [
+            f"{LABELS.index(label)} {(xmin + xmax) / 2 / shot.width} "
+            f"{(ymin + ymax) / 2 / shot.height} {(xmax - xmin) / shot.width} "
+            f"{(ymax - ymin) / shot.height}\n"
+            for label, xmin, ymin, xmax, ymax in shot.boxes
+        ]
+        (root / "yolo" / "labels" / f"{shot.stem}.txt").write_text("".join(lines))
+    names = ", ".join(LABELS)
+    (root / "yolo" / "data.yaml").write_text(f"names: [{names}]\n", encoding="utf-8")
+    return root / "yolo"
+
+
+FORMS = {
+    "voc": Form(_voc, ("--input_format", "voc")),
+    "yolo": Form(_yolo, ("--input_format", "yolo"), in_fractions=True),
+}
