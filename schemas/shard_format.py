@@ -31,6 +31,9 @@ class ShardFormat:
     signature: bytes = b""  # the first bytes of a compressed file
     # Returns the uncompressed content of a file; None if files are not compressed.
     unpack: Callable[[BinaryIO], BinaryIO] | None = None
+    # The bytes of a file that its first record's header needs, behind the name in a gzip header and
+    # Huffman tables.
+    head_bytes: int = 4096
     packages: tuple[str, ...] = ()  # whose version can change the bytes of a file
 
     def open_stream(self, stored: BinaryIO) -> BinaryIO:

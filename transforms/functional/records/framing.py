@@ -369,8 +369,7 @@ def _length(header: bytes) -> int:
     return int(length)
 
 
-# Enough for the first bytes of the content, behind the name in a gzip header and Huffman tables.
-SNIFFED_BYTES = 4096
+SNIFFED_BYTES = max(found.head_bytes for found in SHARD_FORMATS.values())
 
 _PACKED_BYTES = 2**16
 
@@ -400,8 +399,10 @@ def unpacker_of(head: bytes) -> _Unpack | None:
 
 def is_tfrecord(head: bytes) -> bool:
     """Returns whether a file begins with a record, possibly compressed, by its first bytes."""
+    unpack, stream = unpacker_of(head), io.BytesIO(head)
     with suppress(*DAMAGED_STREAM):
-        return is_record_header(decompressed(io.BytesIO(head)).read(HEADER_BYTES))
+        # Without a buffer, for which more would be decompressed, up to the end of the first bytes.
+        return is_record_header((unpack(stream) if unpack else stream).read(HEADER_BYTES))
     return False
 
 

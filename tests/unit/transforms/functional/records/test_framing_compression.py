@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import random
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from recordmill.pipelines.record_files import _read_records
 from recordmill.pipelines.verification import verify_schema
+from recordmill.schemas.shard_format import SHARD_FORMATS
 from recordmill.schemas.tables import Part, Projection
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.records.framing import (
+    SNIFFED_BYTES,
     Frame,
     FrameError,
     _masked_crc32c,
@@ -30,19 +32,24 @@ from recordmill.transforms.functional.records.framing import (
 from recordmill.transforms.inputs.formats import FORMATS
 from recordmill.transforms.inputs.recognize import sources_of
 from tests.images import jpeg
+from tests.shard_formats import packed
 from tests.unit.transforms.functional.sources.test_tfrecord import example, framed
 
 RECORDS = framed(example(image=[jpeg(9, 7, 1)], label=[1], **{"image/filename": [b"a.jpg"]}))
-PACKED = {"": RECORDS, "gzip": gzip.compress(RECORDS, mtime=0), "zlib": zlib.compress(RECORDS)}
+# What compresses a file whose compression its content states: of shards, and of other tools.
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    **{name: partial(packed, found) for name, found in SHARD_FORMATS.items()},
+    "zlib": zlib.compress,
+}
 
 
-@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize("kind", PACK)
 @pytest.mark.parametrize("name", ["x.record-00000-of-00003", "train.records", "x", "x.csv"])
 def test_records_are_recognized_by_content(tmp_path: Path, kind: str, name: str) -> None:
     path = tmp_path / name
-    path.write_bytes(PACKED[kind])
+    path.write_bytes(PACK[kind](RECORDS))
     (file,) = sources_of(str(path), "auto", has_images=True).files
-    assert (file.format, file.gzipped) == ("tfrecord", bool(kind))
+    assert (file.format, file.gzipped) == ("tfrecord", kind != "none")
     (row,) = FORMATS["tfrecord"].read(Part(file), Projection(("label",)))
     assert row.values == {"label": [1]}
     assert [record.features["label"] for record in _read_records(str(path))] == [[1]]
@@ -66,10 +73,17 @@ def test_a_cut_stream_is_an_error_after_the_records_before() -> None:
         stream.read(60_000)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+@pytest.mark.parametrize("kind", PACK)
+def test_a_large_record_is_recognized_by_the_first_bytes_of_its_file(kind: str) -> None:
+    stored = PACK[kind](framed(random.Random(1).randbytes(2**20)))
+    assert is_tfrecord(stored[:SNIFFED_BYTES])
+
+
+@pytest.mark.parametrize("kind", sorted(PACK.keys() - {"none"}))
 def test_a_record_far_larger_than_its_compressed_file_is_not_read(
-    pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pack = PACK[kind]
     monkeypatch.setattr(framing, "_RECORD_BYTES", 2**16)
     first, large = b"a" * 2**16, bytes(2**17)
     read = read_frames_or_errors(decompressed(io.BytesIO(pack(framed(first, large, b"b")))))
