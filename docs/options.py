@@ -1,4 +1,4 @@
-"""Generates the reference of options and reasons, and the types of keywords, from declarations.
+"""Generates the reference of options, reasons and formats, and the types of keywords.
 
 python docs/options.py            writes the files
 python docs/options.py --check    fails if a file is out of date
@@ -22,16 +22,16 @@ from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.features import Schema
 from recordmill.schemas.option import Affects, DeclaredOption, _read_path, options_of
 from recordmill.schemas.rejects import Reason, RejectBudget
+from recordmill.schemas.shard_format import SHARD_FORMATS
 from recordmill.transforms.storage.stores.options import WebFlags, add_store_flags
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 REJECTS = ROOT / "docs" / "reference" / "rejects.md"
+OUTPUT = ROOT / "docs" / "reference" / "output.md"
 TYPES = ROOT / "schemas" / "convert_options.pyi"
 
 _BEGIN, _END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
-
-_REASONS_BEGIN, _REASONS_END = "<!-- reasons: begin -->\n", "<!-- reasons: end -->\n"
 
 _FLAG = re.compile(r"(--\w+( \w+=\w+%?)?)")
 
@@ -46,7 +46,7 @@ _ALSO_ACCEPTED = {
 
 def files() -> dict[Path, str]:
     """Returns the content of each generated file."""
-    return {PAGE: page(), TYPES: types(), REJECTS: rejects()}
+    return {PAGE: page(), TYPES: types(), REJECTS: rejects(), OUTPUT: output()}
 
 
 _OWN_PARAMETERS = ("schema", "output", "name")
@@ -161,11 +161,32 @@ def page() -> str:
 
 def rejects() -> str:
     """Returns the page on rejects, with the table of reasons."""
-    before, rest = REJECTS.read_text("utf-8").split(_REASONS_BEGIN)
-    _, after = rest.split(_REASONS_END)
     rows = ((f"`{each.value}`", _FLAG.sub(r"`\1`", each.meaning), each.remedy) for each in Reason)
-    table = _table(("Reason", "Meaning", "Remedy"), rows)
-    return f"{before}{_REASONS_BEGIN}{table}{_REASONS_END}{after}"
+    return _with_table(REJECTS, "reasons", _table(("Reason", "Meaning", "Remedy"), rows))
+
+
+def output() -> str:
+    """Returns the page on output, with the table of the formats of shards."""
+    heads = ("`--compression`", "Suffix", "`TFRecordDataset`", "TFDS", "Seekable", "Needs")
+    rows = (
+        (
+            f"`{each.name}`",
+            f"`{each.suffix}`" if each.suffix else "",
+            "no" if each.tensorflow is None else f'`"{each.tensorflow}"`',
+            "yes" if each.in_tfds else "no",
+            "yes" if each.seekable else "no",
+            " ".join(f"`{name}`" for name in each.packages),
+        )
+        for each in SHARD_FORMATS.values()
+    )
+    return _with_table(OUTPUT, "formats", _table(heads, rows))
+
+
+def _with_table(page: Path, name: str, table: str) -> str:
+    """Returns a page with another table between the markers of a name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, rest = page.read_text("utf-8").split(begin)
+    return f"{before}{begin}{table}{end}{rest.split(end)[1]}"
 
 
 def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -21,8 +21,8 @@ class ShardFormat:
     """The format of a shard file."""
 
     name: Compression
-    suffix: str  # of the file's name, after the number of shards
     beam: str  # the compression in Beam's `CompressionTypes`
+    suffix: str = ""  # of the file's name, after the number of shards
     tensorflow: str | None = None  # the compression in `TFRecordDataset`, if it is read there
     media_types: tuple[str, ...] = ()  # of the compression
     in_tfds: bool = False  # whether TFDS reads it
@@ -60,18 +60,11 @@ def _gunzip(stream: BinaryIO) -> BinaryIO:
 SHARD_FORMATS: dict[str, ShardFormat] = {
     found.name: found
     for found in (
+        ShardFormat("none", beam="uncompressed", tensorflow="", in_tfds=True, seekable=True),
         ShardFormat(
-            name="none",
-            suffix="",
-            beam="uncompressed",
-            tensorflow="",
-            in_tfds=True,
-            seekable=True,
-        ),
-        ShardFormat(
-            name="gzip",
-            suffix=".gz",
+            "gzip",
             beam="gzip",
+            suffix=".gz",
             tensorflow="GZIP",
             media_types=("application/gzip",),
             damage=(gzip.BadGzipFile, EOFError, zlib.error),

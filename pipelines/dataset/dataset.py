@@ -59,7 +59,7 @@ class Dataset(storage.DatasetFolder):
         """All records, by number and by key; for a split or slice, use `Records`.
 
         Raises:
-            UsageError: if the shards are gzipped.
+            UsageError: if the shards are compressed.
         """
         return Records(self, "all")
 

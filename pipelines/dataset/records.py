@@ -72,7 +72,7 @@ class Records:
 
         Raises:
             VerificationFailed: if no dataset is published there.
-            UsageError: if there is no such split, slice or feature, or the shards are gzipped.
+            UsageError: if there is no such split, slice or feature, or the shards are compressed.
         """
         dataset = (
             path if isinstance(path, DatasetFolder) else DatasetFolder.open(newest_version(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import shutil
 from collections import Counter
@@ -20,6 +19,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.schemas.dataset_info import WrittenShard
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.records import ImageRef
+from recordmill.schemas.shard_format import SHARD_FORMATS, ShardFormat
 from recordmill.schemas.statistics import ImageTally
 from recordmill.transforms.elements import CheckedRows, ShardId
 from recordmill.transforms.functional.rows.batches import OrderedRefs
@@ -28,6 +28,7 @@ from recordmill.transforms.shards.checkpoints import Checkpoints
 from recordmill.transforms.write_shards import WriteShards
 from tests.beam.direct import TABLE, as_tuples, config, direct_pipeline, example, plan, records, ref
 from tests.images import jpeg
+from tests.shard_formats import every_compression, unpacked
 
 Assigned = tuple[ShardId, tuple[bytes, ImageRef]]
 
@@ -78,19 +79,19 @@ def index_file(split: str, shard: int) -> str:
 EVERY_SHARD = [(split, shard) for split, count in SHARDS.items() for shard in range(count)]
 
 
-def assert_written(output: Path, images: Path, suffix: str = "") -> None:
+def assert_written(output: Path, images: Path, found: ShardFormat = SHARD_FORMATS["none"]) -> None:
     """Asserts that exactly the expected shards and indexes exist, with the expected content."""
     files = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
     assert files == {
         name
         for split, shard in EVERY_SHARD
-        for name in (shard_file(split, shard, suffix), index_file(split, shard))
+        for name in (shard_file(split, shard, found.suffix), index_file(split, shard))
     }
     for split, shard in EVERY_SHARD:
         names = LAYOUT.get((split, shard), "")
-        compression = "GZIP" if suffix else ""
-        found = records(output / shard_file(split, shard, suffix), compression)
-        assert found == expected_records(images, names)
+        path = output / shard_file(split, shard, found.suffix)
+        if found.tensorflow is not None:
+            assert records(path, found.tensorflow) == expected_records(images, names)
         index = pq.read_table(output / index_file(split, shard)).to_pylist()
         assert [(row["key"], row["split"], row["shard"], row["index"]) for row in index] == [
             (f"{name}.jpg", split, shard, i) for i, name in enumerate(names)
@@ -152,16 +153,19 @@ def test_the_infos_describe_the_files(assigned: list[Assigned], tmp_path: Path) 
         assert_that(shards, equal_to(infos))
 
 
-def test_compressed_shards_have_the_same_stream(assigned: list[Assigned], tmp_path: Path) -> None:
+@every_compression
+def test_compressed_shards_have_the_same_stream(
+    assigned: list[Assigned], tmp_path: Path, found: ShardFormat
+) -> None:
     plain, zipped = tmp_path / "plain", tmp_path / "zipped"
     with direct_pipeline() as p:
         written(p, assigned, plain)
     with direct_pipeline() as p:
-        written(p, assigned, zipped, compression="gzip")
-    assert_written(zipped, tmp_path, suffix=".gz")
+        written(p, assigned, zipped, compression=found.name)
+    assert_written(zipped, tmp_path, found)
     for split, shard in EVERY_SHARD:
-        stream = gzip.decompress((zipped / shard_file(split, shard, ".gz")).read_bytes())
-        assert stream == (plain / shard_file(split, shard)).read_bytes()
+        stored = (zipped / shard_file(split, shard, found.suffix)).read_bytes()
+        assert unpacked(found, stored) == (plain / shard_file(split, shard)).read_bytes()
 
 
 def test_a_retried_bundle_leaves_no_duplicate_files(

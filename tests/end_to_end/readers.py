@@ -12,6 +12,9 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from recordmill.schemas.shard_format import format_of_file
+from tests.shard_formats import unpacked
+
 VOLATILE = {"run.json", "report.html"}
 
 
@@ -30,10 +33,13 @@ def shards(dataset: Path, split: str) -> list[Path]:
 
 
 def records(dataset: Path, split: str) -> list[bytes]:
-    """Returns every record of a split in order, as tf.data reads them."""
+    """Returns every record of a split in order, as tf.data reads them if it can."""
     files = [str(path) for path in shards(dataset, split)]
-    compression = "GZIP" if files[0].endswith(".gz") else ""
-    return list(tf.data.TFRecordDataset(files, compression_type=compression).as_numpy_iterator())
+    found = format_of_file(files[0])
+    if found.tensorflow is None:
+        streams = [unpacked(found, path.read_bytes()) for path in shards(dataset, split)]
+        return [frame.data for stream in streams for frame in frames(stream)]
+    return list(tf.data.TFRecordDataset(files, found.tensorflow).as_numpy_iterator())
 
 
 def examples(dataset: Path, split: str) -> list[dict[str, list[Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 from collections import Counter
@@ -15,12 +14,14 @@ import tensorflow as tf
 from PIL import Image
 
 from recordmill.pipelines.record_files import RecordSource
+from recordmill.schemas.shard_format import SHARD_FORMATS, ShardFormat
 from recordmill.transforms.functional.rendering.drawing import TILE_SIDE
 from tests.end_to_end import readers
 from tests.end_to_end.command import published, recordmill
 from tests.end_to_end.photos import Photo
 from tests.end_to_end.tables import write_table
 from tests.images import jpeg, png
+from tests.shard_formats import every_compression, packed
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def test_a_record_by_number_is_the_one_that_tensorflow_reads(number: int, datase
     assert f"key {splits[number][0]}, split" in ended.out
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", SHARD_FORMATS)
 def test_one_record_by_its_key_in_full(
     compression: str, folder: Path, images: list[Photo], tmp_path: Path
 ) -> None:
@@ -234,9 +235,10 @@ def test_damage_is_reported_with_record_and_byte_after_the_records_before_it(
     assert ("first" in ended.out) == ("record 1" in message)
 
 
-def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
+@every_compression
+def test_a_damaged_stream_is_reported(found: ShardFormat, tmp_path: Path) -> None:
     path = write(tmp_path / "x", FOREIGN)
-    path.write_bytes(gzip.compress(path.read_bytes())[:-30])
+    path.write_bytes(packed(found, path.read_bytes())[:-30])
     ended = recordmill("inspect", path)
     assert ended.code == 3
     assert "the compressed stream is damaged or truncated" in ended.err

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 FILE = "schemas/shard_format.py"
 
 XZ = """        ShardFormat(
-            name="xz",
-            suffix=".xz",
+            "xz",
             beam="lzma",
+            suffix=".xz",
             media_types=("application/x-xz",),
             damage=(EOFError, lzma.LZMAError),
             signature=b"\\xfd7zXZ",

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 198,
-    "lines of code": 35_735,
-    "lines of docstrings": 6_217,
+    "lines of code": 35_730,
+    "lines of docstrings": 6_215,
     "lines of the longest function": 50,
     "lines of the longest file": 584,
     "public functions used in no other file": 0,

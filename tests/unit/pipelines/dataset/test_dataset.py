@@ -19,7 +19,9 @@ from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.pipelines.record_files import RecordSource
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import UsageError, VerificationFailed
+from recordmill.schemas.shard_format import ShardFormat
 from recordmill.transforms.storage import dataset as storage
+from tests.shard_formats import every_compression
 from tests.unit.transforms.storage.test_dataset import put
 
 ROOT = Path(__file__).parents[4]
@@ -57,9 +59,10 @@ def test_pickles_exclude_the_index(tmp_path: Path) -> None:
     assert len(copied.records) == 4
 
 
-def test_records_of_gzipped_shards_are_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="gzip streams are not seekable"):
-        open_dataset(put(tmp_path, "gzip")).records  # noqa: B018
+@every_compression
+def test_records_of_compressed_shards_are_a_usage_error(tmp_path: Path, found: ShardFormat) -> None:
+    with pytest.raises(UsageError, match=f"{found.name} streams are not seekable"):
+        open_dataset(put(tmp_path, found.name)).records  # noqa: B018
 
 
 def test_opening_and_reading_imports_neither_tensorflow_nor_beam(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import struct
 from collections.abc import Callable
@@ -20,9 +19,11 @@ from recordmill.schemas.errors import VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
 from recordmill.schemas.plan import Plan, ResolvedSchema
 from recordmill.schemas.row_counts import RowCounts, SplitCounts
+from recordmill.schemas.shard_format import SHARD_FORMATS
 from recordmill.schemas.yaml_files import preset
 from recordmill.transforms.functional.records.framing import _masked_crc32c
 from recordmill.transforms.storage.published import commit_marker
+from tests.shard_formats import packed
 
 SHARDS = {
     ("test", 0): {"a.png": b"first"},
@@ -71,7 +72,7 @@ def put(
         name = layout.shard_name("birds", split, number, 2, compression)
         index = layout.records_name(split, number, 2)
         data = b"".join(map(framed, records.values()))
-        digest = write(folder / name, gzip.compress(data) if compression == "gzip" else data)
+        digest = write(folder / name, packed(SHARD_FORMATS[compression], data))
         (folder / "records").mkdir(exist_ok=True)
         pq.write_table(index_of(split, number, records), folder / index)
         sha256 = hashlib.sha256((folder / index).read_bytes()).hexdigest()

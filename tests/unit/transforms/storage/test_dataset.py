@@ -15,7 +15,9 @@ import pytest
 from recordmill.schemas import layout
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.shard_format import ShardFormat
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation, read_index
+from tests.shard_formats import every_compression, every_format
 from tests.unit.transforms.storage.birds import SHARDS, failing, index_of, put, write
 
 
@@ -42,13 +44,13 @@ def test_an_open_dataset_describes_its_files(folder: Path) -> None:
     assert DatasetFolder.open(f"{folder}/") == dataset
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str) -> None:
-    dataset = DatasetFolder.open(put(tmp_path, compression))
+@every_format
+def test_records_are_read_by_number_and_by_key(tmp_path: Path, found: ShardFormat) -> None:
+    dataset = DatasetFolder.open(put(tmp_path, found.name))
     shards = dataset.shards()
     for place, records in SHARDS.items():
-        found = [dataset.record(shards[place], n) for n in range(len(records))]
-        assert found == list(records.values())
+        read = [dataset.record(shards[place], n) for n in range(len(records))]
+        assert read == list(records.values())
     location = dataset.find("c.png")
     assert location == RecordLocation("c.png", "train", 0, 1, 28, 300, "", ("dog",))
     assert dataset.record(shards["train", 0], 1, (28, 300)) == b"x" * 300
@@ -60,7 +62,7 @@ def test_records_are_read_by_number_and_by_key(tmp_path: Path, compression: str)
     ]
     with pytest.raises(IndexError):
         dataset.located(shards["train", 0], [2])
-    assert dataset.shard_format.name == compression
+    assert dataset.shard_format is found
 
 
 def test_selections_are_ranges_of_shards(folder: Path) -> None:
@@ -123,8 +125,9 @@ def test_an_unreadable_shard_is_reported(tmp_path: Path) -> None:
     assert failing(dataset.record, shard, 0).startswith(f"{path}: cannot be read: Is a directory")
 
 
-def test_a_damaged_gzip_stream_is_reported(tmp_path: Path) -> None:
-    dataset = DatasetFolder.open(put(tmp_path, "gzip"))
+@every_compression
+def test_a_damaged_stream_is_reported(tmp_path: Path, found: ShardFormat) -> None:
+    dataset = DatasetFolder.open(put(tmp_path, found.name))
     shard = dataset.shards()["train", 1]
     path = tmp_path / shard.file
     path.write_bytes(path.read_bytes()[:-12])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
+from recordmill.schemas.shard_format import ShardFormat
 from recordmill.transforms.storage.shard_files import Digests, MeasuredShard, digests
+from tests.shard_formats import every_compression, every_format, packed
 
 CONTENT = bytes(range(256)) * 5000  # several chunks, the last of them shorter
 
@@ -21,13 +22,13 @@ def expected(stored: bytes, content: bytes) -> Digests:
 
 
 @pytest.mark.parametrize("read", [0, 1, 300_000, len(CONTENT) - 1, len(CONTENT), -1])
-@pytest.mark.parametrize("name", ["plain", "zipped.gz"])
+@every_format
 def test_digests_cover_the_whole_file_after_a_partial_read(
-    tmp_path: Path, name: str, read: int
+    tmp_path: Path, found: ShardFormat, read: int
 ) -> None:
-    stored = gzip.compress(CONTENT) if name.endswith(".gz") else CONTENT
-    (tmp_path / name).write_bytes(stored)
-    with MeasuredShard(str(tmp_path / name)) as shard:
+    path, stored = tmp_path / f"shard{found.suffix}", packed(found, CONTENT)
+    path.write_bytes(stored)
+    with MeasuredShard(str(path)) as shard:
         assert shard.stream.read(read) == CONTENT[:read] + CONTENT[-1:] * (read == -1)
         assert shard.digests() == expected(stored, CONTENT)
 
@@ -37,17 +38,29 @@ def test_an_empty_file_has_digests(tmp_path: Path) -> None:
     assert digests(str(tmp_path / "empty")) == expected(b"", b"")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "followed by other bytes"])
-def test_damaged_gzip_has_a_digest_of_the_stored_bytes_only(tmp_path: Path, damage: str) -> None:
-    whole = gzip.compress(CONTENT)
-    middle = len(whole) // 2
-    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-    stored = {"truncated": whole[:middle], "flipped": flipped}.get(damage, whole + b"other")
-    path = tmp_path / "shard.gz"
+@pytest.mark.parametrize("damage", ["truncated", "followed by other bytes"])
+@every_compression
+def test_a_damaged_stream_has_a_digest_of_the_stored_bytes_only(
+    tmp_path: Path, found: ShardFormat, damage: str
+) -> None:
+    whole = packed(found, CONTENT)
+    stored = whole[: len(whole) // 2] if damage == "truncated" else whole + b"other"
+    path = tmp_path / f"shard{found.suffix}"
     path.write_bytes(stored)
     assert digests(str(path)) == Digests(
         len(stored), hashlib.sha256(stored).hexdigest(), stream=-1, crc32c=0
     )
+
+
+@every_compression
+def test_a_flipped_bit_changes_the_digest_of_the_content(
+    tmp_path: Path, found: ShardFormat
+) -> None:
+    stored = bytearray(packed(found, CONTENT))
+    stored[len(stored) // 2] ^= 1
+    path = tmp_path / f"shard{found.suffix}"
+    path.write_bytes(stored)
+    assert digests(str(path)).crc32c != google_crc32c.value(CONTENT)
 
 
 def test_an_unreadable_file_is_an_error_instead_of_damage(tmp_path: Path) -> None:
