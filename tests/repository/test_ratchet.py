@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.structure import code_lines, docstring_lines, figures, parsed
+from recordmill.schemas.config import ConvertConfig, SchemaOverrides
 from recordmill.schemas.input_formats import INPUT_FORMATS
+from recordmill.schemas.option import options_of
+from recordmill.schemas.rejects import Reason
+from recordmill.schemas.shard_format import SHARD_FORMATS
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +40,14 @@ NEW_FORMATS = sorted({known.module for known in INPUT_FORMATS.values()} - OF_FOR
 OF_NEW_FORMAT = {"product files": 1, "lines of code": 250, "lines of docstrings": 30}
 LINES_OF_REGISTRY = 3  # with which schemas/input_formats.py declares it
 
+# What is declared in one place: how many are in these budgets, how many there are, and the lines of
+# code and of docstrings that another one may add.
+DECLARED = {
+    "options": (59, len([*options_of(ConvertConfig, SchemaOverrides)]), 12, 0),
+    "rejection reasons": (29, len(Reason), 16, 1),
+    "formats of shards": (2, len(SHARD_FORMATS), 80, 4),
+}
+
 # A budget is lowered once the figure is this far below it.
 SLACK = 0.95
 
@@ -59,7 +71,11 @@ def test_a_new_format_is_small() -> None:
 def test_no_figure_exceeds_its_budget(name: str) -> None:
     figure = measured(ROOT)[name] - sum(added_by(module).get(name, 0) for module in NEW_FORMATS)
     figure -= LINES_OF_REGISTRY * len(NEW_FORMATS) * (name == "lines of code")
-    assert figure <= BUDGETS[name], f"{name}: {figure:,}, {BUDGETS[name]:,} allowed. Remove some."
+    allowed = BUDGETS[name]
+    for known, found, code, docstrings in DECLARED.values():
+        added = {"lines of code": code, "lines of docstrings": docstrings}
+        allowed += (found - known) * added.get(name, 0)
+    assert figure <= allowed, f"{name}: {figure:,}, {allowed:,} allowed. Remove some."
 
 
 @pytest.mark.parametrize("name", BUDGETS)
