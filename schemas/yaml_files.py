@@ -92,10 +92,13 @@ class _Loader(yaml.SafeLoader):
         return found
 
 
-def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
+def load_yaml(
+    text: str | bytes, where: str, names: Sequence[str] = ()
+) -> tuple[yaml.Node | None, Any]:
     """Loads a YAML document as nodes, which have positions, and as values.
 
-    Raises UsageError if it is not YAML, is too large, or has a duplicate key.
+    Numbers below the keys `names` are texts: 007, 1.10. Raises UsageError if it is not YAML, is too
+    large, or has a duplicate key.
     """
     if len(text) > MAX_LENGTH:
         raise UsageError(f"{where}: has {len(text):,} characters; expected at most {MAX_LENGTH:,}")
@@ -104,6 +107,9 @@ def load_yaml(text: str | bytes, where: str) -> tuple[yaml.Node | None, Any]:
         node = loader.get_single_node()
         _check_size(node)
         repeated = _duplicate_key(node)  # the constructor would keep only the last value
+        entries = _entries(node) if node and names else {}
+        for name in entries.keys() & {*names}:
+            _keep_spelling(entries[name][1])
         document = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         place, problem = _problem_of(error)
@@ -152,6 +158,14 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
         below = [*(part for pair in pairs for part in pair), *items]
         known[id(node)] = 1 + sum(_nodes(part, known) for part in below)
     return known[id(node)]
+
+
+def _keep_spelling(node: yaml.Node) -> None:
+    """Makes texts of the numbers and dates in a node, except for keys."""
+    if isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float", ":timestamp")):
+        node.tag = "tag:yaml.org,2002:str"
+    for _, value in _entries(node).values():
+        _keep_spelling(value)
 
 
 def _duplicate_key(node: yaml.Node | None) -> tuple[str, str] | None:

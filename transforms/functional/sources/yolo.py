@@ -256,7 +256,7 @@ def _root_of(yaml: Tree, name: str) -> str:
 
 
 def _parse_yaml(data: bytes, where: str) -> Classes:
-    _, document = load_yaml(data, where)
+    _, document = load_yaml(data, where, ("names", "kpt_names"))
     names = document.get("names") if isinstance(document, dict) else None
     # A list of names has the ids 0, 1, 2 …
     if isinstance(names, list):
@@ -267,11 +267,11 @@ def _parse_yaml(data: bytes, where: str) -> Classes:
         if isinstance(id_, bool) or not isinstance(id_, int):
             raise UsageError(f"{where}: 'names': expected integers as ids, got {short_repr(id_)}")
         # YAML parses an unquoted `no` as false.
-        if isinstance(name, bool) or not isinstance(name, str | int):
+        if not isinstance(name, str):
             raise UsageError(
                 f"{where}: 'names': {id_}: expected a name, got {short_repr(name)}. Quote it."
             )
-    found = _classes({id_: str(name) for id_, name in names.items()}, where)
+    found = _classes(names, where)
     shape = _keypoint_shape(document.get("kpt_shape"), where)
     return found._replace(
         keypoints=shape,

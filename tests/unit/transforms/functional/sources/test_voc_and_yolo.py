@@ -294,6 +294,14 @@ def test_what_is_no_label_is_a_reject(text, reason, message):
         (b"names: [cat, dog]", Classes({0: "cat", 1: "dog"})),
         (b"names: {0: cat, 5: 7}", Classes({0: "cat", 5: "7"})),
         (
+            b"names: [007, 1.10, 1e3, 2020-01-02, 12:30]\nnc: 06",
+            Classes(dict(enumerate(["007", "1.10", "1e3", "2020-01-02", "12:30"])), number=6),
+        ),
+        (
+            b"names: [cat]\nkpt_shape: [2, 3]\nkpt_names: {0: [01, 1.0]}",
+            Classes({0: "cat"}, keypoints=(2, 3), keypoint_names={0: ["01", "1.0"]}),
+        ),
+        (
             b"names: [cat]\nkpt_shape: [2, 3]\nkpt_names: {0: [nose, tail]}",
             Classes({0: "cat"}, keypoints=(2, 3), keypoint_names={0: ["nose", "tail"]}),
         ),
