@@ -290,7 +290,7 @@ def _findings(forecast: Forecast, config: ConvertConfig) -> Iterator[Finding]:
     classes, records = plan.resolved.classes, sum(shard.records for shard in forecast.shards)
     yield from class_names(classes, plan.source, vars(config))
     labels = {name: Counter(_class_counts(forecast, name)) for name in schema.class_features}
-    yield from doubtful_labels(schema, classes, labels, records)
+    yield from doubtful_labels(schema, classes, labels, records, config.columns)
     if forecast.base is None:  # the records of a base version are not in these counts
         shards = {split: _split(forecast, split)["shard_records"] for split in plan.shards}
         yield from empty_shards(shards)

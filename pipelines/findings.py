@@ -492,8 +492,9 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
             hint = "" if manifest.base else "--classes FILE with the others leaves them out"
-            # As with ids that count from 1.
-            if hint and absent == [names[first]] and not ids.first_label:
+            # As with ids that count from 1; --where may leave a class out.
+            may_count = not (ids.first_label or manifest.config.get("where"))
+            if hint and absent == [names[first]] and may_count:
                 hint = f"if labels are ids from 1, set --first_label 1; otherwise, {hint}"
             yield found("warning", "absent_classes", text, hint, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)
@@ -540,7 +541,8 @@ def _doubtful_labels(outcome: Outcome) -> Iterator[Finding]:
     manifest = outcome.manifest
     labels = {feature: outcome.labels(feature) for feature in outcome.class_features}
     schema, records = manifest.dataset_schema, manifest.input.records
-    return doubtful_labels(schema, manifest.classes, labels, records)
+    columns = manifest.config.get("columns") or {}
+    return doubtful_labels(schema, manifest.classes, labels, records, columns)
 
 
 # In the order in which the terminal prints their findings, after those of the source.

@@ -21,6 +21,10 @@ _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no lab
 _JOINED = 'class names like lists: if so, write cat|dog or ["cat", "dog"], for --schema multi_label'
 # Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
 _LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
+# Names of columns with several labels.
+_OF_LISTS = re.compile(
+    r"(?i)(^|[\W_])(tags?|labels|attributes|categories|classes|keywords|topics)$"
+)
 _IDS = "ids, write all of them as plain integers (7, not 07 or text), or set --classes."
 _FRACTION = re.compile(r"[+-]?\d+\.0*[1-9]", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
@@ -58,26 +62,24 @@ def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Itera
     if changed:
         shown = some([f"{name} {declared[name]} → {id_}" for name, id_ in changed])
         verb = "differs" if len(changed) == 1 else "differ"
+        text = f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
+        text += f"({shown}), because ids count from 0 without gaps, in the order of the classes"
         # COCO counts its categories from 1.
         is_offset = all(declared[name] == id_ + 1 for name, id_ in changed)
-        is_all = len(changed) == len(names)
-        yield finding(
-            "note",
-            "class_ids",
-            f"{counted(len(changed), 'class id')} of {feature!r} {verb} from the source "
-            f"({shown}), because ids count from 0 without gaps, in the order of the classes",
-            "--label_offset 1 keeps the ids of the source" if is_offset and is_all else "",
-            feature=feature,
-            examples=[(name, str(declared[name]), str(id_)) for name, id_ in changed],
-            figures={"changed": len(changed), "classes": len(names)},
-        )
+        hint = "--label_offset 1 keeps the ids of the source"
+        hint *= is_offset and len(changed) == len(names)
+        examples = [(name, str(declared[name]), str(id_)) for name, id_ in changed]
+        found = partial(finding, "note", "class_ids", text, hint, feature=feature)
+        yield found(examples=examples, figures={"changed": len(changed), "classes": len(names)})
 
 
-def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool]) -> list[str]:
-    """Returns names that look like lists, or of whose words all or any are, or end, other names."""
-    parts = {name: re.split("[, ]+", name) for name in names}
+def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool], share: float) -> list[str]:
+    """Returns names that look like lists: by their words, that are names, or shared by names."""
+    parts = {name: re.split(r"[\s,/+&]+", name) for name in names}
     ends = Counter(found[-1] for found in parts.values() if join is any)
-    known = {*parts, *(word for word, count in ends.items() if count > 1)}
+    words = Counter(word for found in parts.values() if len(found) > 1 for word in {*found})
+    is_joined = sum(count > 1 for count in words.values()) > share * len(words)
+    known = {*parts, *(w for w, count in ends.items() if count > 1), *(words if is_joined else ())}
     joins = {n for n, found in parts.items() if len(found) > 1 and join(p in known for p in found)}
     return [name for name in names if name in joins or _LIST.fullmatch(name)]
 
@@ -87,6 +89,7 @@ def doubtful_labels(
     classes: Mapping[str, Sequence[str]],
     labels: Mapping[str, Counter[int]],
     records: int,
+    columns: Mapping[str, str],  # the table columns of schema columns with another name
 ) -> Iterator[Finding]:
     """Yields classes and ids that may not be meant, by feature; `labels`: how often each occurs."""
     for feature in schema.class_features:
@@ -100,11 +103,15 @@ def doubtful_labels(
         # Of lists that never have several labels, some may be one text.
         is_list = of_schema.shape == () and not of_schema.per_box
         join = any if is_list and counts.total() <= records else all
-        joins: Severity = "warning" if _lists(names, all) else "note"  # as of bear and polar bear
+        column = columns.get(of_schema.source.name, of_schema.source.name)
+        is_single = of_schema.shape is None or join is any
+        likely = 0.0 if is_single and _OF_LISTS.search(column) else 1.0
+        # A note as of bear and polar bear, or red car, red bus, old car and old bus.
+        joins: Severity = "warning" if _lists(names, all, likely) else "note"
         kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (
             ("note", "alike_classes", _ALIKE, "--rename OLD=NEW merges them", alike),
             ("note", "missing_value_classes", _MISSING, "--where leaves their rows out", missing),
-            (joins, "list_classes", _JOINED, "", _lists(names, join)),
+            (joins, "list_classes", _JOINED, "", _lists(names, join, likely / 2)),
             ("warning", "negative_classes", _NEGATIVE, "", negative),
         )
         for severity, kind, what, hint, examples in kinds:

@@ -239,6 +239,9 @@ def test_ids_of_one_input_among_names_of_another_are_noted(ids: dict[str, int], 
         (("n01 10 20 30 40 n02 1 2 3.5 4", "n01"), [0, 1], None, ["list_classes"]),
         (("model 3 1", "n01"), [0, 1], None, []),
         (("cat", "cat, dog", "dog"), [0, 1, 2], None, ["list_classes"]),
+        (("cat/dog", "cat", "dog"), [0, 1, 2], None, ["list_classes"]),
+        (("haze primary", "clear primary water", "clear water"), [0, 1], None, ["list_classes"]),
+        (("polar bear", "brown bear", "cat"), [0, 1, 2], None, []),
         (("great white shark", "tench, Tinca tinca", "[1]th"), [0, 1, 2], None, []),
         ((), [-1, 0, 1], None, ["negative_classes"]),
         ((), [-1, 0, 1], -1, []),
@@ -288,3 +291,22 @@ def test_contradicting_class_ids_are_noted() -> None:
     assert list(lines(class_names({"x": ("a", "b")}, source, {}))) == [
         "note: b.yaml: id 0 is 'b'. The classes of 'x' are in the order of the files."
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "names", "found"),
+    [
+        ("tags", ("haze primary", "clear primary", "cloudy"), ["warning"]),
+        ("image_labels", ("haze primary", "clear primary", "cloudy"), ["warning"]),
+        ("species", ("haze primary", "clear primary", "cloudy"), []),
+        ("tags", ("polar bear", "red panda", "cloudy"), []),
+        ("species", ("red car", "red bus", "old car", "old bus"), ["note"]),
+    ],
+)
+def test_words_in_several_names_are_labels_of_a_column_of_tags(
+    column: str, names: tuple[str, ...], found: list[str]
+) -> None:
+    changes = {"classes": {"label": names}, "config": {"columns": {"label": column}}}
+    changes["input"] = SimpleNamespace(records=9)
+    made = manifest(dict.fromkeys(range(len(names)), 3)).model_copy(update=changes)
+    assert [one.severity for one in _doubtful_labels(Outcome(made))] == found
