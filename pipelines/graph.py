@@ -48,7 +48,7 @@ from recordmill.transforms.functional.rows.columns import (
 )
 from recordmill.transforms.functional.rows.placement import Sampler
 from recordmill.transforms.functional.rows.strata import ClassSampler
-from recordmill.transforms.inputs.formats import unnamed_images
+from recordmill.transforms.inputs.formats import FORMATS, unnamed_images
 from recordmill.transforms.inputs.input_tables import InputTables
 from recordmill.transforms.join_labels import JoinLabels, ListUnusedImages
 from recordmill.transforms.read_rows import (
@@ -279,13 +279,16 @@ def _read_joined(
 
     Which rows are in a sample is known once they are joined.
     """
-    config, on = job.config, job.config.join_columns
+    config = job.config
     projection = projection_of(job.analyzer.schema, config)
     read = listed | "ReadTables" >> ReadRows(projection, staging)
     listed_labels = listed.parts.pipeline | "ListLabels" >> ListSources(labels.files)
     columns = Projection(projection.columns, renamed=projection.renamed, names=config.rename)
     read_labels = listed_labels | "ReadLabels" >> ReadRows(columns, counted=False)
-    joined = read | "JoinLabels" >> JoinLabels(read_labels, on or ("", ""), projection.image)
+    on = config.join_columns or ("", "")
+    first = FORMATS[labels.files[0].format].first_rows(labels.files[0], 1, on[1:])
+    example = first[0].values.get(on[1]) if first else None
+    joined = read | "JoinLabels" >> JoinLabels(read_labels, on, projection.image, example)
     lists = {layout.UNMATCHED_LABELS: [joined.labels], layout.UNMATCHED_IMAGES: [joined.images]}
     sample = _sample(joined.read, job)
     if sample is None:

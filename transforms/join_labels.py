@@ -6,7 +6,7 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
@@ -26,7 +26,7 @@ from recordmill.transforms.elements import REJECTS, rejected
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.rows.binding import Binding, files_of
-from recordmill.transforms.functional.values.typed import single_value, to_bytes
+from recordmill.transforms.functional.values.typed import short_repr, single_value, to_bytes
 from recordmill.transforms.inputs.file_tree import FileTree, pattern_of
 from recordmill.transforms.read_rows import ReadOutcome
 
@@ -56,6 +56,7 @@ class JoinLabels(beam.PTransform):
     labels: ReadOutcome
     columns: tuple[str, str]
     image_column: str
+    example: Any = None  # the value of the first label row, for messages
 
     def expand(self, read: ReadOutcome) -> JoinOutcome:
         """Adds the join."""
@@ -73,7 +74,7 @@ class JoinLabels(beam.PTransform):
             {side: found[side] for side, found in keyed.items()}
             | "GroupByValue" >> beam.CoGroupByKey()  # (value, {"rows": [Row], "labels": [Row]})
             | "Join"
-            >> beam.FlatMap(_join, self.columns[1], self.image_column)
+            >> beam.FlatMap(_join, self.columns[1], self.image_column, self.example)
             .with_output_types(RowBatch)
             .with_outputs(REJECTS, _SKIPPED, _UNMATCHED_LABELS, _UNMATCHED_IMAGES, main="joined")
         )
@@ -97,7 +98,7 @@ def _keyed(rows: RowBatch, column: str) -> Iterator[Keyed | TaggedOutput]:
 
 
 def _join(
-    group: tuple[str, Mapping[str, Iterable[Row]]], column: str, image_column: str
+    group: tuple[str, Mapping[str, Iterable[Row]]], column: str, image_column: str, example: Any
 ) -> Iterator[RowBatch | TaggedOutput]:
     value, sides = group  # (value, {"rows": [Row], "labels": [Row]})
     labels = list(sides[_LABELS])
@@ -107,7 +108,7 @@ def _join(
         if labels:
             yield RowBatch.of([_join_row(row, labels)])
         else:
-            reject = _unmatched_reject(row, value, column, image_column)
+            reject = _unmatched_reject(row, value, column, image_column, example)
             yield rejected(reject)
             image = Unmatched(value, reject.uri or reject.key, row.source)
             yield TaggedOutput(_UNMATCHED_IMAGES, image)
@@ -154,16 +155,12 @@ def _join_row(row: Row, labels: Sequence[Row]) -> Row:
     return row._replace(values={**row.values, **values}, is_text=frozenset(untyped))
 
 
-def _unmatched_reject(row: Row, key: str, column: str, image_column: str) -> Reject:
+def _unmatched_reject(row: Row, key: str, column: str, image_column: str, example: Any) -> Reject:
     name = row.values.get(image_column)
     detail = f"the labels have no row whose {column!r} is {key!r}"
-    return Reject(
-        name if isinstance(name, str) else "",
-        row.own_uri,
-        row.source,
-        Reason.UNMATCHED_JOIN,
-        detail,
-    )
+    detail += f"; that of their first row is {short_repr(example)}" * (example is not None)
+    image = name if isinstance(name, str) else ""
+    return Reject(image, row.own_uri, row.source, Reason.UNMATCHED_JOIN, detail)
 
 
 _FILES, _PATH_ROWS = "files", "rows"

@@ -14,7 +14,7 @@ from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.elements import RowCoder
 from recordmill.transforms.functional.rows.columns import ColumnKinds
 from recordmill.transforms.functional.values.typed import items_of, single_value
-from recordmill.transforms.join_labels import JoinLabels, _join_key, _join_row
+from recordmill.transforms.join_labels import JoinLabels, _join, _join_key, _join_row
 from recordmill.transforms.read_rows import ReadOutcome
 from tests.beam.direct import as_tuples, direct_pipeline
 
@@ -160,3 +160,13 @@ def test_a_row_crosses_the_shuffle_unchanged(
     again = coder.decode(coder.encode(made))
     assert again == made
     assert type(again.values["x"]) is Items
+
+
+@pytest.mark.parametrize(
+    ("example", "hint"), [(None, ""), ("a.jpg", "; that of their first row is 'a.jpg'")]
+)
+def test_a_row_without_labels_is_compared_with_the_first_label(example: Any, hint: str) -> None:
+    sides = {"rows": [row(1, id="a", image="a.jpg")], "labels": []}
+    reject, _ = _join(("a", sides), "name", "image", example)
+    detail = f"the labels have no row whose 'name' is 'a'{hint}"
+    assert reject.value == Reject("a.jpg", "", "rows.jsonl:1", Reason.UNMATCHED_JOIN, detail)
