@@ -24,7 +24,12 @@ _SEPARATOR = re.compile(r"[,;\s]+")
 # Names of columns, in lower case without separators.
 _IMAGES = ("image", "filename", "imageid", "path", "imagepath", "filepath", "imagename", "img")
 _LABELS = ("labels", "label", "class", "classname", "labelname", "category", "categoryname")
-_CORNERS = (BOX_SIDES, ("x1", "y1", "x2", "y2"))
+_CORNERS = (
+    BOX_SIDES, ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1"), ("xtl", "ytl", "xbr", "ybr"),
+    ("left", "top", "right", "bottom"), ("left", "upper", "right", "lower"),
+    ("startx", "starty", "endx", "endy"),
+)  # fmt: skip
+_FOUR_CORNERS = {"x3", "y3"}  # beside x1, y1, x2 and y2
 _SIZES = (("width", "height"), ("w", "h"))
 
 # The orders of boxes in other columns, by the first two; those of x and y have to be stated.
@@ -90,6 +95,8 @@ def columns_of_boxes(
 
 
 def _forms_in(names: Mapping[str, str]) -> list[tuple[list[str], tuple[Order, ...]]]:
+    if names.keys() >= _FOUR_CORNERS:
+        return []
     found = [[one for one in form.items() if {*one[0]} <= names.keys()] for form in _FORMS]
     has_corner = bool({"xmax", "ymax"} & names.keys())  # width and height are of the image
     forms = found[0] if has_corner else next(filter(None, found), [])

@@ -19,6 +19,10 @@ SIDES = ("xmin", "ymin", "xmax", "ymax")
 ROI = ("Roi.X1", "Roi.Y1", "Roi.X2", "Roi.Y2")
 BOX = ("box_x", "box_y", "box_w", "box_h")
 CELEBA = ("x_1", "y_1", "width", "height")
+CORNERS = (
+    ("left", "top", "right", "bottom"), ("Left", "Upper", "Right", "Lower"),
+    ("xtl", "ytl", "xbr", "ybr"), ("x0", "y0", "x1", "y1"), ("startX", "startY", "endX", "endY"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,8 @@ CELEBA = ("x_1", "y_1", "width", "height")
         (["Path", "ClassId", *ROI, "Width", "Height"], ("Path", None, *ROI)),
         (["img", *BOX, "class", "w", "h"], ("img", "class", *BOX)),
         (["image_id", *CELEBA], ("image_id", None, *CELEBA)),
+        *((["img", *four, "width", "height"], ("img", None, *four)) for four in CORNERS),
+        (["img", "class", "x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4"], None),
         (["image", "a_x1", "a_y1", "a_x2", "a_y2", "b_x1", "b_y1", "b_x2", "b_y2"], None),
         ([*RACCOON, "label"], None),
         ([*RACCOON, "image_id"], None),
