@@ -166,9 +166,14 @@ def class_id(value: Any, is_text: bool, ids: ClassIds) -> int:
     if isinstance(value, str) and _OBJECT.match(value):
         raise _not_a_class(value)
     if not ids:
-        if isinstance(number, float):
+        if not isinstance(number, str | int):
             raise _not_a_class(number)
-        found = typed.to_int64(number, is_text)
+        try:
+            found = typed.to_int64(number, is_text)
+        except RecordError:
+            if isinstance(value, str) and not is_class_name(value):
+                raise _not_a_name(value) from None
+            raise
         if 0 < ids.first > found or found > 2**63 - 1 - ids.offset:
             detail = f"{found} is not a label from {ids.first} on with an offset of {ids.offset}"
             raise RecordError(Reason.WRONG_TYPE, detail)
@@ -185,18 +190,23 @@ def class_id(value: Any, is_text: bool, ids: ClassIds) -> int:
         return _known_id(int(number), ids)
     if not isinstance(value, str | int):
         raise _not_a_class(value)
-    detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     if isinstance(value, str) and not is_class_name(value):
-        detail = "expected a class name without outer whitespace or line breaks, "
-        detail += f"got {typed.short_repr(value)}. Fix the label; --classes cannot have it either."
-
+        raise _not_a_name(value)
+    detail = f"{typed.short_repr(value)} is not one of the {len(ids)} classes{_hint(value)}"
     raise RecordError(Reason.UNKNOWN_LABEL, detail)
 
 
+def _not_a_name(value: str) -> RecordError:
+    detail = "expected a class name without outer whitespace or line breaks, "
+    detail += f"got {typed.short_repr(value)}. Fix the label; --classes cannot have it either."
+    return RecordError(Reason.UNKNOWN_LABEL, detail)
+
+
 def _not_a_class(value: Any) -> RecordError:
-    hint = f". For labels that are quantities, {AS_NUMBERS}."
-    is_quantity = isinstance(value, float) and math.isfinite(value)
-    detail = f"expected a class name or id, got {typed.short_repr(value)}{hint * is_quantity}"
+    hint = ". For several labels, set --schema multi_label." * isinstance(value, list)
+    if isinstance(value, float) and math.isfinite(value):
+        hint = f". For labels that are quantities, {AS_NUMBERS}."
+    detail = f"expected a class name or id, got {typed.short_repr(value)}{hint}"
     return RecordError(Reason.WRONG_TYPE, detail)
 
 

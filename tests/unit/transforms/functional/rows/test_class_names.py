@@ -99,6 +99,25 @@ def test_a_label_with_a_fraction_may_be_a_quantity(value: float, hint: str, ids:
 
 
 @pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["cat"], "wrong_type: expected a class name or id, got ['cat']. For several labels, set "
+         "--schema multi_label."),
+        ({"name": "cat"}, "wrong_type: expected a class name or id, got {'name': 'cat'}"),
+        ("cat ", "unknown_label: expected a class name without outer whitespace or line breaks, "
+         "got 'cat '. Fix the label; --classes cannot have it either."),
+    ],
+    ids=["list", "object", "blank"],
+)  # fmt: skip
+def test_a_label_that_no_table_of_classes_has(value: object, expected: str) -> None:
+    for ids in (ClassIds(), ClassIds(PETS)):
+        with pytest.raises(RecordError) as raised:
+            class_id(value, TEXT, ids)
+        assert str(raised.value) == expected
+    assert class_id(" 7 ", TEXT, ClassIds()) == 7
+
+
+@pytest.mark.parametrize(
     ("first", "offset", "expected"),
     [
         (0, 0, ["0", "1", "is not within 0 to 1; ids count from 0: where they count from 1, "]),
