@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import BinaryIO, TypeAlias
+from urllib.parse import unquote
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.layout import is_url, is_web, join
@@ -175,7 +176,7 @@ def _hint_at_name(path: str) -> str:
 
 
 def _without_form(name: str) -> str:
-    return posixpath.splitext(name.lower())[0].lstrip("0")
+    return posixpath.splitext(unquote(name).strip().lower())[0].lstrip("0")
 
 
 @lru_cache(maxsize=16)

@@ -135,6 +135,8 @@ def test_paths_of_windows_are_named(tmp_path: Path) -> None:
     [
         ("0.JPG", "0.jpg", "; the folder has 0.jpg"),
         ("7.jpg", "007.jpg", "; the folder has 007.jpg"),
+        ("a%20b.jpg", "a b.jpg", "; the folder has a b.jpg"),
+        ("a.jpg ", "a.jpg", "; the folder has a.jpg"),
         ("a.jpg", "A.jpeg", "; the folder has A.jpeg"),
         ("a", "b", ""),
         ("1.jpg", "10.jpg", ""),
