@@ -19,13 +19,8 @@ from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.findings import counted
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
+from recordmill.transforms.functional.records import framing
 from recordmill.transforms.functional.records.examples import read_features
-from recordmill.transforms.functional.records.framing import (
-    FrameError,
-    decompressed,
-    frame_start,
-    read_frames,
-)
 from recordmill.transforms.inputs.formats import has_records
 from recordmill.transforms.inputs.record_folders import is_record_file
 from recordmill.transforms.storage.dataset import DatasetFolder, RecordLocation
@@ -164,7 +159,7 @@ def _at(dataset: DatasetFolder, location: RecordLocation) -> FoundRecord:
     return FoundRecord(
         file=dataset.path(shard.file),
         number=location.record,
-        offset=frame_start(location.offset),  # the index has the offset of the data
+        offset=framing.frame_start(location.offset),  # the index has the offset of the data
         data=data,
         features=_parse_features(data),
         key=location.key,
@@ -183,12 +178,12 @@ def _read_records(file: str) -> Iterator[FoundRecord]:
     number = 0
     try:
         with open_binary(file) as stream:
-            for frame in read_frames(decompressed(stream)):
+            for frame in framing.read_frames(framing.decompressed(stream)):
                 yield FoundRecord(
                     file, number, frame.offset, frame.data, _parse_features(frame.data)
                 )
                 number += 1
-    except FrameError as error:
+    except framing.FrameError as error:
         raise VerificationFailed(_damage(file, error)) from error
     except (OSError, *DAMAGED_STREAM) as error:
         # Only errors of the file system have an errno, not those of a compressed stream.
@@ -198,7 +193,7 @@ def _read_records(file: str) -> Iterator[FoundRecord]:
         raise VerificationFailed(f"{file}: record {number}: {what}; {_before(number)}") from error
 
 
-def _damage(file: str, error: FrameError) -> str:
+def _damage(file: str, error: framing.FrameError) -> str:
     problem = f"{file}: record {error.record} at byte {error.offset}: {error}"
     if error.record == 0 and error.offset == 0:
         is_table = file.lower().endswith(_TABLES)

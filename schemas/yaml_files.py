@@ -161,7 +161,6 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def _keep_spelling(node: yaml.Node) -> None:
-    """Makes texts of the numbers and dates in a node, except for keys."""
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float", ":timestamp")):
         node.tag = "tag:yaml.org,2002:str"
     for _, value in _entries(node).values():

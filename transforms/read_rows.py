@@ -21,14 +21,7 @@ from recordmill.schemas.records import Location, Row, SkippedInput
 from recordmill.schemas.rejects import RecordError, Reject
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.elements import REJECTS, CheckedRows, rejected
-from recordmill.transforms.functional.rows.batches import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    RefBatch,
-    RowBatch,
-    batches_of,
-    one_by_one,
-)
+from recordmill.transforms.functional.rows import batches
 from recordmill.transforms.functional.rows.binding import (
     Binding,
     bind_rows,
@@ -68,7 +61,7 @@ class ListedParts(NamedTuple):
 class ReadOutcome(NamedTuple):
     """The rows of all sources."""
 
-    good: PCollection[RowBatch]
+    good: PCollection[batches.RowBatch]
     # Rows that cannot be read, and files and folders that cannot be listed.
     rejects: PCollection[Reject]
     # (kind, skipped inputs); a kind can occur several times.
@@ -147,7 +140,7 @@ class ReadRows(beam.PTransform):
             | "SpreadParts" >> beam.Reshuffle()  # Part
             | "ReadParts"
             >> beam.FlatMap(_read, self.projection, self.staging, self.counted, sampler)
-            .with_output_types(RowBatch)
+            .with_output_types(batches.RowBatch)
             .with_outputs(REJECTS, SKIPPED, main="rows")
         )
         return ReadOutcome(
@@ -189,45 +182,45 @@ def _parts_tagged(
 
 def _read(
     part: Part, projection: Projection, staging: str, counted: bool, sampler: Sampler | None
-) -> Iterator[RowBatch | TaggedOutput]:
+) -> Iterator[batches.RowBatch | TaggedOutput]:
     """Yields the rows of one part of a source, and rejects for rows that cannot be read."""
     limit = current_options().max_image_bytes
     projection = replace(projection, pixels=bool(staging), max_image_bytes=limit)
     rows = FORMATS[part.file.format].read(part, projection)
     # Sampled before they are staged: images of other rows are not copied.
-    sampled = sampler.select(one_by_one(rows)) if sampler else rows
+    sampled = sampler.select(batches.one_by_one(rows)) if sampler else rows
     file, others = _staging_file(staging), projection.other_images
     for found in tagged_batches(_staged(sampled, file, others, projection.pixels)):
         if counted:
-            advance("read", len(found) if isinstance(found, RowBatch) else 1)
+            advance("read", len(found) if isinstance(found, batches.RowBatch) else 1)
         yield found
 
 
 def tagged_batches(
-    rows: Iterable[RowBatch | Row | Reject | SkippedInput],
-) -> Iterator[RowBatch | TaggedOutput]:
+    rows: Iterable[batches.RowBatch | Row | Reject | SkippedInput],
+) -> Iterator[batches.RowBatch | TaggedOutput]:
     """Yields rows in batches, and other elements as the outputs `REJECTS` and `SKIPPED`."""
     for found in _batched_rows(rows):
-        yield found if isinstance(found, RowBatch) else _tagged(found)
+        yield found if isinstance(found, batches.RowBatch) else _tagged(found)
 
 
 def _batched_rows(
-    rows: Iterable[RowBatch | Row | Reject | SkippedInput],
-) -> Iterator[RowBatch | Reject | SkippedInput]:
+    rows: Iterable[batches.RowBatch | Row | Reject | SkippedInput],
+) -> Iterator[batches.RowBatch | Reject | SkippedInput]:
     """Yields rows in batches of a limited number and size, and other elements as they are."""
     batch, size = list[Row](), 0
     for row in rows:
         if not isinstance(row, Row):
             yield row
             continue
-        full = len(batch) == BATCH_ROWS or size >= BATCH_BYTES
+        full = len(batch) == batches.BATCH_ROWS or size >= batches.BATCH_BYTES
         if full or (batch and row.is_text != batch[0].is_text):
-            yield from batches_of(batch)
+            yield from batches.batches_of(batch)
             batch, size = [], 0
         batch.append(row)
         values = row.values.values()
         size += sum(map(len, values)) if row.is_text is True else size_of_values(values)
-    yield from batches_of(batch)
+    yield from batches.batches_of(batch)
 
 
 def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
@@ -237,11 +230,11 @@ def _tagged(other: Reject | SkippedInput) -> TaggedOutput:
 
 
 def _staged(
-    rows: Iterator[RowBatch | Row | Reject | SkippedInput],
+    rows: Iterator[batches.RowBatch | Row | Reject | SkippedInput],
     path: str,
     others: Sequence[str] = (),
     pixels: bool = True,
-) -> Iterator[RowBatch | Row | Reject | SkippedInput]:
+) -> Iterator[batches.RowBatch | Row | Reject | SkippedInput]:
     """Yields rows with references in place of embedded images; holds those of one row in memory.
 
     The staging file is complete after the last row, and not created without images or `pixels`.
@@ -257,8 +250,8 @@ def _staged(
 
     try:
         for found in rows:
-            is_whole = isinstance(found, RowBatch) and _are_paths(found, others)
-            for row in [found] if is_whole else one_by_one([found]):
+            is_whole = isinstance(found, batches.RowBatch) and _are_paths(found, others)
+            for row in [found] if is_whole else batches.one_by_one([found]):
                 yield with_locations(row, others, add) if isinstance(row, Row) else row
         if blob is not None:
             blob.commit()
@@ -268,7 +261,7 @@ def _staged(
             blob.abandon()
 
 
-def _are_paths(rows: RowBatch, columns: Sequence[str]) -> bool:
+def _are_paths(rows: batches.RowBatch, columns: Sequence[str]) -> bool:
     """Returns whether columns of images have texts only, so that the rows can stay in a batch."""
     return all(isinstance(value, str) for name in columns for value in rows.column(name))
 
@@ -321,7 +314,7 @@ class ReadDicts(beam.PTransform):
     def expand(self, dicts: PCollection[Any]) -> ReadOutcome:
         """Adds the reading."""
         reading = beam.ParDo(_ReadDict(self.projection, self.key_column, self.staging))
-        typed = reading.with_output_types(RowBatch)
+        typed = reading.with_output_types(batches.RowBatch)
         read = dicts | "ReadDict" >> typed.with_outputs(REJECTS, main="rows")
         skipped = dicts.pipeline | "NothingSkipped" >> beam.Create([])
         return ReadOutcome(read.rows, read[REJECTS], skipped)
@@ -337,13 +330,15 @@ class _ReadDict(beam.DoFn):
     def start_bundle(self) -> None:
         self._images = None  # drops the file of a failed bundle; the run deletes the whole folder
 
-    def process(self, element: Any) -> Iterator[RowBatch | TaggedOutput]:
+    def process(self, element: Any) -> Iterator[batches.RowBatch | TaggedOutput]:
         advance("read")
         found = row_of_dict(element, self._projection, self._key_column)
         if isinstance(found, Reject):
             yield rejected(found)
         else:
-            yield RowBatch.of([with_locations(found, self._projection.other_images, self._add)])
+            yield batches.RowBatch.of(
+                [with_locations(found, self._projection.other_images, self._add)]
+            )
 
     def _add(self, data: bytes) -> Location:
         self._images = self._images or StagedImages(_staging_file(self._staging))
@@ -362,12 +357,12 @@ class BindRows(beam.PTransform):
     binding: Binding
     plan: PCollection[Plan]  # the resolved schema, with its kinds and class names
 
-    def expand(self, rows: PCollection[RowBatch]) -> CheckedRows:
+    def expand(self, rows: PCollection[batches.RowBatch]) -> CheckedRows:
         """Adds the binding."""
         binding = beam.ParDo(_Bind(self.binding), AsSingleton(self.plan))
-        typed = binding.with_output_types(RefBatch)
+        typed = binding.with_output_types(batches.RefBatch)
         bound = rows | "Bind" >> typed.with_outputs(REJECTS, main="refs")
-        refs: PCollection[RefBatch] = bound.refs
+        refs: PCollection[batches.RefBatch] = bound.refs
         return CheckedRows(refs, bound[REJECTS])
 
 
@@ -378,18 +373,20 @@ class _Bind(beam.DoFn):
         self._binding = binding
         self._plan: Plan | None = None
 
-    def process(self, rows: RowBatch, plan: Plan) -> Iterator[RefBatch | TaggedOutput]:
+    def process(
+        self, rows: batches.RowBatch, plan: Plan
+    ) -> Iterator[batches.RefBatch | TaggedOutput]:
         if plan is not self._plan:
             self._plan, self._binding = plan, replace(self._binding, resolved=plan.resolved)
-        refs = list[RefBatch]()
+        refs = list[batches.RefBatch]()
         for part, found in by_halves(bind_rows, rows, self._binding):
             if not isinstance(found, RecordError):
                 refs.append(found)
             # Its whole sequence has to be rejected, and frames are only grouped when their shard is
             # written: so it is passed on as a marked reference.
             elif frame := broken_frame(part[0], self._binding, found):
-                refs.append(RefBatch.of([frame]))
+                refs.append(batches.RefBatch.of([frame]))
             else:
                 yield rejected(reject_row(part[0], self._binding, found))
         if refs:
-            yield RefBatch.joined(refs)
+            yield batches.RefBatch.joined(refs)

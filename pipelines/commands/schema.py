@@ -37,18 +37,12 @@ from recordmill.schemas.tables import Projection
 from recordmill.schemas.yaml_files import preset, preset_names
 from recordmill.transforms.functional.images.codecs import SourceImage
 from recordmill.transforms.functional.images.sniffing import image_of, is_encoded
+from recordmill.transforms.functional.rows import infer_schema
 from recordmill.transforms.functional.rows.binding import resolve_path
 from recordmill.transforms.functional.rows.columns import (
     hint_at_header,
     missing_column,
     resolve_sources,
-)
-from recordmill.transforms.functional.rows.infer_schema import (
-    InferredSchema,
-    SampledImages,
-    infer_from_rows,
-    schema_name,
-    schema_yaml,
 )
 from recordmill.transforms.functional.sources.arrays import BYTES, PATH
 from recordmill.transforms.functional.sources.box_rows import BoxColumns
@@ -275,14 +269,16 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
         if name in tables.reads.get(name, [name])
         and (name not in tables.unsupported or name in tables.embedded)
     ]
-    guess = infer_from_rows(names, rows, config.columns)
+    guess = infer_schema.infer_from_rows(names, rows, config.columns)
     if not guess.columns:
         listed = ", ".join(f"{name} holds {what}" for name, what in guess.left_out.items())
         why = f"no column can become a feature: {listed}" if listed else "has no columns"
         raise UsageError(f"--infer {table}: {why}")
     if boxes := columns_of_detection(tables, config.columns):
         return _schema_of_boxes(table, boxes, guess, rows, options)
-    images = SampledImages() if guess.image is None else _images(guess.image, rows, config)
+    images = (
+        infer_schema.SampledImages() if guess.image is None else _images(guess.image, rows, config)
+    )
     others = () if rows[0].image is not None else guess.images  # the folder has one per row
     sampled = {column: _images(column, rows, config) for column in others}
     further = {c: f for c, f in sampled.items() if f.formats}  # others only have such names
@@ -291,13 +287,15 @@ def _infer_schema(table: str, options: Mapping[str, str]) -> str:
     texts = {n: guess.features[n].model_copy(update=text) for n in _doubtful_numbers(guess, config)}
     guess = replace(guess, features={**guess.features, **texts})
     of_records = all(file.format == "tfrecord" for file in tables.files)
-    return schema_yaml(guess, schema_name(table), heading, images, further, of_records)
+    return infer_schema.schema_yaml(
+        guess, infer_schema.schema_name(table), heading, images, further, of_records
+    )
 
 
 def _schema_of_boxes(
     table: str,
     boxes: BoxColumns,
-    guess: InferredSchema,
+    guess: infer_schema.InferredSchema,
     rows: Sequence[Row],
     options: Mapping[str, str],
 ) -> str:
@@ -320,7 +318,7 @@ def _schema_of_boxes(
         f"# Its other columns are added here, guessed from the first {guess.rows:,} rows: check "
         "them before you use them, with --schema FILE.",
     ]
-    update = {"name": schema_name(table), "features": {**found.features, **features}}
+    update = {"name": infer_schema.schema_name(table), "features": {**found.features, **features}}
     return "\n".join((*heading, _yaml(found.model_copy(update=update))))
 
 
@@ -359,7 +357,7 @@ def _up_to_bytes(rows: Iterator[Row], size: int) -> Iterator[Row]:
             return
 
 
-def _images(column: str, rows: Sequence[Row], config: ConvertConfig) -> SampledImages:
+def _images(column: str, rows: Sequence[Row], config: ConvertConfig) -> infer_schema.SampledImages:
     found = list[SourceImage]()
     sample = [row for row in rows if row.values.get(column)][:_SAMPLED_IMAGES]
     for row in sample:
@@ -367,7 +365,7 @@ def _images(column: str, rows: Sequence[Row], config: ConvertConfig) -> SampledI
             found.append(examine_in_subprocess(_image(row, column, config.image_root)))
     are_deep = bool(found) and all(one.bit_depth == 16 and one.channels == 1 for one in found)
     formats, sizes = Counter(one.format for one in found), [one.size for one in found]
-    return SampledImages(len(sample), formats, sizes, are_deep)
+    return infer_schema.SampledImages(len(sample), formats, sizes, are_deep)
 
 
 def _image(row: Row, column: str, image_root: str | None) -> bytes:
@@ -383,7 +381,7 @@ def _image(row: Row, column: str, image_root: str | None) -> bytes:
 
 def _heading(
     table: str,
-    guess: InferredSchema,
+    guess: infer_schema.InferredSchema,
     config: ConvertConfig,
     tables: InputTables,
     options: Mapping[str, str],
@@ -414,13 +412,13 @@ def _heading(
     return [*lines, ""]
 
 
-def _doubtful_numbers(guess: InferredSchema, config: ConvertConfig) -> list[str]:
+def _doubtful_numbers(guess: infer_schema.InferredSchema, config: ConvertConfig) -> list[str]:
     columns = guess.values.items() if config.delimiter == ";" else ()
     forms = {name: {number_form(str(value)) for value in values} for name, values in columns}
     return [n for n, f in forms.items() if f & {"grouped", "comma"} and not f & {"decimal", "text"}]
 
 
-def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:
+def _fits(schema: Schema, guess: infer_schema.InferredSchema, config: ConvertConfig) -> bool:
     """Returns whether a table has all columns that a preset needs, possibly renamed."""
     if schema.every_column:
         return guess.image is None
@@ -432,7 +430,7 @@ def _fits(schema: Schema, guess: InferredSchema, config: ConvertConfig) -> bool:
     return True
 
 
-def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
+def _mapping(schema: Schema, guess: infer_schema.InferredSchema) -> dict[str, str]:
     """Returns the table's column by a preset's column, where the names differ."""
     sources = [s for f in schema.features.values() for s in f.sources]
     known = {s.name for s in sources if s.origin in (Origin.COLUMN, Origin.CLASS_NAME)}
@@ -443,5 +441,5 @@ def _mapping(schema: Schema, guess: InferredSchema) -> dict[str, str]:
 
 def _command(name: str, table: str, options: Mapping[str, str]) -> str:
     given = "".join(f" --{flag} {shlex.quote(text)}" for flag, text in options.items() if text)
-    where = f"--input {shlex.quote(table)} --output DIR --name {schema_name(table)}"
+    where = f"--input {shlex.quote(table)} --output DIR --name {infer_schema.schema_name(table)}"
     return f"recordmill convert --schema {name} {where}{given}"

@@ -19,11 +19,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import UsageError, VerificationFailed
 from recordmill.schemas.manifest import ShardEntry
-from recordmill.transforms.functional.records.example_reader import (
-    ExampleReader,
-    PixelType,
-    warn_of_lost_bits,
-)
+from recordmill.transforms.functional.records import example_reader
 from recordmill.transforms.functional.splits import RecordRange
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.published import newest_version
@@ -54,7 +50,7 @@ class Records:
         features: Sequence[str] | None = None,
         decode: bool = True,
         channels: int = 3,
-        dtype: PixelType = "uint8",
+        dtype: example_reader.PixelType = "uint8",
         transform: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         """Reads the index of the records; records are read on access.
@@ -81,7 +77,7 @@ class Records:
         self.path, self.split = dataset.directory, split
         names = None if features is None else tuple(features)
         schema = dataset.manifest.dataset_schema
-        self._reader = ExampleReader(schema, names, decode, channels, dtype)
+        self._reader = example_reader.ExampleReader(schema, names, decode, channels, dtype)
         # The counts of images, until they are warned of; slices share them.
         self._unwarned = dict(dataset.manifest.images) if self._reader.decodes else {}
         self._transform = transform
@@ -116,7 +112,9 @@ class Records:
         In an object store, records that are close to each other take one request.
         """
         if self._unwarned:  # the caller of `__getitem__` is two frames above
-            warn_of_lost_bits(self._unwarned, self._reader.dtype, "Records", stacklevel=4)
+            example_reader.warn_of_lost_bits(
+                self._unwarned, self._reader.dtype, "Records", stacklevel=4
+            )
             self._unwarned.clear()
         # `_rows` maps numbers of this slice to rows of the shared index.
         rows = [self._rows[number] for number in numbers]

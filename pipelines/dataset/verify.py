@@ -25,12 +25,7 @@ from recordmill.transforms.storage.dataset import DatasetFolder, read_lines
 from recordmill.transforms.storage.files import all_files_below, open_binary, read
 from recordmill.transforms.storage.published import current_folder, newest_version, read_file
 from recordmill.transforms.storage.shard_files import ShardFiles
-from recordmill.transforms.verification import verifier_process
-from recordmill.transforms.verification.verify_shard import (
-    Removed,
-    find_removed,
-    first_mismatched_record,
-)
+from recordmill.transforms.verification import verifier_process, verify_shard
 from recordmill.transforms.workers.process import num_cores
 
 # Maximum number of digests in memory while images are compared.
@@ -225,7 +220,7 @@ def _compare_shard(
     # A wrong checksum is reported with the record that causes it, if it can be located.
     if found.sha256 != expected.sha256:
         located = [problem for problem in verification.problems if problem.file == files.file]
-        yield from located or [first_mismatched_record(files, resolved)]
+        yield from located or [verify_shard.first_mismatched_record(files, resolved)]
     elif found.index_sha256 == expected.index_sha256:
         yield from verification.problems
         # Verification cannot count treatments of images, such as "transcoded".
@@ -252,7 +247,7 @@ def _check_certificate(dataset: DatasetFolder) -> Iterator[Problem]:
         yield Problem(layout.REMOVAL, f"is not a certificate: {first_fault(error)}")
         return
     yield from removal.false_statements(dataset.manifest)
-    removed = Removed.of(removal, dataset.manifest.resolved)
-    check = partial(find_removed, dataset.directory, removed=removed)
+    removed = verify_shard.Removed.of(removal, dataset.manifest.resolved)
+    check = partial(verify_shard.find_removed, dataset.directory, removed=removed)
     for problems in map_in_threads(check, dataset.shards().values(), num_cores()):
         yield from problems

@@ -36,10 +36,7 @@ from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.errors import RecordmillError, UsageError, did_you_mean
 from recordmill.transforms.storage.files import is_local
 from recordmill.transforms.storage.lakehouse import DELTA, TableAddress
-from recordmill.transforms.verification.verifier_process import (
-    IN_PROCESS_RUNNERS,
-    workers_are_threads,
-)
+from recordmill.transforms.verification import verifier_process
 
 _WITH_JOB_SERVER = frozenset({"FlinkRunner", "SparkRunner"})
 _KNOWN = ("DirectRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
@@ -99,7 +96,7 @@ def runner_name(options: PipelineOptions) -> str:
 
 def is_in_process(options: PipelineOptions) -> bool:
     """Returns whether workers are threads of this process, and share its progress counters."""
-    return workers_are_threads(
+    return verifier_process.workers_are_threads(
         runner_name(options),
         options.view_as(DirectOptions).direct_running_mode,
         options.view_as(PortableOptions).environment_type,
@@ -108,7 +105,7 @@ def is_in_process(options: PipelineOptions) -> bool:
 
 def runs_directly(options: PipelineOptions) -> bool:
     """Returns whether Beam's in-process runner runs all steps in this process."""
-    return runner_name(options) in IN_PROCESS_RUNNERS and is_in_process(options)
+    return runner_name(options) in verifier_process.IN_PROCESS_RUNNERS and is_in_process(options)
 
 
 def in_process(options: PipelineOptions) -> PipelineOptions:
@@ -121,7 +118,7 @@ def in_process(options: PipelineOptions) -> PipelineOptions:
 
 
 def _make_runner(options: PipelineOptions) -> PipelineRunner:
-    if runner_name(options) not in IN_PROCESS_RUNNERS:
+    if runner_name(options) not in verifier_process.IN_PROCESS_RUNNERS:
         return create_runner(runner_name(options))
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)

@@ -26,23 +26,12 @@ from recordmill.schemas.records import ImageRef
 from recordmill.schemas.rejects import Reject
 from recordmill.transforms.elements import EncodedRefs, ShardId
 from recordmill.transforms.functional.read_ahead import Inline
-from recordmill.transforms.shards.build_examples import (
-    Built,
-    ImageBuilder,
-    Notes,
-    Pools,
-    ToRead,
-    are_near,
-)
+from recordmill.transforms.shards import build_examples
 from recordmill.transforms.shards.shard_task import ShardTask
 from recordmill.transforms.storage.stores.options import current_options, use_options
+from recordmill.transforms.workers import service_process
 from recordmill.transforms.workers.process import collect_garbage, limit_cores, num_cores
 from recordmill.transforms.workers.progress import COUNTERS, advance, observe, take_observed
-from recordmill.transforms.workers.service_process import (
-    ServiceProcess,
-    answer_all,
-    end_with_parent,
-)
 
 # Rows, or images, that take about two seconds of one core, as importing what they need does.
 MANY_ROWS, MANY_IMAGES = 100_000, 10_000
@@ -79,9 +68,9 @@ class WriterProcesses:
         self.number = number
         self._threads = ThreadPoolExecutor(number, thread_name_prefix="writer")
         forked = _forked.pop(os.getpid()) if os.getpid() in _forked else None
-        self._service = forked or ServiceProcess(__name__, number)
+        self._service = forked or service_process.ServiceProcess(__name__, number)
         self._service.send(current_options())
-        self.pools = Pools(self._threads, self._build, _TASK_REFS)
+        self.pools = build_examples.Pools(self._threads, self._build, _TASK_REFS)
         self._lock = threading.Lock()
         self._known: list[Any] = []
         self._are_ready = threading.Event()
@@ -113,20 +102,26 @@ class WriterProcesses:
         answer: Answer = self._service.request(what, "run", self._number(task), shard, rows)
         return answer
 
-    def _build(self, images: ImageBuilder, refs: Sequence[ToRead]) -> list[Built]:
+    def _build(
+        self, images: build_examples.ImageBuilder, refs: Sequence[build_examples.ToRead]
+    ) -> list[build_examples.Built]:
         number, what = self._number(images), "a process that builds records"
-        built: list[Built]
+        built: list[build_examples.Built]
         built, notes = self._service.request(what, "build", number, refs)
         images.add_notes(notes)
         return built
 
-    def _number(self, common: ShardTask | ImageBuilder | None) -> int:
+    def _number(self, common: ShardTask | build_examples.ImageBuilder | None) -> int:
         """Returns the number by which the processes know what shards or records have in common."""
         with self._lock:
             for number, known in enumerate(self._known):
                 if known is common:
                     return number
-            sent = common.without_notes() if isinstance(common, ImageBuilder) else common
+            sent = (
+                common.without_notes()
+                if isinstance(common, build_examples.ImageBuilder)
+                else common
+            )
             self._service.request_each("remember", sent)
             self._known.append(common)
             return len(self._known) - 1
@@ -138,7 +133,7 @@ class WriterProcesses:
 
 
 # The process that was forked ahead, and awaits the run of this process, by process id.
-_forked: dict[int, ServiceProcess] = {}
+_forked: dict[int, service_process.ServiceProcess] = {}
 
 
 @contextmanager
@@ -146,7 +141,7 @@ def forked_ahead() -> Iterator[None]:
     """Forks this process, which must have no other thread, for the run in the body."""
     process = os.getpid()
     if num_cores() > 1:
-        _forked[process] = ServiceProcess(serve, num_cores())
+        _forked[process] = service_process.ServiceProcess(serve, num_cores())
     try:
         yield
     finally:
@@ -184,7 +179,7 @@ def start_writers(scratch: str, plan: Plan, refs: Sequence[ImageRef] = ()) -> No
     if os.getpid() in _forked:
         many //= _AHEAD
     may_start = scratch in _of_runs and plan.rows >= many and cores > 1
-    if may_start and (refs or are_enough(plan, cores)) and are_near(refs):
+    if may_start and (refs or are_enough(plan, cores)) and build_examples.are_near(refs):
         with _starting:  # threads of the in-process runner may come here together
             _of_runs[scratch] = _of_runs[scratch] or WriterProcesses(cores)
 
@@ -227,9 +222,9 @@ def serve(descriptors: Sequence[int]) -> None:
 
 
 def _answer(connection: Connection) -> None:
-    end_with_parent()
+    service_process.end_with_parent()
     take_observed()
-    known, pools = list[Any](), Pools(Inline())
+    known, pools = list[Any](), build_examples.Pools(Inline())
 
     def run(number: int, shard: ShardId, rows: Iterable[EncodedRefs]) -> Answer:
         before, task = asdict(COUNTERS), cast(ShardTask, known[number])
@@ -237,10 +232,12 @@ def _answer(connection: Connection) -> None:
         counts = {name: count - before[name] for name, count in asdict(COUNTERS).items()}
         return Answer(found, counts, take_observed())
 
-    def build(number: int, refs: Sequence[ToRead]) -> tuple[list[Built], Notes]:
-        images = cast(ImageBuilder, known[number])
+    def build(
+        number: int, refs: Sequence[build_examples.ToRead]
+    ) -> tuple[list[build_examples.Built], build_examples.Notes]:
+        images = cast(build_examples.ImageBuilder, known[number])
         return images.read_and_build(refs), images.take_notes()
 
     services: dict[str, Callable[..., Any]] = {"remember": known.append, "run": run, "build": build}
-    answer_all(connection, services)
+    service_process.answer_all(connection, services)
     os._exit(0)

@@ -21,12 +21,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.transforms.functional.images.codecs import SourceImage, examine, examine_in_process
+from recordmill.transforms.workers import service_process
 from recordmill.transforms.workers.process import collect_garbage, num_cores
-from recordmill.transforms.workers.service_process import (
-    ServiceProcess,
-    answer_all,
-    end_with_parent,
-)
 
 T = TypeVar("T")
 
@@ -87,12 +83,12 @@ class _Children:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[ServiceProcess] = []
-        self._running = set[ServiceProcess]()
+        self._free: list[service_process.ServiceProcess] = []
+        self._running = set[service_process.ServiceProcess]()
         self.are_stopped = False
 
     @contextmanager
-    def lent(self, must_be_new: bool) -> Iterator[ServiceProcess]:
+    def lent(self, must_be_new: bool) -> Iterator[service_process.ServiceProcess]:
         """Lends a child for one task; it is killed if the body raises an error.
 
         Raises RecordmillError: after `stop`, or if the child does not start.
@@ -110,7 +106,7 @@ class _Children:
         with self._lock:
             self._free.append(child)
 
-    def _take(self, must_be_new: bool) -> tuple[ServiceProcess, bool]:
+    def _take(self, must_be_new: bool) -> tuple[service_process.ServiceProcess, bool]:
         """Returns a child without a task, and whether it is new."""
         with self._lock:
             if self.are_stopped:
@@ -119,7 +115,7 @@ class _Children:
                 if (child := self._free.pop()).is_alive:
                     return child, False
                 self._running.discard(child)  # the system may kill it, if memory is short
-            child = ServiceProcess(__name__, 1)
+            child = service_process.ServiceProcess(__name__, 1)
             self._running.add(child)
             return child, True
 
@@ -132,7 +128,7 @@ class _Children:
             child.kill()
 
 
-def _await_start(child: ServiceProcess) -> None:
+def _await_start(child: service_process.ServiceProcess) -> None:
     """Waits until a child can perform tasks, whose time does not include its start."""
     try:
         child.request(_DECODER, "attempt", int, (), timeout=_START_SECONDS)
@@ -160,12 +156,12 @@ def stop_children() -> None:
 
 def serve(descriptors: Sequence[int]) -> None:
     """Performs the tasks of a child until its connection is closed."""
-    end_with_parent()
+    service_process.end_with_parent()
     (descriptor,) = descriptors
     _set_up_child()
     collect_garbage()
     # What cannot be pickled ends the child, as a crash does.
-    answer_all(Connection(descriptor), {"attempt": _attempt})
+    service_process.answer_all(Connection(descriptor), {"attempt": _attempt})
 
 
 def _attempt(function: Callable[..., Any], arguments: Sequence[Any]) -> _Outcome:

@@ -16,11 +16,7 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas.records import FrameValues
 from recordmill.schemas.rejects import RecordError
-from recordmill.transforms.functional.images.codecs import (
-    PILLOW_FORMATS,
-    examine_in_process,
-    sniffed_format,
-)
+from recordmill.transforms.functional.images import codecs
 from recordmill.transforms.functional.images.sniffing import HEAD_BYTES, sniff
 
 # The values by Example key, as `read_features` returns them.
@@ -68,7 +64,7 @@ def image_key(features: Features) -> str | None:
 
 def is_image(value: object) -> bool:
     """Returns whether a value is the bytes of an image in a supported format."""
-    return isinstance(value, bytes) and sniff(value[:HEAD_BYTES]) in PILLOW_FORMATS
+    return isinstance(value, bytes) and sniff(value[:HEAD_BYTES]) in codecs.PILLOW_FORMATS
 
 
 def raw_shape(features: Features, key: str) -> RawShape | None:
@@ -136,10 +132,10 @@ def bytes_kind(value: bytes) -> str:
     """
     if is_image(value):
         try:
-            source = examine_in_process(value)
+            source = codecs.examine_in_process(value)
         except RecordError:
             return "damaged image"
-        return f"{(source.format if source else sniffed_format(value)).upper()} image"
+        return f"{(source.format if source else codecs.sniffed_format(value)).upper()} image"
     return "bytes" if decode_text(value) is None else "text"
 
 

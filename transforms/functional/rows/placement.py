@@ -22,21 +22,11 @@ from hashlib import sha256
 from itertools import groupby, repeat
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+from recordmill.schemas import records
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.masking import masked_source
 from recordmill.schemas.plan import ResolvedSchema, SplitRanges
-from recordmill.schemas.records import (
-    OUTSIDE_SAMPLE,
-    BuiltFrame,
-    FeatureValue,
-    FrameLocation,
-    ImageRef,
-    Row,
-    SerializedExample,
-    SkippedInput,
-    source_of,
-)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.transforms.functional.records.examples import build_sequence
 from recordmill.transforms.functional.records.index import label_ids
@@ -142,8 +132,8 @@ def _salt(seed: int, purpose: str) -> bytes:
 
 
 def _sort_references(
-    assigned: Iterable[tuple[bytes, ImageRef]],
-    difference: Callable[[ImageRef, ImageRef], str] = lambda kept, other: "",
+    assigned: Iterable[tuple[bytes, records.ImageRef]],
+    difference: Callable[[records.ImageRef, records.ImageRef], str] = lambda kept, other: "",
 ) -> tuple[RefBatch, list[Reject]]:
     """Returns the references of a shard in the order of their records, and rejects duplicate keys.
 
@@ -154,7 +144,7 @@ def _sort_references(
     orders = ordered.column("order")
     if len(set(orders)) == len(orders):  # so all keys are different, too
         return ordered.refs.take(sorted(range(len(orders)), key=orders.__getitem__)), []
-    kept: list[ImageRef] = []
+    kept: list[records.ImageRef] = []
     duplicates: list[Reject] = []
     # Rows with one key have the same order hash, so they are adjacent in [(order, ref)].
     for _, ref in sorted(ordered):
@@ -166,7 +156,7 @@ def _sort_references(
     return RefBatch.of(kept), duplicates
 
 
-def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
+def first_of_key(refs: Iterable[records.ImageRef]) -> Iterator[records.ImageRef | Reject]:
     """Yields the first reference with a key by file and line, and rejects for the others.
 
     Equal dicts have the same location, so all of them are yielded: either `deduplicate` drops them,
@@ -177,8 +167,8 @@ def first_of_key(refs: Iterable[ImageRef]) -> Iterator[ImageRef | Reject]:
         yield ref if (ref.file, ref.line) == first else _duplicate_key_reject(ref, *first)
 
 
-def _duplicate_key_reject(ref: ImageRef, file: str, line: int, what: str = "") -> Reject:
-    first = masked_source(source_of(file, line))
+def _duplicate_key_reject(ref: records.ImageRef, file: str, line: int, what: str = "") -> Reject:
+    first = masked_source(records.source_of(file, line))
     detail = f"duplicate key, first seen at {first}; only the first row is kept"
     if ref.file.lower().endswith((".tar", ".tar.gz", ".tgz")):
         detail += ". Unpack each tar to a folder of its own, and pack the folders into one tar."
@@ -190,7 +180,7 @@ def _duplicate_key_reject(ref: ImageRef, file: str, line: int, what: str = "") -
 
 
 # An element of a source.
-Found = TypeVar("Found", bound="Row | Reject | SkippedInput")
+Found = TypeVar("Found", bound="records.Row | Reject | records.SkippedInput")
 
 
 @dataclass(frozen=True)
@@ -205,7 +195,7 @@ class Sampler:
     seed: int  # the seed of the run; another seed gives another sample
     # The exclusive end of the positions in the sample, up to 2^64, of each group of rows.
     ends: Mapping[str, int] = field(default_factory=lambda: {"": END})
-    outside: ClassVar[str] = OUTSIDE_SAMPLE  # the kind of the other rows
+    outside: ClassVar[str] = records.OUTSIDE_SAMPLE  # the kind of the other rows
 
     @classmethod
     def of(cls, config: ConvertConfig, binding: Binding) -> Sampler:
@@ -213,18 +203,18 @@ class Sampler:
         part = config.sample_part
         return cls(binding, config.seed, {"": END if part is None else int(part * END)})
 
-    def groups(self, found: Row | Reject) -> Sequence[str]:
+    def groups(self, found: records.Row | Reject) -> Sequence[str]:
         """Returns the groups of a row, of each of which it has to be in the sample."""
         return ("",)
 
-    def position(self, found: Row | Reject) -> int:
+    def position(self, found: records.Row | Reject) -> int:
         """Returns the hash position of a row: by the key of its record, or else by its source."""
         text = found.source
         with suppress(RecordError):  # the row is rejected when it is bound
-            text = record_key(found, self.binding) if isinstance(found, Row) else text
+            text = record_key(found, self.binding) if isinstance(found, records.Row) else text
         return _position(self.seed, "sample", text)
 
-    def has(self, found: Row | Reject) -> bool:
+    def has(self, found: records.Row | Reject) -> bool:
         """Returns whether a row is in the sample; a reject for lost rows always is."""
         if isinstance(found, Reject) and found.reason is Reason.LOST_ROWS:
             return True
@@ -232,16 +222,16 @@ class Sampler:
         position = self.position(found) if groups else 0
         return all(position < self.ends[group] for group in groups)
 
-    def select(self, elements: Iterable[Found]) -> Iterator[Found | SkippedInput]:
+    def select(self, elements: Iterable[Found]) -> Iterator[Found | records.SkippedInput]:
         """Yields the elements in the sample, and the number of rows that are not."""
         outside = 0
         for found in elements:
-            if isinstance(found, SkippedInput) or self.has(found):
+            if isinstance(found, records.SkippedInput) or self.has(found):
                 yield found
             else:
                 outside += 1
         if outside:
-            yield SkippedInput(self.outside, outside)
+            yield records.SkippedInput(self.outside, outside)
 
 
 # Size limit for the frames of a sequence: a protobuf message, with its context and keys, is limited
@@ -257,7 +247,7 @@ SortKey: TypeAlias = Any
 
 
 def arrange_shard(
-    assigned: Iterable[tuple[bytes, ImageRef]], resolved: ResolvedSchema
+    assigned: Iterable[tuple[bytes, records.ImageRef]], resolved: ResolvedSchema
 ) -> tuple[RefBatch, list[Reject]]:
     """Sorts the references of a shard, and rejects duplicate keys and broken sequences.
 
@@ -265,7 +255,7 @@ def arrange_shard(
     """
     if resolved.schema.sequence is None:
         return _sort_references(assigned, partial(_replacement, resolved))
-    kept: list[ImageRef] = []
+    kept: list[records.ImageRef] = []
     rejected: list[Reject] = []
     # All frames of a sequence have the order hash of its key; the key separates hash collisions.
     ordered = sorted(assigned, key=lambda item: (item[0], item[1].record_key))
@@ -278,7 +268,7 @@ def arrange_shard(
     return RefBatch.of(kept), rejected
 
 
-def _sort_frames(frames: Iterable[ImageRef]) -> list[ImageRef]:
+def _sort_frames(frames: Iterable[records.ImageRef]) -> list[records.ImageRef]:
     """Sorts the frames of one sequence; frames of the same order are sorted by key and source."""
     refs = list(frames)
     keys = _sort_keys([_frame_location(ref).order for ref in refs])
@@ -312,11 +302,11 @@ def _natural(text: str) -> tuple[Any, ...]:
     return tuple((len(digits[i]), digits[i]) if i % 2 else part for i, part in enumerate(parts))
 
 
-def _frame_location(ref: ImageRef) -> FrameLocation:
-    return FrameLocation(*ref.frame) if ref.frame else FrameLocation(ref.key, "")
+def _frame_location(ref: records.ImageRef) -> records.FrameLocation:
+    return records.FrameLocation(*ref.frame) if ref.frame else records.FrameLocation(ref.key, "")
 
 
-def _sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> list[Reject]:
+def _sequence_rejects(frames: Sequence[records.ImageRef], resolved: ResolvedSchema) -> list[Reject]:
     faults = _bad_rows(frames)
     if faults:
         return _all_rejected(frames, faults)
@@ -327,8 +317,8 @@ def _sequence_rejects(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> l
 
 
 def assemble_sequences(
-    built: Iterable[BuiltFrame | Reject], refs: Sequence[ImageRef], schema: Schema
-) -> Iterator[SerializedExample | Reject]:
+    built: Iterable[records.BuiltFrame | Reject], refs: Sequence[records.ImageRef], schema: Schema
+) -> Iterator[records.SerializedExample | Reject]:
     """Yields the record of each sequence, or the rejects of its rows; one is in memory."""
     outcomes = zip(built, refs, strict=True)  # (frame or reject, ref)
     for _, group in groupby(outcomes, key=lambda outcome: outcome[1].record_key):
@@ -336,10 +326,10 @@ def assemble_sequences(
 
 
 def _assembled(
-    group: Iterable[tuple[BuiltFrame | Reject, ImageRef]], schema: Schema
-) -> Iterator[SerializedExample | Reject]:
-    frames: list[BuiltFrame] = []
-    refs: list[ImageRef] = []
+    group: Iterable[tuple[records.BuiltFrame | Reject, records.ImageRef]], schema: Schema
+) -> Iterator[records.SerializedExample | Reject]:
+    frames: list[records.BuiltFrame] = []
+    refs: list[records.ImageRef] = []
     faults: dict[int, Reject] = {}
     size = 0
     for outcome, ref in group:
@@ -360,7 +350,7 @@ def _assembled(
         yield build_sequence(schema, frames)
 
 
-def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
+def _bad_rows(frames: Sequence[records.ImageRef]) -> dict[int, Reject]:
     """Returns the rejects of rows that could not be bound, by frame number."""
     locations = enumerate(map(_frame_location, frames))
     return {
@@ -370,7 +360,7 @@ def _bad_rows(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     }
 
 
-def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
+def _duplicate_orders(frames: Sequence[records.ImageRef]) -> dict[int, Reject]:
     """Returns the rejects of frames with equal sort keys, by frame number."""
     orders = [_frame_location(ref).order for ref in frames]
     keys = _sort_keys(orders)
@@ -384,7 +374,7 @@ def _duplicate_orders(frames: Sequence[ImageRef]) -> dict[int, Reject]:
     return found
 
 
-def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
+def _difference(frames: Sequence[records.ImageRef], resolved: ResolvedSchema) -> str:
     """Describes a context feature that differs between rows; "" if all are equal."""
     first, *others = sorted(frames, key=lambda ref: (ref.file, ref.line))
     for row in others:
@@ -394,14 +384,16 @@ def _difference(frames: Sequence[ImageRef], resolved: ResolvedSchema) -> str:
     return ""
 
 
-def _replacement(resolved: ResolvedSchema, kept: ImageRef, other: ImageRef) -> str:
+def _replacement(resolved: ResolvedSchema, kept: records.ImageRef, other: records.ImageRef) -> str:
     """Describes a feature by which a row differs from the one that is kept; "" if all are equal."""
     for name, one, two in _differing(kept, other, resolved):
         return f", whose {name!r} is {one} in place of {two}"
     return ""
 
 
-def _differing(one: ImageRef, two: ImageRef, resolved: ResolvedSchema) -> Iterator[list[str]]:
+def _differing(
+    one: records.ImageRef, two: records.ImageRef, resolved: ResolvedSchema
+) -> Iterator[list[str]]:
     """Yields the name and both values of each feature that differs, except those of frames."""
     for number, (name, feature) in enumerate(resolved.schema.features.items()):
         pair = [ref.values[number] for ref in (one, two)]
@@ -410,14 +402,16 @@ def _differing(one: ImageRef, two: ImageRef, resolved: ResolvedSchema) -> Iterat
             yield [name, *(_shown(value, name, feature, resolved) for value in pair)]
 
 
-def _shown(value: FeatureValue, name: str, feature: Feature, resolved: ResolvedSchema) -> str:
+def _shown(
+    value: records.FeatureValue, name: str, feature: Feature, resolved: ResolvedSchema
+) -> str:
     if feature.classes:
         return repr([resolved.class_name(name, label) for label in label_ids(value, feature)])[1:-1]
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     return short_repr(text)
 
 
-def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
+def _all_rejected(refs: Sequence[records.ImageRef], faults: Mapping[int, Reject]) -> list[Reject]:
     """Returns the rejects of all rows of a sequence, given those of invalid frames by index."""
     first = faults[min(faults)]
     # The key, if there is one: unlike the line, it does not change when rows are added above it.
@@ -430,8 +424,8 @@ def _all_rejected(refs: Sequence[ImageRef], faults: Mapping[int, Reject]) -> lis
 
 
 def in_one_split(
-    frames: Iterable[ImageRef], split_column: str | None, group_column: str | None
-) -> Iterator[ImageRef | Reject]:
+    frames: Iterable[records.ImageRef], split_column: str | None, group_column: str | None
+) -> Iterator[records.ImageRef | Reject]:
     """Yields the frames of a sequence, or their rejects if they differ in split or group."""
     columns = (split_column, group_column)
     pairs = sorted({(ref.split, ref.group) for ref in frames})
@@ -444,7 +438,7 @@ def in_one_split(
         yield ref if len(pairs) == 1 else _spans_splits_reject(ref, why)
 
 
-def _spans_splits_reject(ref: ImageRef, why: str) -> Reject:
+def _spans_splits_reject(ref: records.ImageRef, why: str) -> Reject:
     """Returns the reject of a row whose sequence would be in several splits."""
     location = _frame_location(ref)
     if location.reason:
@@ -452,6 +446,6 @@ def _spans_splits_reject(ref: ImageRef, why: str) -> Reject:
     return _frame_reject(ref, Reason.CONTEXT_DIFFERS, f"{why}; expected one split per sequence")
 
 
-def _frame_reject(ref: ImageRef, reason: Reason, detail: str) -> Reject:
+def _frame_reject(ref: records.ImageRef, reason: Reason, detail: str) -> Reject:
     """Returns the reject of a frame, whose message begins with the key of the sequence."""
     return Reject.of(ref, reason, f"sequence {ref.record_key!r}: {detail}")
