@@ -182,7 +182,6 @@ def skipped(
 
 
 def _several_features(option: str | None, features: Sequence[str]) -> Iterator[Finding]:
-    """Yields a note if an option that is set applies to several features with classes."""
     if option and len(features) > 1:
         text = f"{option} applies to each feature with classes: {', '.join(features)}"
         hint = "For one of them, set --schema to one in which the others have no classes"
