@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -20,15 +21,21 @@ from pydantic import BeforeValidator, ByteSize
 from recordmill.pipelines.parser import COMMANDS, _add_log_flags
 from recordmill.schemas.config import GROUPS, ConvertConfig, SchemaOverrides
 from recordmill.schemas.features import Schema
+from recordmill.schemas.input_formats import INPUT_FORMATS, UNREAD_TOOLS, InputFormat
 from recordmill.schemas.option import Affects, DeclaredOption, _read_path, options_of
 from recordmill.schemas.rejects import Reason, RejectBudget
 from recordmill.schemas.shard_format import SHARD_FORMATS
+from recordmill.schemas.tables import SPLIT
+from recordmill.transforms.functional import sources
+from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 from recordmill.transforms.storage.stores.options import WebFlags, add_store_flags
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 REJECTS = ROOT / "docs" / "reference" / "rejects.md"
 OUTPUT = ROOT / "docs" / "reference" / "output.md"
+ANNOTATIONS = ROOT / "docs" / "reference" / "annotations.md"
+README = ROOT / "README.md"
 TYPES = ROOT / "schemas" / "convert_options.pyi"
 
 _BEGIN, _END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
@@ -46,7 +53,14 @@ _ALSO_ACCEPTED = {
 
 def files() -> dict[Path, str]:
     """Returns the content of each generated file."""
-    return {PAGE: page(), TYPES: types(), REJECTS: rejects(), OUTPUT: output()}
+    return {
+        PAGE: page(),
+        TYPES: types(),
+        REJECTS: rejects(),
+        OUTPUT: output(),
+        ANNOTATIONS: annotations(),
+        README: _between(README, "titles", _listed(known.title for known in _annotated().values())),
+    }
 
 
 _OWN_PARAMETERS = ("schema", "output", "name")
@@ -162,7 +176,7 @@ def page() -> str:
 def rejects() -> str:
     """Returns the page on rejects, with the table of reasons."""
     rows = ((f"`{each.value}`", _FLAG.sub(r"`\1`", each.meaning), each.remedy) for each in Reason)
-    return _with_table(REJECTS, "reasons", _table(("Reason", "Meaning", "Remedy"), rows))
+    return _between(REJECTS, "reasons", "\n" + _table(("Reason", "Meaning", "Remedy"), rows))
 
 
 def output() -> str:
@@ -179,14 +193,56 @@ def output() -> str:
         )
         for each in SHARD_FORMATS.values()
     )
-    return _with_table(OUTPUT, "formats", _table(heads, rows))
+    return _between(OUTPUT, "formats", "\n" + _table(heads, rows))
 
 
-def _with_table(page: Path, name: str, table: str) -> str:
-    """Returns a page with another table between the markers of a name."""
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-    before, rest = page.read_text("utf-8").split(begin)
-    return f"{before}{begin}{table}{end}{rest.split(end)[1]}"
+# The preset that is for a column of annotations.
+_PRESETS = {
+    "label": "image_classification",
+    "labels": "multi_label",
+    "xmin": "object_detection",
+    "keypoints": "keypoints",
+    "segmentation": "instance_segmentation",
+    "corners": "oriented_boxes",
+    "caption": "captioning",
+}
+_OF_IMAGES = ("image", "id", "height", "width")
+
+
+def annotations() -> str:
+    """Returns the page on annotations, with the tables of formats and of tools without one."""
+    rows = [_format_row(name, known) for name, known in _annotated().items()]
+    text = _table(("Format", "What it is", "Columns", "Presets"), rows)
+    text += "\nThe first format of this order that recognizes a folder reads it.\n"
+    unread = f"Not read, but recognized, are annotations of {_listed(UNREAD_TOOLS)}."
+    return _between(ANNOTATIONS, "annotations", f"\n{text}\n{unread}\n")
+
+
+def _annotated() -> dict[str, InputFormat]:
+    return {name: known for name, known in INPUT_FORMATS.items() if known.title}
+
+
+def _format_row(name: str, known: InputFormat) -> tuple[str, ...]:
+    module = import_module(f"{sources.__name__}.{known.module}")
+    what = (module.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    own = [c for c in module.COLUMNS if c not in (*BOX_COLUMNS, *_OF_IMAGES, SPLIT)]
+    of_images = [column for column in _OF_IMAGES if column in module.COLUMNS]
+    columns = f"boxes, `{' '.join(own)}`; `{' '.join(of_images)}`"
+    presets = [preset for column, preset in _PRESETS.items() if column in module.COLUMNS]
+    what = what.removeprefix("Reads ").rstrip(".")
+    return f"`{name}`", what, f"{columns}, `{SPLIT}`", f"`{' '.join(presets)}`"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}"
+
+
+def _between(path: Path, name: str, text: str) -> str:
+    """Returns a file with a text between its markers of a name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = path.read_text("utf-8").split(begin)
+    return f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
 
 
 def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

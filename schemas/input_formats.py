@@ -1,7 +1,6 @@
 """The formats of inputs: a new one is a module of functions, and a line here.
 
-The accepted values of `--input_format`, the order in which files and folders are recognized, and
-what reads each are derived from these lines; docs/contributing.md lists the functions of a module.
+The values of `--input_format`, the order of recognition, and what pages list derive from the line.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ class InputFormat:
     is_table: bool = False  # whether rows have paths or bytes of images in a column of any name
     # What a file has to have for a preset, if it may have none; in a message.
     annotations: str = ""
+    title: str = ""  # of a format of annotations, on the pages, which have its module's summary
 
     @property
     def is_folder(self) -> bool:
@@ -37,12 +37,14 @@ INPUT_FORMATS = {
     "folder": InputFormat("class_folder"),
     "tar": InputFormat("webdataset", ("tar", "tgz")),
     "tfrecord": InputFormat("tfrecord", ("tfrecord", "tfrecords", "tfrec", "record", "records")),
-    "cvat": InputFormat("cvat", described_by=("xml",)),
-    "voc": InputFormat("voc"),
-    "yolo": InputFormat("yolo", described_by=("yaml", "yml")),
-    "coco": InputFormat("coco", ("json",), annotations="bbox, segmentation, keypoints or caption"),
-    "labelme": InputFormat("labelme"),
-    "dota": InputFormat("dota"),
+    "cvat": InputFormat("cvat", described_by=("xml",), title="CVAT"),
+    "voc": InputFormat("voc", title="Pascal VOC"),
+    "yolo": InputFormat("yolo", described_by=("yaml", "yml"), title="YOLO"),
+    "coco": InputFormat(
+        "coco", ("json",), annotations="bbox, segmentation, keypoints or caption", title="COCO"
+    ),
+    "labelme": InputFormat("labelme", title="LabelMe"),
+    "dota": InputFormat("dota", title="DOTA"),
 }
 
 

@@ -137,6 +137,7 @@ SINGLE_LABEL = {
     "delta": Form(_delta),
     "arrow": Form(_arrow),
     "feather": Form(_feather),
+    **{name: form for name, form in forms().items() if form.holds == "label"},
 }
 """Forms that hold a label for each image, by their names."""
 

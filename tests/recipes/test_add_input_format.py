@@ -8,6 +8,7 @@ from pathlib import Path
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from tests.images import jpeg
 from tests.recipes.copied_package import commands_of, copy_package
+from tests.shots import UNIT_TESTS
 
 ROOT = Path(__file__).parents[2]
 MODULE, REGISTRY = "transforms/functional/sources/outlines.py", "schemas/input_formats.py"
@@ -63,6 +64,7 @@ def test_the_page_names_the_files() -> None:
     section = page.partition("## Add a source")[2].partition("\n## ")[0]
     assert f"`{REGISTRY}`" in section
     assert f"`{MODULE.replace('outlines', 'NAME')}`" in section
+    assert f"`tests/{UNIT_TESTS}`" in section
     assert "outlines" not in INPUT_FORMATS, "give the test a name that is free"
 
 
@@ -71,9 +73,10 @@ def _with_outlines(folder: Path) -> Path:
     package = copy_package(folder)
     (package / MODULE).write_text(OUTLINES, "utf-8")
     registry = package / REGISTRY
-    text, line = registry.read_text("utf-8"), '    "voc": InputFormat("voc"),\n'
+    text, line = registry.read_text("utf-8"), '    "voc": InputFormat("voc", title="Pascal VOC"),\n'
     assert text.count(line) == 1
-    registry.write_text(text.replace(line, f'    "outlines": InputFormat("outlines"),\n{line}'))
+    added = '    "outlines": InputFormat("outlines", title="Outlines"),\n'
+    registry.write_text(text.replace(line, added + line))
     return folder
 
 

@@ -42,9 +42,16 @@ def test_the_module_of_a_format_has_its_functions(known: Format) -> None:
 def test_the_reference_lists_every_format() -> None:
     page = "docs/reference/sources.md"
     formats = list(_first_cells(page, "| Format | What it is | Columns |"))
-    assert sorted(formats) == sorted(FORMATS)
+    annotated = list(_first_cells("docs/reference/annotations.md", "| Format | What it is |"))
+    assert sorted([*formats, *annotated]) == sorted(FORMATS)
     columns = _names_in(page, r"## Which schema goes with which source\n\n\| ([^\n]*)")
-    assert columns | TEXT_TABLES == set(FORMATS)
+    assert columns | TEXT_TABLES == {*formats}
+
+
+def test_every_format_of_annotations_has_a_section() -> None:
+    text = (ROOT / "docs/reference/annotations.md").read_text("utf-8")
+    titles = {known.declared.title for known in FORMATS.values()} - {""}
+    assert titles <= set(re.findall(r"^## (.*)$", text, re.MULTILINE))
 
 
 def test_every_format_has_a_fuzz_target_with_a_corpus() -> None:
@@ -62,12 +69,3 @@ def test_every_format_is_converted_with_every_schema() -> None:
 def test_files_with_the_name_of_a_format_have_it(suffix: str) -> None:
     if suffix in FORMATS[suffix].declared.suffixes:  # that of COCO is json
         assert format_of(f"x.{suffix}", b"") == suffix
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/folders.md"])
-def test_the_page_names_every_format_of_annotations(page: str) -> None:
-    text = (ROOT / page).read_text("utf-8").lower()
-    absent = [
-        name for name, one in FORMATS.items() if one.declared.annotations and name not in text
-    ]
-    assert absent == []

@@ -1,8 +1,7 @@
 """Reads inputs in their formats, each of which is a module that `INPUT_FORMATS` names.
 
 `probe` returns the columns of a source, `parts` yields the units in which it is read, and `read`
-yields the rows of one. A module has these functions, of a byte stream or a file tree, which is a
-folder with everything below it. None depends on Beam.
+yields the rows of one. A module has these functions, of a byte stream or a `Tree`; none uses Beam.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from posixpath import basename
 from types import MappingProxyType
 from typing import NamedTuple
@@ -40,7 +40,7 @@ from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.delimited import DelimitedOptions
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
-from recordmill.transforms.functional.sources.tree import Tree, first_lines, head_of, stem_of
+from recordmill.transforms.functional.sources.tree import Tree, first_files, first_lines, head_of
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import FORMATS, format_of
 from recordmill.transforms.inputs.paths import is_folder, is_table, partition_of
@@ -172,8 +172,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Sources:
     if has_images and not is_gzipped and not is_web(path) and FORMATS[found].has_images_beside:
         described = _described(path, found)
         return described._replace(files=tuple(replace(f, path=path) for f in described.files))
-    size = ranged_size(path) if found in TEXT_FORMATS else None
-    return Sources((TableFile(path, found, is_gzipped, size),))
+    return Sources((_with_size(TableFile(path, found, is_gzipped)),))
 
 
 def _describe(path: str, head: bytes) -> str:
@@ -199,8 +198,6 @@ def _describe(path: str, head: bytes) -> str:
     return text if name.endswith(_TEXT_SUFFIXES) else ""
 
 
-# Files that are searched: a folder of a million images is not listed twice.
-_MAX_FILES = 5_000
 _MAX_OPENED = 20
 
 # Files of annotations, with the tool that writes them, and what to do.
@@ -285,7 +282,7 @@ def _sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
 
 
 def _annotated_source(tree: Tree) -> Sources | None:
-    files = sorted(n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str))
+    files = sorted(first_files(tree))
     if not any(map(has_image_suffix, files)):
         if tars := _ending(files, ".tar"):
             pattern = shlex.quote(tree.path(posixpath.join(posixpath.dirname(tars[0]), "*.tar")))
@@ -490,7 +487,7 @@ def _check_has_classes(tree: Tree, tables: Sequence[str]) -> None:
 
 def _names_and_stems(tree: Tree, folder: str) -> frozenset[str]:
     files = [name for name in tree.entries(folder).files if not is_table(name)]
-    return frozenset(normalize("NFC", name) for name in (*files, *map(stem_of, files)))
+    return frozenset(normalize("NFC", name) for name in (*files, *map(_stem, files)))
 
 
 class _Guess(NamedTuple):

@@ -40,6 +40,7 @@ _IDS = {"images": "id", "annotations": "image_id"}
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*boxes.BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
+COLUMNS = (*_OF_IMAGES, *_OF_BOXES, *_POINTS, "caption", tables.SPLIT)  # that a file may have
 _HEAD_ANNOTATIONS = 1000
 _XYWH = 1  # the bbox_mode of detectron2 in which COCO states boxes
 _READ = (
@@ -53,7 +54,6 @@ _KIND = re.compile(r"(instances|person_keypoints|captions|stuff|panoptic|image_i
 _COCO_LISTS = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{.*?"(images|annotations|categories)"\s*:\s*\[', re.DOTALL
 )
-_WORD = re.compile("[A-Za-z]+")
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _file_in(tree: Tree, name: str) -> tables.TableFile:
     """Returns a COCO file as a source, with its split and the folder of its images."""
     folder, masks = posixpath.dirname(name), posixpath.splitext(name)[0]
     stem = _KIND.sub("", posixpath.basename(masks))
-    named = {word for word in _WORD.findall(stem) if word.lower() in tables.SPLIT_NAMES}
+    named = {word for word in re.findall("[A-Za-z]+", stem) if word.lower() in tables.SPLIT_NAMES}
     above = posixpath.basename(folder)  # test-dev2017 is a set of its own
     split = named.pop() if len(named) == 1 else above if above.lower() in tables.SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))

@@ -11,13 +11,12 @@ from __future__ import annotations
 import posixpath
 import re
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.sources.annotated import Annotated
-from recordmill.transforms.functional.sources.tree import Tree
+from recordmill.transforms.functional.sources.tree import Tree, first_files
 from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.typed import short_repr
 
@@ -26,13 +25,11 @@ COLUMNS = ("image", "id", *boxes.BOX_COLUMNS, "labels", "corners", "difficult", 
 # DOTA names the folder of annotations labelTxt or labelTxt-v1.5, and MMRotate annfiles.
 _FOLDER = re.compile(r"(?<![^/])(?:labelTxt(?:-v[0-9.]+)?|annfiles)(?![^/])")
 _HEADER = re.compile(r"(?:imagesource|gsd)\s*:")
-_MAX_FILES = 5_000
 
 
 def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder that has text files in `labelTxt/`, beside `images/`; None for others."""
-    files = (name for name in islice(tree.walk(), _MAX_FILES) if isinstance(name, str))
-    for name in filter(FORMAT.is_annotation, files):
+    for name in filter(FORMAT.is_annotation, first_files(tree)):
         if tree.entries(_images_of(posixpath.dirname(name))).files:
             return sources_in(tree)._replace(text=f"DOTA ({name}, …)")
     return None

@@ -18,7 +18,7 @@ from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import SPLIT, Sources
 from recordmill.transforms.functional.images.sniffing import has_image_suffix
 from recordmill.transforms.functional.sources.annotated import Annotated, unread_values
-from recordmill.transforms.functional.sources.tree import Tree, head_of
+from recordmill.transforms.functional.sources.tree import Tree, first_files, head_of
 from recordmill.transforms.functional.values import boxes
 from recordmill.transforms.functional.values.documents import parse_json
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
@@ -27,8 +27,6 @@ COLUMNS = ("image", "id", "height", "width", *boxes.BOX_COLUMNS, "labels", "segm
 
 _FIELDS = ("label", "points", "shape_type", "flags", "group_id", "mask")
 _MIN_POINTS = {"rectangle": 2, "polygon": 3}
-# Files that are searched for an annotation, as of class folders with a million images.
-_MAX_FILES = 5_000
 _MAX_OPENED = 20
 # `imagePath` may follow more shapes than the head has; `flags` and `version` precede them.
 _SHAPES = re.compile(rb'"shapes"\s*:\s*\[')
@@ -37,7 +35,7 @@ _OTHERS = re.compile(rb'"(version|flags|imagePath|imageData|imageHeight|imageWid
 
 def recognize_folder(tree: Tree) -> Sources | None:
     """Returns a folder with an annotation of LabelMe beside an image; None for others."""
-    files = [n for n in islice(tree.walk(), _MAX_FILES) if isinstance(n, str)]
+    files = [*first_files(tree)]
     images = {FORMAT.id_of(name) for name in files if has_image_suffix(name)}
     beside = (name for name in files if FORMAT.is_annotation(name) and FORMAT.id_of(name) in images)
     for name in islice(beside, _MAX_OPENED):

@@ -28,6 +28,9 @@ PART_FILES = 1000
 # one. Folders of a level of which each is searched.
 _SPLIT_LEVELS, _MAX_FOLDERS = 4, 8
 
+# Files that are searched for an annotation: a folder of a million images is not listed twice.
+_MAX_FILES = 5_000
+
 # Files of a folder that are searched for an image or annotation, and for the only one.
 _MAX_SEARCHED, _MAX_LISTED = 10_000, 100_000
 
@@ -102,6 +105,11 @@ _SYSTEM = frozenset((
     "#snapshot", "@tmp", "@sharebin", "@synologydrive", "@synoresource", "@recycle",
     "@recently-snapshot", "@__thumb", "@transcode", "__pycache__", "node_modules",
 ))  # fmt: skip
+
+
+def first_files(tree: Tree) -> Iterator[str]:
+    """Returns the files by which the format of a folder is recognized."""
+    return (name for name in islice(tree.walk(), _MAX_FILES) if isinstance(name, str))
 
 
 def head_of(tree: Tree, name: str) -> bytes:
