@@ -471,7 +471,7 @@ class Forgotten:
     @property
     def problems(self) -> list[VerificationFailed]:
         """The error of each version that may have the records, but cannot be read."""
-        return self.listing.problems if self.listing else []
+        return list(self.listing.unreadable.values()) if self.listing else []
 
     @property
     def folder(self) -> str:

@@ -69,11 +69,6 @@ class Listing:
     unfinished: tuple[str, ...]  # files of failed or interrupted runs, half-deleted versions
     identities: Mapping[str, Identity]  # of the folder of each version; none in object stores
 
-    @property
-    def problems(self) -> list[VerificationFailed]:
-        """The error of each unreadable version."""
-        return list(self.unreadable.values())
-
     @cached_property
     def half_deleted(self) -> list[Contents]:
         """The local versions that were published, but have lost their commit marker.
@@ -156,10 +151,7 @@ def _files(dataset: DatasetFolder) -> Iterator[tuple[tuple[object, ...], int]]:
 def _unfinished(
     folder: str, published: set[str], faults: dict[str, VerificationFailed]
 ) -> set[str]:
-    """Returns the versions with files of runs, or of an interrupted deletion.
-
-    `faults` are the versions that cannot be read; others are added.
-    """
+    """Returns the versions with files of runs or of deletions; adds unreadable ones to `faults`."""
     found = set[str]()
     for name in entries(folder)[0]:
         directory = layout.join(folder, name)
@@ -244,7 +236,7 @@ def delete_versions(listing: Listing, old: Sequence[Version], dry_run: bool = Fa
     """
     contents = [Contents(version.directory, version.manifest.name) for version in old]
     contents += listing.half_deleted
-    problems: list[RecordmillError] = [*listing.problems]
+    problems: list[RecordmillError] = [*listing.unreadable.values()]
     if not contents:
         return Deletion((), (), tuple(problems))
     names = [os.path.basename(each.directory) for each in contents]

@@ -78,11 +78,10 @@ if not TYPE_CHECKING:  # type checkers report names that are not above
                 original = "open_dataset" if name == "open" else name  # not the built-in
                 found = getattr(import_module(f"recordmill.{module}"), original)
             except ModuleNotFoundError as error:
-                raise ImportError(
-                    f"recordmill.{name}: needs {error.name}, which is not installed. "
-                    "Install recordmill in place of recordmill-reader.",
-                    name=error.name,
-                ) from error
+                from recordmill.schemas.errors import not_in_reader
+
+                message = f"{not_in_reader(f'recordmill.{name}', error)}."
+                raise ImportError(message, name=error.name) from error
             finally:
                 logging.getLogger().removeFilter(_is_of_use)
         else:

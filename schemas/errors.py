@@ -56,6 +56,14 @@ class UsageError(RecordmillError):
     exit_code = 2
 
 
+def not_in_reader(name: str, error: ImportError) -> str:
+    """Describes that `name` needs a package that `recordmill-reader` does not require."""
+    return (
+        f"{name}: needs {error.name}, which is not installed. "
+        "Install recordmill in place of recordmill-reader"
+    )
+
+
 class VerificationFailed(RecordmillError):
     """A dataset differs from what was written or published, or its row counts do not match.
 

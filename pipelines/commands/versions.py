@@ -19,7 +19,9 @@ def run(flags: argparse.Namespace) -> int:
         "unreadable": list(listing.unreadable),
         "unfinished": list(listing.unfinished),
     }
-    return finish(flags.json, document, partial(_show_versions, listing), *listing.problems)
+    return finish(
+        flags.json, document, partial(_show_versions, listing), *listing.unreadable.values()
+    )
 
 
 def _show_versions(listing: Listing) -> None:
@@ -37,7 +39,7 @@ def _show_versions(listing: Listing) -> None:
     ]
     Terminal().table(heads, rows, right=(1, 2, 3))
     for name in listing.unfinished:
-        say(f"unfinished: {listing.folder}/{name} (files of a run or a deletion)")
+        say(f"unfinished: {listing.folder}/{name} (repeat its run, or complete its deletion by gc)")
 
 
 def _as_json(version: Version) -> dict[str, Any]:
@@ -54,8 +56,7 @@ def _as_json(version: Version) -> dict[str, Any]:
 def gc(flags: argparse.Namespace) -> int:
     """Deletes all but the newest versions of a dataset, and returns the exit code."""
     done = delete_old(flags.folder, flags.keep, flags.dry_run)
-    deleted = list(map(_as_json, done.deleted))
-    document = {"deleted": deleted, "completed": list(done.completed)}
+    document = {"deleted": list(map(_as_json, done.deleted)), "completed": list(done.completed)}
     show, state = partial(_show_deleted, flags, done), "planned" if flags.dry_run else "shown"
     return finish(flags.json, document, show, *done.problems, state=state)
 
@@ -68,4 +69,4 @@ def _show_deleted(flags: argparse.Namespace, done: Deletion) -> None:
     for directory in done.completed:
         say(f"{what}: {directory} (whose deletion was interrupted)")
     if not (done.deleted or done.completed or done.problems):
-        say(f"nothing to delete: {flags.folder} has at most {flags.keep} versions")
+        say(f"nothing to delete: {flags.folder} has at most {counted(flags.keep, 'version')}")

@@ -20,7 +20,7 @@ from recordmill.pipelines.findings import Outcome, findings_of
 from recordmill.schemas import layout
 from recordmill.schemas.config import Verify
 from recordmill.schemas.dataset_info import Problem
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, not_in_reader
 from recordmill.schemas.findings import Finding, lines
 from recordmill.schemas.rejects import reason_counts
 from recordmill.schemas.statistics import ChannelStatistics
@@ -145,9 +145,14 @@ class Dataset(storage.DatasetFolder):
 
         Args:
             level: "parse" to parse every record, "decode" to decode every image as well.
-        """
-        from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
 
+        Raises:
+            UsageError: if only `recordmill-reader` is installed, which has no verifier.
+        """
+        try:
+            from recordmill.pipelines.dataset.verify import verify_dataset  # imports Beam
+        except ModuleNotFoundError as error:
+            raise UsageError(f"{not_in_reader('Dataset.verify', error)}.") from error
         return verify_dataset(self.directory, level)[1]
 
 

@@ -25,7 +25,11 @@ records = recordmill.Records("out/shapes", "train")
 assert first["image"].flags.writeable
 assert len(recordmill.open("out/shapes").class_weights("train")) == 3
 print(recordmill.__version__, len(records), len(records.sample_weights()))
-for use in (lambda: recordmill.convert, lambda: recordmill.Records("s3://birds/shapes/1.0.0")):
+for use in (
+    lambda: recordmill.convert,
+    recordmill.open("out/shapes").verify,
+    lambda: recordmill.Records("s3://birds/shapes/1.0.0"),
+):
     try:
         use()
     except (ImportError, recordmill.UsageError) as error:
@@ -104,6 +108,8 @@ def test_the_reader_reads_without_beam_and_tensorflow(
         f"{version} 60 60",
         "recordmill.convert: needs apache_beam, which is not installed. Install recordmill in "
         "place of recordmill-reader.",
+        "Dataset.verify: needs apache_beam, which is not installed. Install recordmill in place of "
+        "recordmill-reader.",
         "s3://birds/shapes/1.0.0/_SUCCESS: needs obstore, which is not installed. Install "
         "recordmill in place of recordmill-reader, or copy the dataset to this machine.",
     ]

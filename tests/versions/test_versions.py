@@ -65,8 +65,11 @@ def test_versions_are_listed_with_what_they_share(birds: Path) -> None:
         **{"versions": expected, "unreadable": [], "unfinished": []},
     }
     assert 0 < own(birds / "1.1.0") < sum(sizes(birds / "1.1.0"))
-    lines = recordmill("versions", birds).out.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [["1.0.0", "20"], ["1.1.0", "30"]]
+    (birds / ".1.2.0.run").mkdir()
+    _, *lines, unfinished = recordmill("versions", birds).out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["1.0.0", "20"], ["1.1.0", "30"]]
+    remedy = "(repeat its run, or complete its deletion by gc)"
+    assert unfinished == f"unfinished: {birds}/1.2.0 {remedy}"
 
 
 def test_a_chain_of_versions_is_compared_in_order(birds: Path) -> None:
@@ -115,7 +118,7 @@ def test_old_versions_are_deleted_and_new_ones_stay_whole(birds: Path) -> None:
     kinds = {"image": "bytes", "image/filename": "bytes", "label": "int64"}
     assert json.loads(ended.out)["features"] == kinds
     ended = recordmill("gc", birds, "--keep", 1)
-    assert (ended.code, ended.out) == (0, f"nothing to delete: {birds} has at most 1 versions\n")
+    assert (ended.code, ended.out) == (0, f"nothing to delete: {birds} has at most 1 version\n")
     for flags, state in (["--dry_run"], "planned"), ([], "shown"):
         ended = recordmill("gc", birds, "--keep", 1, "--json", *flags)
         assert json.loads(ended.out)["state"] == state

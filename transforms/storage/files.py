@@ -23,7 +23,7 @@ from itertools import islice
 from typing import BinaryIO, TypeAlias
 from urllib.parse import unquote
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError, not_in_reader
 from recordmill.schemas.layout import is_url, is_web, join
 from recordmill.schemas.masking import masked, masked_url
 from recordmill.schemas.rejects import Reason, RecordError
@@ -68,10 +68,8 @@ def store_of(path: str) -> Store:
     try:
         return _remote_store_of(path)
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{path}: needs {error.name}, which is not installed. Install recordmill in place of "
-            "recordmill-reader, or copy the dataset to this machine."
-        ) from error
+        message = not_in_reader(path, error)
+        raise UsageError(f"{message}, or copy the dataset to this machine.") from error
 
 
 def _remote_store_of(path: str) -> Store:

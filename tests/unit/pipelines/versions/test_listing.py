@@ -35,7 +35,7 @@ def test_a_version_that_cannot_be_read_is_named_and_the_others_are_listed(birds:
         (birds / "1.3.0").chmod(0o755)
     assert [Path(version.directory).name for version in listing.versions] == ["1.9.0", "1.10.0"]
     assert sorted(listing.unreadable) == ["1.2.0", "1.3.0"]
-    messages = list(map(str, listing.problems))
+    messages = list(map(str, listing.unreadable.values()))
     assert f"{birds}/1.3.0: cannot be read: Permission denied." in messages[0]
     assert messages[1].startswith(f"{birds}/1.2.0/manifest.json: is not a manifest")
 
