@@ -76,7 +76,7 @@ def test_a_cut_stream_is_an_error_after_the_records_before() -> None:
 @pytest.mark.parametrize("kind", PACK)
 def test_a_large_record_is_recognized_by_the_first_bytes_of_its_file(kind: str) -> None:
     stored = PACK[kind](framed(random.Random(1).randbytes(2**20)))
-    assert is_tfrecord(stored[:SNIFFED_BYTES])
+    assert is_tfrecord(stored[:SNIFFED_BYTES]), "raise `head_bytes` of the format"
 
 
 @pytest.mark.parametrize("kind", sorted(PACK.keys() - {"none"}))
