@@ -1,8 +1,13 @@
-"""A format of inputs is added in the two files of the product that docs/contributing.md names."""
+"""A format of inputs is added in the files that docs/contributing.md names."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from recordmill.schemas.input_formats import INPUT_FORMATS
@@ -39,7 +44,7 @@ def recognize_folder(tree: Tree) -> Sources | None:
     return FORMAT.sources_in(tree)._replace(text="outlines") if is_known else None
 
 
-def parse(data: bytes, drops_boxes: bool, others: list[str]) -> dict[str, object]:
+def _parse(data: bytes, drops_boxes: bool, others: list[str]) -> dict[str, object]:
     """Parses one JSON file to values by column."""
     try:
         found = parse_json(data.decode("utf-8"))
@@ -53,7 +58,7 @@ def parse(data: bytes, drops_boxes: bool, others: list[str]) -> dict[str, object
     return {**boxes, "image": image, "labels": labels, "segmentation": outlines}
 
 
-FORMAT = Annotated("outlines", ".json", COLUMNS, "a folder of images with JSON", parse)
+FORMAT = Annotated("outlines", ".json", COLUMNS, "a folder of images with JSON", _parse)
 
 sources_in, probe, parts, read = FORMAT.sources_in, FORMAT.probe, FORMAT.parts, FORMAT.read
 '''
@@ -68,20 +73,68 @@ def test_the_page_names_the_files() -> None:
     assert "outlines" not in INPUT_FORMATS, "give the test a name that is free"
 
 
-def _with_outlines(folder: Path) -> Path:
-    """Returns a copy of the package that has one more format."""
-    package = copy_package(folder)
-    (package / MODULE).write_text(OUTLINES, "utf-8")
-    registry = package / REGISTRY
+TEST = '''"""Outlines in JSON."""
+
+import json
+
+from tests.shots import Form, write_images
+
+
+def _outlines(root, given):
+    write_images(root / "in", given)
+    for shot in given:
+        boxes = [(label, [[x1, y1], [x2, y1], [x2, y2]]) for label, x1, y1, x2, y2 in shot.boxes]
+        shapes = [{"label": label, "points": points} for label, points in boxes]
+        document = json.dumps({"imagePath": shot.name, "shapes": shapes})
+        (root / "in" / f"{shot.stem}.json").write_text(document)
+    return root / "in"
+
+
+FORMS = {"outlines": Form(_outlines)}
+'''
+
+
+def _add_outlines(folder: Path) -> None:
+    """Adds the module and its line to a copy of the package or the repository."""
+    (folder / MODULE).write_text(OUTLINES, "utf-8")
+    registry = folder / REGISTRY
     text, line = registry.read_text("utf-8"), '    "voc": InputFormat("voc", title="Pascal VOC"),\n'
     assert text.count(line) == 1
     added = '    "outlines": InputFormat("outlines", title="Outlines"),\n'
     registry.write_text(text.replace(line, added + line))
-    return folder
+
+
+def test_a_test_and_a_section_complete_it(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "build")
+    copy = shutil.copytree(ROOT, tmp_path / "copy", symlinks=True, ignore=ignored)
+    _add_outlines(copy)
+    (copy / "tests" / UNIT_TESTS / "test_outlines.py").write_text(TEST)
+    with (copy / "docs/reference/annotations.md").open("a") as page:
+        page.write("\n## Outlines\n\nBoxes are those around them.\n")
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        command = [sys.executable, *arguments]
+        ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    run("docs/options.py")
+    run("-m", "deploy.dataflow.metadata")
+    run("-m", "tests.fuzz.seeds")
+    passed = run(
+        *("-m", "pytest", "-q", "-k", "outlines or formats or figure or current"),
+        *("tests/repository/test_formats.py", "tests/repository/test_ratchet.py", "tests/fuzz"),
+        *("tests/docs/test_cli.py", "tests/deploy/files", "tests/sources/test_matrix.py"),
+    )
+    assert re.search(r"^\d+ passed", passed, re.MULTILINE)
+    for page in ("README.md", "docs/reference/annotations.md"):
+        assert "Outlines" in (copy / page).read_text("utf-8")
 
 
 def test_a_format_needs_no_other_file(tmp_path: Path) -> None:
-    copy, given = _with_outlines(tmp_path / "copy"), tmp_path / "in"
+    copy, given = tmp_path / "copy", tmp_path / "in"
+    _add_outlines(copy_package(copy))
     given.mkdir()
     for i in range(6):
         (given / f"{i}.jpg").write_bytes(jpeg(20, 10, i))

@@ -38,11 +38,11 @@ OF_FORMATS = {
 }
 NEW_FORMATS = sorted({known.module for known in INPUT_FORMATS.values()} - OF_FORMATS)
 OF_NEW_FORMAT = {"product files": 1, "lines of code": 250, "lines of docstrings": 30}
-LINES_OF_REGISTRY = 3  # with which schemas/input_formats.py declares it
 
 # What is declared in one place: how many are in these budgets, how many there are, and the lines of
 # code and of docstrings that another one may add.
 DECLARED = {
+    "input formats": (14, len(INPUT_FORMATS), 3, 0),
     "options": (59, len([*options_of(ConvertConfig, SchemaOverrides)]), 12, 0),
     "rejection reasons": (29, len(Reason), 16, 1),
     "formats of shards": (2, len(SHARD_FORMATS), 80, 4),
@@ -70,7 +70,6 @@ def test_a_new_format_is_small() -> None:
 @pytest.mark.parametrize("name", BUDGETS)
 def test_no_figure_exceeds_its_budget(name: str) -> None:
     figure = measured(ROOT)[name] - sum(added_by(module).get(name, 0) for module in NEW_FORMATS)
-    figure -= LINES_OF_REGISTRY * len(NEW_FORMATS) * (name == "lines of code")
     allowed = BUDGETS[name]
     for known, found, code, docstrings in DECLARED.values():
         added = {"lines of code": code, "lines of docstrings": docstrings}
