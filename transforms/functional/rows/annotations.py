@@ -437,7 +437,7 @@ def with_units(
     if found.total and column and not schema.boxes.states_order:
         text = f"{columns.get(column, column)!r} is read as two corners, xmin, ymin, xmax, ymax"
         hint = "set --boxes order=xywh for left, top, width, height; or order=xyxy"
-        findings.append(finding("note", "order_of_boxes", text, hint))
+        findings.append(finding("warning", "order_of_boxes", text, hint))
     for block, settings in schema.annotations.items():
         if settings.units is None:
             units, note = _decided(

@@ -29,6 +29,7 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.values import typed
 
 _OF_BOXES = re.compile(r"(?i)(^|[._])(bbox|bboxes|boxes|xmin|x_min)$")
+_OF_LABELS = re.compile(r"(?i)(labels?|class(es)?|categor(y|ies)|(class|category)_?(ids?|names?))$")
 _FOR_BOXES = " For boxes, set --schema object_detection."
 _PIXELS = re.compile(r"(?i)pixels?[ _]?\d*")
 _OF_PIXELS = (
@@ -86,7 +87,7 @@ class _Table:
         if name := next((name for name in names if not self.has(name)), ""):
             missing = missing_column(self.config.column(name), self.columns, self.where)
             remedy = f"Name it with --columns {name}=COLUMN.{_NO_IMAGES * (name == 'image')}"
-            remedy += _FOR_BOXES * (name == "label" and any(map(_OF_BOXES.search, self.columns)))
+            remedy += _for_boxes(self.columns) if name in ("label", "labels") else ""
             raise UsageError(f"{what}: {missing}. {remedy}")
 
 
@@ -200,8 +201,18 @@ def _check_several(schema: Schema, table: _Table) -> None:
         remedy = ",".join(f"{name}=COLUMN" for name in lacking)
         raise UsageError(
             f"{table.where} has no columns {names}; {listed}. Name them with --columns {remedy}."
-            f"{_NO_IMAGES * ('image' in lacking)}"
+            f"{_NO_IMAGES * ('image' in lacking)}{_for_boxes(table.columns)}"
         )
+
+
+def _for_boxes(present: Collection[str]) -> str:
+    box = next(filter(_OF_BOXES.search, present), "")
+    objects = box[: box.rfind(".") + 1]
+    if not objects:
+        return _FOR_BOXES * bool(box)
+    fields = (name for name in present if name.startswith(objects) and _OF_LABELS.search(name))
+    mapped = f"--columns bbox={box},labels={next(fields, 'COLUMN')}"
+    return f"{_FOR_BOXES[:-1]} {mapped} --boxes order=ORDER (xywh, xyxy, cxcywh or yxyx)."
 
 
 def _is_optional(feature: Feature) -> bool:

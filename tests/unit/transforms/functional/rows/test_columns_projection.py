@@ -126,8 +126,19 @@ def test_an_optional_feature_keeps_its_first_source(without):
             {},
             "feature 'label': the table has no column 'label'; it has: image, objects.bbox, "
             "objects.category. Name it with --columns label=COLUMN. For boxes, set --schema "
-            "object_detection.",
+            "object_detection --columns bbox=objects.bbox,labels=objects.category --boxes "
+            "order=ORDER (xywh, xyxy, cxcywh or yxyx).",
             id="boxes in place of a label",
+        ),
+        pytest.param(
+            CLASSIFICATION,
+            ["img", "meta.label", "faces.bbox", "faces.id"],
+            {},
+            "the table has no columns 'image', 'label'; it has: img, meta.label, faces.bbox, "
+            "faces.id. Name them with --columns image=COLUMN,label=COLUMN. For rows without "
+            "images, set --schema tabular. For boxes, set --schema object_detection --columns "
+            "bbox=faces.bbox,labels=COLUMN --boxes order=ORDER (xywh, xyxy, cxcywh or yxyx).",
+            id="boxes without labels beside them",
         ),
         pytest.param(
             CLASSIFICATION,

@@ -259,7 +259,7 @@ def units_of(rows, name="object_detection", columns=None, **blocks):
     ],
 )
 @pytest.mark.parametrize("order", [None, "xyxy"])
-def test_a_column_of_boxes_without_an_order_is_a_note(boxes, columns, name, order):
+def test_a_column_of_boxes_without_an_order_is_a_warning(boxes, columns, name, order):
     row = {"image": "a", "labels": ["cat"] * len(boxes or "1"), columns.get("bbox", "bbox"): boxes}
     if boxes is None:
         row |= {side: [at * 10] for at, side in enumerate(("xmin", "ymin", "xmax", "ymax"))}
@@ -269,7 +269,7 @@ def test_a_column_of_boxes_without_an_order_is_a_note(boxes, columns, name, orde
     _, notes = with_units(schema, binding.columns, counts)
     text = f"{name!r} is read as two corners, xmin, ymin, xmax, ymax"
     hint = "set --boxes order=xywh for left, top, width, height; or order=xyxy"
-    expected = [("note", text, hint)] * (bool(name) and not order)
+    expected = [("warning", text, hint)] * (bool(name) and not order)
     assert [(n.severity, n.text, n.hint) for n in notes] == expected
 
 
