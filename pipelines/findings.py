@@ -41,6 +41,8 @@ from recordmill.schemas.records import (
     OUTSIDE_CLASSES,
     OUTSIDE_SAMPLE,
     RENAMED,
+    UNMATCHED_ANNOTATIONS,
+    UNMATCHED_FILES,
     UNMATCHED_LABELS,
     UNUSED_IMAGES,
     WARNED,
@@ -59,6 +61,9 @@ SEVERITIES: dict[str, Severity] = {
 
 # Skipped images in formats that are not read, with what to do
 _UNREAD = {k.files: k.remedy.rstrip(".") for k in sniffing.FOREIGN.values() if k.is_image}
+# Kinds of labels that are lost.
+_LOST: dict[str, Severity] = {UNMATCHED_ANNOTATIONS: "warning", UNMATCHED_FILES: "warning"}
+_LOST |= {UNMATCHED_LABELS: "note"}  # one table often has labels of more images
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 
@@ -166,7 +171,7 @@ def skipped(
             listed = f", listed in {lists[what]}/" if what in lists else ""
             text = f"skipped: {what}{of} ({number:,}{f': {shown}' if shown else listed})"
             hint = _UNREAD.get(what, "")
-            severity: Severity = "warning" if hint else "info"
+            severity: Severity = _LOST.get(what, "warning" if hint else "info")
             yield finding(severity, "skipped", text, hint, examples=named, figures=figures)
     features = tuple(schema.label_features)
     for option, (old, new) in renames.items():
@@ -491,9 +496,9 @@ def _class_sizes(outcome: Outcome) -> Iterator[Finding]:
             text = f"{what} ({some(absent)})"
             figures = {"absent": len(absent), "classes": len(names)}
             hint = "" if manifest.base else "--classes FILE with the others leaves them out"
-            # As with ids that count from 1; --where may leave a class out.
-            may_count = not (ids.first_label or manifest.config.get("where"))
-            if hint and absent == [names[first]] and may_count:
+            # As with ids that count from 1, if names are not those of the source.
+            are_ids = manifest.config.get("classes") or manifest.config.get("num_classes")
+            if hint and are_ids and absent == [names[first]] and not ids.first_label:
                 hint = f"if labels are ids from 1, set --first_label 1; otherwise, {hint}"
             yield found("warning", "absent_classes", text, hint, examples=absent, figures=figures)
         name_of = partial(manifest.resolved.class_name, feature)

@@ -14,13 +14,13 @@ from recordmill.schemas.findings import Finding, Severity, counted, finding, som
 from recordmill.schemas.plan import SourceEntry
 
 # What programs write as text for a missing value.
-_NO_VALUES = frozenset({"nan", "none", "null", "<na>", "n/a", "nat"})
+_NO_VALUES = re.compile(r"(?i)nan|none|null|<na>|n/a|nat|[?-]|#(n/a|ref!|name\?|value!|div/0!)")
 _ALIKE = "class names that differ only in case, blanks, hyphens, quotes or Unicode form"
 _MISSING = "class names that look like a missing value"
 _NEGATIVE = "class ids below 0, which default: -1 in a schema declares as no label"
 _JOINED = 'class names like lists: if so, write cat|dog or ["cat", "dog"], for --schema multi_label'
 # Lists, objects of JSON, and labels with boxes, as in Kaggle's column PredictionString.
-_LIST = re.compile(r"(?as)[\[{].*[\]}]|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
+_LIST = re.compile(r"(?as)[\[{].*[\]}]|\(.*,.*\)|.*[|;].*|\d+(?:[, ]+\d+)+|\S+(?: -?[\d.]+){4}.*")
 # Names of columns with several labels.
 _OF_LISTS = re.compile(
     r"(?i)(^|[\W_])(tags?|labels|attributes|categories|classes|keywords|topics)$"
@@ -98,7 +98,7 @@ def doubtful_labels(
         of_schema, counts = schema.features[feature], labels[feature]
         ids = () if of_schema.default is not None else sorted(counts)
         alike = sorted((name for name in names if written[folded(name)] > 1), key=folded)
-        missing = [name for name in names if name.casefold() in _NO_VALUES]
+        missing = [name for name in names if _NO_VALUES.fullmatch(name)]
         negative = [str(label) for label in ids if label < 0]
         # Of lists that never have several labels, some may be one text.
         is_list = of_schema.shape == () and not of_schema.per_box

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -53,22 +52,12 @@ def finding(
     text: str,
     hint: str = "",
     *,
-    splits: tuple[str, ...] = (),
-    feature: str = "",
     examples: Sequence[str | tuple[str, ...]] = (),
-    figures: Mapping[str, int | float] = MappingProxyType({}),
+    **others: Any,
 ) -> Finding:
     """Returns a finding with the first of its examples."""
-    return Finding(
-        kind=kind,
-        severity=severity,
-        text=text,
-        hint=hint,
-        splits=splits,
-        feature=feature,
-        figures=dict(figures),
-        examples=tuple(examples[:EXAMPLES]),
-    )
+    shown = tuple(examples[:EXAMPLES])
+    return Finding(kind=kind, severity=severity, text=text, hint=hint, examples=shown, **others)
 
 
 def lines(findings: Iterable[Finding]) -> Iterator[str]:

@@ -229,7 +229,7 @@ def test_doubtful_class_names_are_found_before_a_run(
     resolved = ResolvedSchema(preset("image_classification"), {"label": names})
     estimate = SampleEstimate(1, 9, 1.0, (), Counter())
     forecast = Forecast(Plan(resolved, {"train": 1}, rows=5), (), {}, estimate)
-    options = SimpleNamespace(classes=None, num_classes=None, near_duplicates="off")
+    options = SimpleNamespace(classes=None, num_classes=None, columns={}, near_duplicates="off")
     found = {
         each.kind: each.severity for each in _findings(forecast, cast("ConvertConfig", options))
     }

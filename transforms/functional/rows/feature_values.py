@@ -46,15 +46,10 @@ def value_readers(
         if feature.source.origin not in _WITHOUT_COLUMN
         else _key_reader(feature)
         if feature.source.origin is Origin.KEY
-        else _no_values  # until the image is read, or the sequence complete
+        # until the image is read, or the sequence complete
+        else lambda rows, *_: [None] * len(rows)
         for name, feature in resolved.schema.features.items()
     )
-
-
-def _no_values(
-    rows: RowBatch, keys: Sequence[str], records: Sequence[str]
-) -> Sequence[FeatureValue]:
-    return [None] * len(rows)
 
 
 def _key_reader(feature: Feature) -> ValueReader:
@@ -375,6 +370,8 @@ def names_in(text: str, path: str) -> tuple[list[str], int]:
     if kind not in ("pbtxt", "json"):
         # Empty lines at the end of a file are no class; elsewhere they are an error.
         lines = text.rstrip("\r\n").splitlines()
+        if len(lines) == 1 and lines[0].count(",") > 1:
+            raise ValueError("has several names in one line. Write each on a line of its own")
         matches = [match for match in map(_WITH_ID.fullmatch, lines) if match]
         ids, names = sorted(int(m[1] or m[4]) for m in matches), {m[2] or m[3] for m in matches}
         if len(names) == len(ids) >= max(2, len(lines) - 1) and ids == [

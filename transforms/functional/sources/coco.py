@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-from recordmill.schemas import tables
+from recordmill.schemas import records, tables
 from recordmill.schemas.config import MAX_CLASSES
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, finding, some
@@ -30,9 +30,6 @@ from recordmill.transforms.functional.sources.tree import Tree, folder_with, hea
 from recordmill.transforms.functional.spools import Spools
 from recordmill.transforms.functional.values import boxes, documents
 from recordmill.transforms.functional.values.typed import has_surrogates, short_repr
-
-_SAME_FILE = "Use images and annotations of the same file."
-UNMATCHED = f"annotations whose image_id does not match an image. {_SAME_FILE}"
 
 # The field with the image id, for each list.
 _IDS = {"images": "id", "annotations": "image_id"}
@@ -382,7 +379,7 @@ class _Images:
                 names = (
                     f"annotation {short_repr(a)} of image_id {short_repr(b)}" for a, b in known
                 )
-                yield SkippedInput.named(UNMATCHED, [*names])
+                yield SkippedInput.named(records.UNMATCHED_ANNOTATIONS, [*names])
 
     def _fault(self) -> str:
         """Returns the reason to reject all images if no annotation matches an image, else ""."""
@@ -392,10 +389,8 @@ class _Images:
             if kinds == _IDS.keys():
                 return ""
             has_annotations |= "annotations" in kinds
-        what = (
-            f"no annotation of the file has the id of one of its images as image_id. {_SAME_FILE}"
-        )
-        return what if has_annotations else ""
+        what = "no annotation of the file has the id of one of its images as image_id. "
+        return f"{what}{records.SAME_FILE}" if has_annotations else ""
 
     def _rows_of(
         self, images: list[_Entry], annotations: list[_Entry], fault: str

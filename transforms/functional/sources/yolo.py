@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from recordmill.schemas import tables
+from recordmill.schemas import records, tables
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, counted, finding
 from recordmill.schemas.masking import masked_url
@@ -50,7 +50,6 @@ from recordmill.transforms.functional.values.boxes import (
 )
 from recordmill.transforms.functional.values.typed import short_repr
 
-UNMATCHED = "label files without an image"
 _OBJECTS = ("labels", "segmentation", "corners", "keypoints", "keypoint_names")
 COLUMNS = ("image", "id", *BOX_COLUMNS, *_OBJECTS, tables.SPLIT)
 
@@ -211,7 +210,7 @@ def parts(tree: Tree, file: tables.TableFile) -> Iterator[tables.Part | Reject |
         expected = next(_label_paths(min(images)))
         detail = f"no image has a label file: expected one such as {expected}, got {min(labels)}"
         yield Reject("", "", tree.root, Reason.MISSING_FILE, detail)
-    skipped = {SHARED_LABELS: shared, UNMATCHED: labels - used}
+    skipped = {SHARED_LABELS: shared, records.UNMATCHED_FILES: labels - used}
     yield from (SkippedInput.named(kind, names) for kind, names in skipped.items() if names)
 
 

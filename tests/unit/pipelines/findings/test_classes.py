@@ -73,7 +73,8 @@ def test_ids_that_count_from_1_may_be_why_the_first_class_is_absent(
     )
     features = {**made.dataset_schema.features, "label": label}
     schema = made.dataset_schema.model_copy(update={"features": features})
-    (found,) = _class_sizes(Outcome(made.model_copy(update={"dataset_schema": schema})))
+    named = made.model_copy(update={"dataset_schema": schema, "config": {"classes": ["a"]}})
+    (found,) = _class_sizes(Outcome(named))
     assert found.hint == (
         "if labels are ids from 1, set --first_label 1; otherwise, " * (not first_label)
         + "--classes FILE with the others leaves them out"
@@ -232,6 +233,9 @@ def test_ids_of_one_input_among_names_of_another_are_noted(ids: dict[str, int], 
         (("'cat'", "cat"), [0, 1], None, ["alike_classes"]),
         (("c", "c++", "a 2", "a2", "caf\u00e9", "cafe"), [0, 1], None, []),
         (("cat", "nan"), [0, 1], None, ["missing_value_classes"]),
+        (("cat", "#N/A"), [0, 1], None, ["missing_value_classes"]),
+        (("cat", "?"), [0, 1], None, ["missing_value_classes"]),
+        (("cat", "('a', 'b')", "(none)"), [0, 1, 2], None, ["list_classes"]),
         (("cat", "cat|dog"), [0, 1], None, ["list_classes"]),
         (("['cat', 'dog']", "['dog']"), [0, 1], None, ["list_classes"]),
         (("0 14", "3"), [0, 1], None, ["list_classes"]),

@@ -6,6 +6,7 @@ import pytest
 
 from recordmill.pipelines import findings
 from recordmill.pipelines.findings import Outcome, _changed_values, _encoded_images, skipped
+from recordmill.schemas import records
 from recordmill.schemas.features import Feature, Schema
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.settings import ImageSettings
@@ -77,6 +78,17 @@ def test_images_in_formats_that_are_not_read_are_a_warning() -> None:
         ),
         ("skipped: HTML files (1)", ""),
     ]
+
+
+def test_labels_without_an_image_are_no_mere_information() -> None:
+    kinds = (
+        records.UNMATCHED_ANNOTATIONS,
+        records.UNMATCHED_FILES,
+        records.UNMATCHED_LABELS,
+        records.UNUSED_IMAGES,
+    )
+    found = skipped(dict.fromkeys(kinds, 1), {}, 9, {}, SCHEMA)
+    assert [one.severity for one in found] == ["warning", "warning", "note", "info"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.records import Location, Row, SkippedInput
+from recordmill.schemas.records import UNMATCHED_FILES, Location, Row, SkippedInput
 from recordmill.schemas.rejects import Reason, Reject
 from recordmill.schemas.tables import (
     DeclaredClasses,
@@ -280,7 +280,7 @@ def test_yolo_finds_labels_next_to_images_and_in_their_own_folder(tmp_path: Path
     assert rows["images/train/1.jpg"].file == f"{tmp_path}/labels/train/1.txt"
     assert {row.image for row in rows.values()} == {Location(f"{tmp_path}/{name}") for name in rows}
     assert {f for f in found if isinstance(f, SkippedInput)} == {
-        SkippedInput.named(yolo.UNMATCHED, ["labels/val/ghost.txt"]),
+        SkippedInput.named(UNMATCHED_FILES, ["labels/val/ghost.txt"]),
         SkippedInput.named(yolo.UNLABELED, ["images/val/4.jpg"]),
         SkippedInput.named(class_folder.NO_IMAGE, ["notes.md"]),
     }
@@ -299,7 +299,7 @@ def test_images_of_one_name_share_their_label_file(
     assert [f.values["labels"] for f in found if isinstance(f, Row)] == [["cat"]] * 3
     assert {f for f in found if isinstance(f, SkippedInput)} == {
         SkippedInput.named(SHARED_LABELS, ["images/1.png"]),
-        SkippedInput.named(yolo.UNMATCHED, ["labels/3.txt"]),
+        SkippedInput.named(UNMATCHED_FILES, ["labels/3.txt"]),
     }
 
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import lines
-from recordmill.schemas.records import KEYPOINTS, ORIENTED, UNANNOTATED, Row, SkippedInput
+from recordmill.schemas.records import (
+    KEYPOINTS,
+    ORIENTED,
+    UNANNOTATED,
+    UNMATCHED_FILES,
+    Row,
+    SkippedInput,
+)
 from recordmill.schemas.rejects import Reason, RecordError
 from recordmill.schemas.tables import Part, Projection, TableFile
 from recordmill.transforms.functional.sources import voc, yolo
@@ -475,7 +482,7 @@ def test_labels_that_are_all_elsewhere_are_a_reject(tmp_path):
     _, reject, skipped = FORMATS["yolo"].parts(source)
     expected = "no image has a label file: expected one such as labels/b.txt, got Labels/b.txt"
     assert (reject.reason, reject.detail) == (Reason.MISSING_FILE, expected)
-    assert skipped == SkippedInput.named(yolo.UNMATCHED, ["Labels/b.txt"])
+    assert skipped == SkippedInput.named(UNMATCHED_FILES, ["Labels/b.txt"])
 
 
 def test_lists_of_images_are_not_label_files(tmp_path):
@@ -484,7 +491,7 @@ def test_lists_of_images_are_not_label_files(tmp_path):
     files |= {"labels/b.txt": "", "labels/c.txt": "", "autosplit_train.txt": "./images/b.jpg\n"}
     source = TableFile(put(tmp_path, files).root, "yolo", options=yolo.YoloOptions("data.yaml"))
     part, *skipped = FORMATS["yolo"].parts(source)
-    assert skipped == [SkippedInput.named(yolo.UNMATCHED, ["labels/c.txt"])]
+    assert skipped == [SkippedInput.named(UNMATCHED_FILES, ["labels/c.txt"])]
     assert [type(one) for one in FORMATS["yolo"].read(part, Projection())] == [Row]
 
 
