@@ -44,7 +44,8 @@ from recordmill.transforms.functional.rows.columns import (
 )
 from recordmill.transforms.inputs import input_tables
 from recordmill.transforms.inputs.first_rows import first_rejects, first_rows_error
-from recordmill.transforms.inputs.recognize import is_metadata, one_hot_code
+from recordmill.transforms.inputs.formats import code_of
+from recordmill.transforms.inputs.recognize import is_metadata
 from recordmill.transforms.shards.writer_processes import writer_processes_allowed
 from recordmill.transforms.storage.dataset import DatasetFolder
 from recordmill.transforms.storage.files import is_local, write_bytes
@@ -209,6 +210,9 @@ def _schema_of(
     schema = _resolve(both, config, tables.narrowest)
     if labels is not None:
         _check_sequence_join(schema, tables.columns, config)
+    columns = {config.column(feature.source.name) for feature in schema.label_features.values()}
+    if tables.has_rows and any(found := code_of(tables.files[0], columns)):
+        raise UsageError(f"{masked_url(tables.files[0].path)}: has {found[0]}. Use {found[1]}")
     images = image_columns(schema, config)
     embedded = tables.embedded.intersection(images)
     if raw := next(filter(tables.raw.get, images), ""):
@@ -227,8 +231,8 @@ def _resolve(tables: input_tables.InputTables, config: ConvertConfig, where: str
         if is_metadata(where) and where not in config.inputs:
             hint = " To read the folders as classes instead, add --input_format folder."
             raise UsageError(f"{error}{hint}") from error
-        if tables.has_rows and (code := one_hot_code(tables.files[0])):
-            raise UsageError(f"{error} If it has a column per class, use {code}") from error
+        if tables.has_rows and any(found := code_of(tables.files[0])):
+            raise UsageError(f"{error} If it has {found[0]}, use {found[1]}") from error
         raise
 
 

@@ -39,12 +39,7 @@ from recordmill.transforms.functional.rows.binding import (
     resolve_path,
 )
 from recordmill.transforms.functional.rows.columns import image_columns
-from recordmill.transforms.functional.sources.box_rows import (
-    OPEN_ORDERS,
-    BoxColumns,
-    columns_of_boxes,
-    has_row_per_box,
-)
+from recordmill.transforms.functional.sources import box_rows
 from recordmill.transforms.functional.sources.delimited import DelimitedOptions
 from recordmill.transforms.functional.values.boxes import BOX_COLUMNS
 from recordmill.transforms.functional.values.typed import short_repr
@@ -223,17 +218,19 @@ _MEANINGS: dict[Order, str] = {
 }
 
 
-def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxColumns | None:
+def columns_of_detection(
+    tables: InputTables, stated: Mapping[str, str]
+) -> box_rows.BoxColumns | None:
     """Returns the columns of object detection in tables with a row per box; None for others."""
     columns = tables.columns if tables.are_tables else ()
-    found = columns_of_boxes(columns, stated)
-    if found is None and columns_of_boxes(columns, {"image": "", **stated}):
+    found = box_rows.columns_of_boxes(columns, stated)
+    if found is None and box_rows.columns_of_boxes(columns, {"image": "", **stated}):
         # The column of images has another name, but names of files.
         images = [
             c for c in columns if all(map(sniffing.has_image_suffix, _texts(tables, c) or [""]))
         ]
         if len(images) == 1:
-            found = columns_of_boxes(columns, {**stated, "image": images[0]})
+            found = box_rows.columns_of_boxes(columns, {**stated, "image": images[0]})
     if found is None or not _has_row_per_box(tables, found.sides):
         return None
     # A table of labels has them in these columns, and no image twice.
@@ -243,7 +240,7 @@ def columns_of_detection(tables: InputTables, stated: Mapping[str, str]) -> BoxC
     return found if len(images) > len(set(images)) else None
 
 
-def check_order(schema: Schema, tables: InputTables, found: BoxColumns) -> None:
+def check_order(schema: Schema, tables: InputTables, found: box_rows.BoxColumns) -> None:
     """Raises UsageError if the names of the sides leave open an order that is not stated."""
     if len(found.orders) == 1 or schema.boxes.states_order:
         return
@@ -267,7 +264,7 @@ def _check_corners(schema: Schema, tables: InputTables) -> None:
         raise UsageError(f"--boxes order={order}: {what}. Leave out the order.")
 
 
-def check_labels(tables: InputTables, found: BoxColumns) -> None:
+def check_labels(tables: InputTables, found: box_rows.BoxColumns) -> None:
     """Checks that one of the columns is named like one of classes; raises UsageError if not."""
     if "labels" not in found.names:
         where, sides = masked_url(tables.files[0].path), ", ".join(found.sides)
@@ -283,7 +280,7 @@ def unread_boxes(config: ConvertConfig, tables: InputTables) -> Iterator[Finding
     """Yields a warning on boxes in a table of which only labels are read."""
     roles = {"image": config.column("image"), "labels": config.column("label")}
     is_read = tables.preset or tables.schemas or config.dataset_schema.has_boxes
-    found = None if is_read else columns_of_boxes(tables.columns, roles)
+    found = None if is_read else box_rows.columns_of_boxes(tables.columns, roles)
     values = _texts(tables, found.sides[0]) if found else []
     if found and (_has_row_per_box(tables, found.sides) or any("[" in v for v in values)):
         text = f"the boxes in {', '.join(map(repr, found.sides))} are not stored"
@@ -304,7 +301,7 @@ def with_boxes_of_images(config: ConvertConfig, tables: InputTables) -> InputTab
         return tables
     box = columns[0] if schema.has_boxes and len(columns) == 1 else ""
     if box:
-        check_order(schema, tables, BoxColumns({"bbox": box}, OPEN_ORDERS))
+        check_order(schema, tables, box_rows.BoxColumns({"bbox": box}, box_rows.OPEN_ORDERS))
     objects = "box" if schema.has_boxes else "mask" if schema.has_outlines else repr(columns[0])
     first = tables.files[0]
     options = first.options if isinstance(first.options, DelimitedOptions) else DelimitedOptions()
@@ -343,7 +340,9 @@ def _columns_of_objects(config: ConvertConfig, tables: InputTables) -> list[str]
 
 def _has_row_per_box(tables: InputTables, sides: list[str]) -> bool:
     first = ([row.values for row in _first(file, sides)] for file in tables.files)
-    return tables.are_tables and all(has_row_per_box(rows, sides) for rows in first if rows)
+    return tables.are_tables and all(
+        box_rows.has_row_per_box(rows, sides) for rows in first if rows
+    )
 
 
 def _texts(tables: InputTables, column: str) -> list[str]:

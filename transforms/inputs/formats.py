@@ -11,7 +11,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -127,7 +127,9 @@ class Format:
             rows: Iterable[Read] = grouped(boxes, file.grouped, file.box)
             yield from _renamed(rows, projection) if projection.renamed else rows
             return
-        with self.opened(file) if part.stop is None else _range_of(part) as source:
+        # From the byte before it, which shows whether the range still begins with a line.
+        part_of = (file.path, max(0, part.start - 1), part.stop or 0)
+        with self.opened(file) if part.stop is None else open_range(*part_of) as source:
             if fault := _fault_before(part, source):
                 yield Reject.of_lost_rows(file.path, part.first, fault)
                 return
@@ -294,11 +296,6 @@ def _renamed(rows: Iterable[Read], projection: tables.Projection) -> Iterator[Re
     yield from (SkippedInput(RENAMED.format(a, names[a]), n) for a, n in sorted(counts.items()))
 
 
-def _range_of(part: tables.Part) -> BinaryIO:
-    # From the byte before it, which shows whether the range still begins with a line.
-    return open_range(part.file.path, max(0, part.start - 1), part.stop or 0)
-
-
 def _fault_before(part: tables.Part, stream: BinaryIO) -> str:
     """Returns why the byte before a range is not the end of a line; "" if it is."""
     try:
@@ -364,3 +361,43 @@ def _with_partition(
             yield RowBatch.of([row]).with_text(values)[0]
         else:
             yield row
+
+
+# What reads a table with a column per class.
+_ONE_HOT = (
+    "pandas: table = pandas.read_csv({0!r}, skipinitialspace=True); names = [*table.columns.drop("
+    "{1!r})]; table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1"
+    "); recordmill.convert(table, columns={{'image': {1!r}}}, image_root=FOLDER, "
+    "schema='multi_label', classes=names, …)"
+)
+
+# Labels with a box each in one text, as of ImageNet at Kaggle, and what reads them.
+_BOXES_OF_LABELS = re.compile(r"(?a)(?:(?![-.\d]+ )\S+(?: -?\d[\d.]*){4} ?)+")
+_WITH_BOXES = (
+    "pandas: table = pandas.read_csv({0!r}); boxes = table[{1!r}].str.extractall(r'(?P<labels>\\S+)"
+    " (?P<xmin>\\S+) (?P<ymin>\\S+) (?P<xmax>\\S+) (?P<ymax>\\S+)').droplevel(1); "
+    "table.join(boxes).drop(columns={1!r}).to_csv('boxes.csv', index=False)"
+)
+
+
+def code_of(file: tables.TableFile, labels: Collection[str] | None = None) -> tuple[str, str]:
+    """Returns the name of what a table has in place of labels, and code for it; or twice "".
+
+    It is a column per class, or text with labels and boxes. `labels`: the only columns to check.
+    """
+    row = first_row(file)
+    for column in row if labels is None else row.keys() & labels:
+        if _BOXES_OF_LABELS.fullmatch(row[column]):
+            return f"labels with boxes in {column!r}", _WITH_BOXES.format(file.path, column)
+    others = [c for c, value in row.items() if value.strip().removesuffix(".0") not in ("0", "1")]
+    if labels is None and len(others) == 1 < len(row) - 1:
+        return "a column per class", _ONE_HOT.format(file.path, others[0])
+    return "", ""
+
+
+def first_row(file: tables.TableFile) -> dict[str, str]:
+    """Returns the first row of a text table that is not compressed; {} of others."""
+    if file.format not in text_ranges.TEXT_FORMATS or file.path.lower().endswith(".gz"):
+        return {}
+    first = FORMATS[file.format].first_rows(file, 1)
+    return {name: str(value) for row in first for name, value in row.values.items()}

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.findings import Finding, finding, some
 from recordmill.schemas.input_formats import INPUT_FORMATS
 from recordmill.schemas.layout import is_web
 from recordmill.schemas.tables import (
@@ -42,7 +43,7 @@ from recordmill.transforms.functional.sources.delimited import DelimitedOptions
 from recordmill.transforms.functional.sources.text_ranges import TEXT_FORMATS
 from recordmill.transforms.functional.sources.tree import Tree, first_files, first_lines, head_of
 from recordmill.transforms.inputs.file_tree import FileTree
-from recordmill.transforms.inputs.formats import FORMATS, format_of
+from recordmill.transforms.inputs.formats import FORMATS, code_of, first_row, format_of
 from recordmill.transforms.inputs.paths import is_folder, is_table, partition_of
 from recordmill.transforms.storage.files import open_binary, ranged_size
 from recordmill.transforms.storage.lakehouse import DELTA, TableAddress, open_delta, open_iceberg
@@ -162,6 +163,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Sources:
     found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
         what = _describe(path, head)
+        what = what if has_images else what.replace("Set --input_format csv", "Name it .csv")
         why = f"is {what}" if what else "unknown format. Set --input_format."
         raise UsageError(f"{path}: {why}")
     if INPUT_FORMATS[found].is_folder:
@@ -194,8 +196,12 @@ def _describe(path: str, head: bytes) -> str:
     tool, remedy = tool_of(head)
     if tool:
         return f"a file of annotations of {tool}. {remedy}."
-    text = "a text file. Set --input_format csv, with --delimiter and --header where they differ."
-    return text if name.endswith(_TEXT_SUFFIXES) else ""
+    text = "a text file. Set --input_format csv, with --delimiter and --header where they differ"
+    fields = head.partition(b"\n")[0].decode("utf-8", "replace").split()
+    if len(fields) == 2 and has_image_suffix(fields[0]):  # as in lists of Caffe
+        mark = "tab" if b"\t" in head else "' '"
+        text += f": here, --delimiter {mark} --header image,label"
+    return f"{text}." if name.endswith(_TEXT_SUFFIXES) else ""
 
 
 _MAX_OPENED = 20
@@ -235,14 +241,6 @@ _METADATA = {
 # The folder of the splits in repositories of Hugging Face.
 _DATA = "data"
 
-# What reads a table with a column per class.
-_ONE_HOT = (
-    "pandas: table = pandas.read_csv({0!r}, skipinitialspace=True); names = [*table.columns.drop("
-    "{1!r})]; table['labels'] = table[names].apply(lambda row: [n for n in names if row[n]], axis=1"
-    "); recordmill.convert(table, columns={{'image': {1!r}}}, image_root=FOLDER, "
-    "schema='multi_label', classes=names, …)"
-)
-
 # Most class folders are more; of fewer folders, each is searched for tables.
 _MAX_FOLDERS = 8
 
@@ -275,6 +273,7 @@ def _sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
             texts = (text for doubt in doubts for text in (doubt.text, doubt.hint) if text)
             raise UsageError(f"{'. '.join(text.rstrip('.') for text in texts)}.")
     _check_no_class_list(tree, found.files[0])
+    found = found._replace(findings=(*found.findings, *_unread_lists(tree, found.files[0])))
     if not tables:
         return found
     text = f"{found.text or 'class folders'}; not read: {', '.join(tables)}"
@@ -433,15 +432,35 @@ def _stem(path: str) -> str:
     return posixpath.splitext(path)[0]
 
 
+# Names of lists of the images of a split, in words.
+_LIST = re.compile(
+    r"(?i)(.*[^a-z])?(train|val|valid|test)(val|ing|idation|list)?([^a-z].*)?\.(txt|json|csv|lst|mat)"
+)
+
+
+def _unread_lists(tree: Tree, folder: TableFile) -> Iterator[Finding]:
+    """Yields a warning on files that may list the images of splits, as of Food-101."""
+    has_splits = folder.options_of(class_folder.FolderOptions).split_level
+    lists = sorted(name for name in _files_beside(tree) if _LIST.fullmatch(basename(name)))
+    if len(lists) > 1 and not has_splits:
+        text = f"the files that may list the images of splits are not read ({some(lists)})"
+        hint = "write a table with the columns image, label and split, for --split_column split"
+        yield finding("warning", "unused_splits", text, hint, examples=lists)
+
+
 def _tables_beside(tree: Tree) -> tuple[str, ...]:
-    """Returns the tables in a folder, in its folders if these are few, and in data/SPLIT/."""
+    return tuple(filter(is_table, _files_beside(tree)))
+
+
+def _files_beside(tree: Tree) -> Iterator[str]:
+    """Yields the files in a folder, in its folders if these are few, and in data/SPLIT/."""
     top = tree.entries()
     folders = ["", *(top.folders if len(top.folders) <= _MAX_FOLDERS else ())]
     if _DATA in folders:
         below = (n for n in tree.entries(_DATA).folders if n.lower() in SPLIT_NAMES)
         folders += [posixpath.join(_DATA, name) for name in below]
-    found = (posixpath.join(folder, n) for folder in folders for n in tree.entries(folder).files)
-    return tuple(name for name in found if is_table(name))
+    for folder in folders:
+        yield from (posixpath.join(folder, name) for name in tree.entries(folder).files)
 
 
 def is_metadata(path: str) -> bool:
@@ -498,9 +517,9 @@ class _Guess(NamedTuple):
 def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     """Returns the options that read a table, by its first row and the images of each folder."""
     file = TableFile(tree.path(table), format_of(table, b"") or "")
-    mark = separator_in(_first_row(file))
+    mark = separator_in(first_row(file))
     file = replace(file, options=DelimitedOptions(mark)) if mark else file
-    row = _first_row(file)
+    row = first_row(file)
     # Deeper folders first: a path may exist in the folder of the table, too. Of two with the name,
     # the one of the table is meant.
     own = posixpath.dirname(table)
@@ -515,7 +534,7 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     image, folder = next(found, ("COLUMN", next(reversed(images))))
     others = [column for column in row if column != image]
     label = "label" if "label" in others else others[0] if len(others) == 1 else "COLUMN"
-    if code := one_hot_code(file):
+    if code := code_of(file)[1]:
         return _Guess(code, image != "COLUMN")
     names, order = {"image": image, "label": label}, ""
     rest = [column for column in others if not _has_runs(column, row[column])]
@@ -539,19 +558,5 @@ def _guess(tree: Tree, table: str, images: dict[str, frozenset[str]]) -> _Guess:
     return _Guess(" ".join(filter(None, options)), image != "COLUMN" and bool(others))
 
 
-def one_hot_code(file: TableFile) -> str:
-    """Returns code that converts a table with a column per class; "" for others, by their start."""
-    row = _first_row(file)
-    others = [c for c, value in row.items() if value.strip().removesuffix(".0") not in ("0", "1")]
-    return _ONE_HOT.format(file.path, others[0]) if len(others) == 1 < len(row) - 1 else ""
-
-
 def _has_runs(column: str, value: str) -> bool:
     return are_runs(value) or (not value and column in ("EncodedPixels", "rle_mask", "rle"))
-
-
-def _first_row(file: TableFile) -> dict[str, str]:
-    if file.format not in TEXT_FORMATS or file.path.lower().endswith(".gz"):
-        return {}
-    first = FORMATS[file.format].first_rows(file, 1)
-    return {name: str(value) for row in first for name, value in row.values.items()}

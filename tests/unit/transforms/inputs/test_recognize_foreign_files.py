@@ -59,6 +59,23 @@ def database(path) -> bytes:
         ("labels.npy", array(), "a NumPy array."),
         ("labels.pkl", pickle.dumps({"a": 1}), "a Python pickle."),
         ("labels.txt", b"a.jpg 1\n", "a text file. Set --input_format csv, with --delimiter"),
+        (
+            "val.txt",
+            b"a.jpg 1\n",
+            "a text file. Set --input_format csv, with --delimiter and --header "
+            "where they differ: here, --delimiter ' ' --header image,label.",
+        ),
+        (
+            "val.txt",
+            b"a.jpg\t1\nb.jpg\t2\n",
+            "a text file. Set --input_format csv, with --delimiter "
+            "and --header where they differ: here, --delimiter tab --header image,label.",
+        ),
+        (
+            "val.txt",
+            b"a 1\n",
+            "a text file. Set --input_format csv, with --delimiter and --header where they differ.",
+        ),
         ("labels", b"a,b\n", ""),
         ("labels.foo", b"\x00\x01", ""),
         ("labels.foo", b"", ""),

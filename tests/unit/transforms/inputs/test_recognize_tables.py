@@ -8,11 +8,14 @@ import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, TableFile
+from recordmill.transforms.functional.sources.class_folder import FolderOptions
 from recordmill.transforms.inputs.file_tree import FileTree
+from recordmill.transforms.inputs.formats import code_of
 from recordmill.transforms.inputs.recognize import (
     _check_has_classes,
     _metadata_files,
     _tables_beside,
+    _unread_lists,
 )
 
 
@@ -33,6 +36,48 @@ def test_tables_are_searched_in_few_folders(tmp_path: Path) -> None:
     assert _tables_beside(tree) == ("b.tsv", "a/c.csv.gz", "data/train/d.jsonl")
     tree = folder(tmp_path, images(*(f"class{i}/g.csv" for i in range(8))))
     assert _tables_beside(tree) == ("b.tsv",)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("meta/train.txt", "meta/test.json"), ["meta/test.json", "meta/train.txt"]),
+        (("train_val_list.txt", "Test-1.CSV"), ["Test-1.CSV", "train_val_list.txt"]),
+        (("trainlist01.txt", "testlist01.txt"), ["testlist01.txt", "trainlist01.txt"]),
+        (("train.txt",), []),
+        (("meta/trainer.txt", "contest.txt", "latest.json", "train.py", "test.jpg"), []),
+    ],
+)
+def test_lists_of_splits_that_class_folders_ignore(
+    names: tuple[str, ...], found: list[str], tmp_path: Path
+) -> None:
+    tree, file = folder(tmp_path, images(*names, "cat/1.jpg")), TableFile(str(tmp_path), "folder")
+    findings = [*_unread_lists(tree, file)]
+    assert [(one.kind, [*one.examples]) for one in findings] == [("unused_splits", found)] * bool(
+        found
+    )
+    options = FolderOptions(split_level=1)
+    assert not [*_unread_lists(tree, TableFile(str(tmp_path), "folder", options=options))]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "what"),
+    [
+        ("ImageId,P\na,n01 1 2.5 3 -4 n02 5 6 7 8 \n", None, "labels with boxes in 'P'"),
+        ("ImageId,P\na,n01 1 2.5 3 -4\n", {"P"}, "labels with boxes in 'P'"),
+        ("ImageId,P\na,n01 1 2.5 3 -4\n", {"ImageId"}, ""),
+        ("ImageId,P\na,1 1 2 3 4\n", {"P"}, ""),
+        ("ImageId,P\na,n01 1 2 3\n", {"P"}, ""),
+        ("name,cat,dog\na,0,1.0\n", None, "a column per class"),
+        ("name,cat,dog\na,0,1.0\n", {"cat"}, ""),
+    ],
+)
+def test_tables_with_something_else_than_labels(
+    text: str, labels: set[str] | None, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    found, code = code_of(TableFile(str(tmp_path / "t.csv"), "csv"), labels)
+    assert (found, bool(code)) == (what, bool(what))
 
 
 def test_metadata_has_a_column_of_file_names_and_the_split_of_its_folder(tmp_path: Path) -> None:
