@@ -22,10 +22,7 @@ from recordmill.pipelines.run.startup import handle_signals, limit_allocator_cac
 from recordmill.schemas.errors import RecordmillError, did_you_mean
 from recordmill.schemas.layout import SUCCESS, check_utf8, is_url
 from recordmill.transforms.storage.stores.options import StoreOptions, WebFlags, use_options
-from recordmill.transforms.verification.verifier_process import (
-    verifier_process_started,
-    workers_are_threads,
-)
+from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.workers.process import collect_garbage
 
 
@@ -115,7 +112,7 @@ def _verifier(flags: argparse.Namespace) -> AbstractContextManager[None]:
     paths = [*filter(None, named), *getattr(flags, "paths", [])]
     is_verify = flags.command == "verify" and (flags.schema or any(map(_may_be_published, paths)))
     if (is_verify or _writes_here(flags)) and not any(map(is_url, paths)):
-        return verifier_process_started()
+        return verifier_process.verifier_process_started()
     return nullcontext()
 
 
@@ -135,7 +132,7 @@ def _writes_here(flags: argparse.Namespace) -> bool:
         parser.add_argument(f"--{name}", nargs="?")
     engine, _ = parser.parse_known_args(flags.rest)
     writes = COMMANDS[flags.command].runs_pipeline and "dry_run" not in flags
-    return writes and workers_are_threads(**vars(engine))
+    return writes and verifier_process.workers_are_threads(**vars(engine))
 
 
 def _may_be_published(path: str) -> bool:

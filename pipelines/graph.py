@@ -24,13 +24,8 @@ from recordmill.schemas.records import Unmatched
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.removal import RemovedRecords
 from recordmill.schemas.tables import Projection
-from recordmill.transforms import similar_rows
+from recordmill.transforms import assign_shards, similar_rows
 from recordmill.transforms.analyze_rows import AnalyzeRows
-from recordmill.transforms.assign_shards import (
-    AssignShards,
-    RejectDuplicateKeys,
-    keys_may_span_shards,
-)
 from recordmill.transforms.duplicates import (
     Deduplicated,
     DropDuplicates,
@@ -180,12 +175,16 @@ def assign_rows(reading: Reading, job: Conversion) -> RowsOfShards:
     plan = reading.analyzed | "AnalyzeRows" >> AnalyzeRows(analyzer, reading.all_rows)
     bound = read.good | "BindRows" >> BindRows(analyzer.binding, plan)  # RefBatch
     refs, rejects = bound.good, [read.rejects, bound.rejects]
-    if keys_may_span_shards(config):
-        rejecting = RejectDuplicateKeys(config, sequences=analyzer.schema.sequence is not None)
+    if assign_shards.keys_may_span_shards(config):
+        rejecting = assign_shards.RejectDuplicateKeys(
+            config, sequences=analyzer.schema.sequence is not None
+        )
         keyed = refs | "RejectDuplicateKeys" >> rejecting  # RefBatch
         refs = keyed.good
         rejects.append(keyed.rejects)
-    rows = refs | "AssignShards" >> AssignShards(plan, analyzer.ranges, config.seed, analyzer.base)
+    rows = refs | "AssignShards" >> assign_shards.AssignShards(
+        plan, analyzer.ranges, config.seed, analyzer.base
+    )
     counts = {"rows": read.good, "unread": read.rejects, "skipped": read.skipped, "assigned": rows}
     return RowsOfShards(plan, rows, rejects, {name: [part] for name, part in counts.items()})
 
@@ -330,10 +329,7 @@ def _with_unused_images(reading: Reading, listed: ListedParts, job: Conversion) 
 
 
 def _groups_may_span_splits(config: ConvertConfig) -> bool:
-    """Returns whether rows of one group can be in different splits.
-
-    A row's own split, and the split of its key in the base version, override that of its group.
-    """
+    # A row's own split, and that of its key in the base version, override that of its group.
     return config.group_column is not None and bool(config.split_column or config.base)
 
 

@@ -18,13 +18,8 @@ from recordmill.schemas.features import Schema
 from recordmill.schemas.findings import counted, first_lines
 from recordmill.schemas.plan import ResolvedSchema
 from recordmill.transforms.functional.read_ahead import map_in_threads
+from recordmill.transforms.storage import published
 from recordmill.transforms.storage.files import file_size
-from recordmill.transforms.storage.published import (
-    content,
-    current_folder,
-    newest_version,
-    read_file,
-)
 from recordmill.transforms.storage.shard_files import ShardFiles
 from recordmill.transforms.verification import verifier_process
 from recordmill.transforms.verification.verify_file import (
@@ -184,9 +179,11 @@ def _published_folder(path: str) -> str | None:
     """
     names = (layout.SUCCESS, layout.MANIFEST, layout.RUN)
     try:
-        folder = newest_version(current_folder(path))
+        folder = published.newest_version(published.current_folder(path))
         # Spark writes an empty marker.
-        found = any(content(layout.join(folder, name), read_file) for name in names)
+        found = any(
+            published.content(layout.join(folder, name), published.read_file) for name in names
+        )
     except VerificationFailed:
         if not layout.is_web(path):
             raise

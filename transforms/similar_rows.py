@@ -43,11 +43,7 @@ from recordmill.transforms.functional.near_duplicates import (
     split_by_bucket,
     statistics_of_group,
 )
-from recordmill.transforms.functional.records.image_columns import (
-    MEASURES,
-    describe,
-    quality_of_shard,
-)
+from recordmill.transforms.functional.records import image_columns
 from recordmill.transforms.functional.rows.analysis import Analyzer, rows_with_identity
 from recordmill.transforms.functional.rows.batches import OrderedRefs, RowBatch
 from recordmill.transforms.functional.rows.placement import POSITION_BYTES, order_of
@@ -105,7 +101,7 @@ def _hashes_by_bucket(
 
     `orders` is the order of each row. `shapes` is its image; None if it is rejected.
     """
-    hashes = describe(list(shapes)).column("phash")
+    hashes = image_columns.describe(list(shapes)).column("phash")
     ids = _ids_of(orders)[hashes.is_valid().to_numpy(zero_copy_only=False)]
     yield from split_by_bucket(pack(ids, hashes.drop_null().to_pylist()), rows)
 
@@ -429,11 +425,14 @@ def _read(
         return
     frames = ["frames"] if schema.sequence else []
     index = read_index(
-        layout.join(directory, shard.entry.index_file), ["key", *frames, "phash", *MEASURES]
+        layout.join(directory, shard.entry.index_file),
+        ["key", *frames, "phash", *image_columns.MEASURES],
     )
-    images = _Images.of(index, ("phash", *MEASURES), bool(frames))
+    images = _Images.of(index, ("phash", *image_columns.MEASURES), bool(frames))
     keys = index["key"]
-    quality = quality_of_shard(shard.split, shard.index, images.measures, keys, images.records)
+    quality = image_columns.quality_of_shard(
+        shard.split, shard.index, images.measures, keys, images.records
+    )
     # Uniform images have no hash, and none has with --near_duplicates none.
     hashed = images.measures["phash"].is_valid().to_numpy()
     compared = NearDuplicates(compared=int(hashed.sum()))

@@ -16,12 +16,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from recordmill.schemas.layout import is_url
+from recordmill.transforms.workers import service_process
 from recordmill.transforms.workers.process import collect_garbage, num_cores
-from recordmill.transforms.workers.service_process import (
-    ServiceProcess,
-    answer_in_threads,
-    end_with_parent,
-)
 
 if TYPE_CHECKING:
     from recordmill.schemas.config import Verify
@@ -144,7 +140,7 @@ def check_decodes(image: StoredImage, mask: bytes | None, schema: Schema, name: 
         raise RecordError(Reason.CORRUPT, f"{where}TensorFlow cannot decode it: {error}")
 
 
-class VerifierProcess(ServiceProcess):
+class VerifierProcess(service_process.ServiceProcess):
     """A process on this machine that verifies shards until it is ended or this one dies."""
 
     def __init__(self, concurrency: int, options: StoreOptions | None = None) -> None:
@@ -175,7 +171,7 @@ class VerifierProcess(ServiceProcess):
 
 def serve(descriptors: Sequence[int]) -> None:
     """Answers requests in the verifier process until their connections are closed."""
-    end_with_parent()
+    service_process.end_with_parent()
     connections = [Connection(descriptor) for descriptor in descriptors]
     try:
         options = connections[0].recv()
@@ -194,4 +190,4 @@ def serve(descriptors: Sequence[int]) -> None:
     except ImportError as error:  # in one line: the run reports that this process has died
         sys.exit(f"recordmill: {error}")
     collect_garbage()
-    answer_in_threads(connections, services)
+    service_process.answer_in_threads(connections, services)

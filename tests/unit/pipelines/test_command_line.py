@@ -47,7 +47,9 @@ def test_the_verifier_starts_where_workers_are_threads_and_files_are_local(
     monkeypatch.chdir(tmp_path)
     started: list[bool] = []
     monkeypatch.setattr(
-        command_line, "verifier_process_started", lambda: nullcontext(started.append(True))
+        command_line.verifier_process,
+        "verifier_process_started",
+        lambda: nullcontext(started.append(True)),
     )
     monkeypatch.setattr(command_line, "_run", lambda command, flags: 0)
     assert command_line.main(arguments) == 0

@@ -648,6 +648,6 @@ def test_a_dataset_whose_marker_cannot_be_read_is_not_taken_for_files(
     def denied(path: str) -> bytes:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(verification, "read_file", denied)
+    monkeypatch.setattr(verification.published, "read_file", denied)
     with pytest.raises(VerificationFailed, match="_SUCCESS: cannot be read: Permission denied"):
         recordmill.verify(tmp_path)

@@ -88,15 +88,9 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
     size = target_size(whole, settings)
     mode = settings.resize.mode if settings.resize else "exact"
     content = _contained(whole, size) if mode == "pad" else size
-    return Geometry(
-        stored=stored,
-        orientation=orientation,
-        turned=turned,
-        crop=_crop(whole, size if mode == "crop" else whole),
-        content=content,
-        offset=(round((size[0] - content[0]) / 2), round((size[1] - content[1]) / 2)),
-        size=size,
-    )
+    crop = _crop(whole, size if mode == "crop" else whole)
+    offset = (round((size[0] - content[0]) / 2), round((size[1] - content[1]) / 2))
+    return Geometry(stored, orientation, turned, crop, content, offset, size)
 
 
 def oriented_size(size: Size, orientation: int) -> Size:

@@ -135,20 +135,13 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
             exif = data[last.body : last.stop]
         elif last.marker == _APP2 and data.startswith(_MULTI_IMAGE, last.body):
             multi_image = True
+    process = frame.marker - 0xC0 if frame else None
     header = data[frame.body : frame.body + 6] if frame else bytes(6)
     precision, height, width, components = struct.unpack(">BHHB", header)
-    return JpegHeader(
-        process=frame.marker - 0xC0 if frame else None,
-        precision=precision,
-        height=height,
-        width=width,
-        components=components,
-        scans=scans,
-        end=last.stop if last and last.marker == _EOI else None,
-        multi_image=multi_image,
-        exif=exif,
-        whole_factors=_has_whole_factors(data[frame.body + 6 : frame.stop] if frame else b""),
-    )
+    end = last.stop if last and last.marker == _EOI else None
+    factors = _has_whole_factors(data[frame.body + 6 : frame.stop] if frame else b"")
+    frame_header = (process, precision, height, width, components)
+    return JpegHeader(*frame_header, scans, end, multi_image, exif, factors)
 
 
 def _bounded(data: bytes) -> Iterator[Segment]:

@@ -18,17 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.schemas import statistics
 from recordmill.schemas.config import ConvertConfig
 from recordmill.schemas.records import ImageShape, StoredImage
 from recordmill.schemas.rejects import Reason, RecordError
-from recordmill.schemas.statistics import (
-    EXAMPLES,
-    ISSUES,
-    ImageQuality,
-    IssueName,
-    QualityIssue,
-    RecordExample,
-)
 from recordmill.transforms.functional.images.pixels import MIN_HASHED_SIDE, THUMBNAIL_SIDE
 
 # The columns that describe an image; for sequences, each is a list with one item per frame.
@@ -123,11 +116,13 @@ def check_image(image: StoredImage, config: ConvertConfig) -> None:
         _check_quality(image.shape, config.reject_quality)
 
 
-def _check_quality(shape: ImageShape, rejected: Collection[IssueName]) -> None:
+def _check_quality(shape: ImageShape, rejected: Collection[statistics.IssueName]) -> None:
     values = _values_of(pa.Table.from_batches([describe([shape], hashed=False)]))
     for name, found in _find_issues(values).items():
         if found[0] and name in rejected:
-            raise RecordError(Reason.LOW_QUALITY, ISSUES[name].describe(float(values[name][0])))
+            raise RecordError(
+                Reason.LOW_QUALITY, statistics.ISSUES[name].describe(float(values[name][0]))
+            )
 
 
 # Frequencies per side that are hashed, as by PDQ.
@@ -249,7 +244,7 @@ def _std(sums: Integers, squares: Integers, number: int) -> Floats:
 MEASURES = ("width", "height", "luma_p5", "luma_p99", "luma_std", "entropy", "sharpness")
 
 
-def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
+def _values_of(images: pa.Table) -> dict[statistics.IssueName, Floats]:
     """Returns the measure of each issue of images; NaN where it is unknown."""
     columns = {
         name: pc.cast(images[name], pa.float64()).to_numpy(zero_copy_only=False)
@@ -258,20 +253,22 @@ def _values_of(images: pa.Table) -> dict[IssueName, Floats]:
     shorter = np.minimum(columns["width"], columns["height"])
     longer = np.maximum(columns["width"], columns["height"])
     columns |= {"aspect": shorter / longer, "side": shorter}
-    return {name: columns[issue.measure] for name, issue in ISSUES.items()}
+    return {name: columns[issue.measure] for name, issue in statistics.ISSUES.items()}
 
 
-def _find_issues(values: Mapping[IssueName, Floats]) -> dict[IssueName, npt.NDArray[np.bool_]]:
+def _find_issues(
+    values: Mapping[statistics.IssueName, Floats],
+) -> dict[statistics.IssueName, npt.NDArray[np.bool_]]:
     return {
         # Comparisons with NaN are false: an unknown measure is no issue.
         name: values[name] > issue.limit if issue.above else values[name] < issue.limit
-        for name, issue in ISSUES.items()
+        for name, issue in statistics.ISSUES.items()
     }
 
 
 def quality_of_shard(
     split: str, shard: int, images: pa.Table, keys: pa.Array, records: Integers
-) -> ImageQuality:
+) -> statistics.ImageQuality:
     """Returns the statistics of the images of one shard."""
     values = _values_of(images)
     issues = {}
@@ -279,15 +276,17 @@ def quality_of_shard(
         if found.any():
             at = np.flatnonzero(found)
             # The worst first; images with equal measures in the order of the shard.
-            order = np.argsort(ISSUES[name].severity(values[name][at]), kind="stable")
-            worst = at[order[:EXAMPLES]]
+            order = np.argsort(statistics.ISSUES[name].severity(values[name][at]), kind="stable")
+            worst = at[order[: statistics.EXAMPLES]]
             shown = [
                 (round(float(values[name][i]), 4), keys[records[i]].as_py(), int(records[i]))
                 for i in worst
             ]
             examples = tuple(
-                (value, RecordExample(key=key, split=split, shard=shard, index=record))
+                (value, statistics.RecordExample(key=key, split=split, shard=shard, index=record))
                 for value, key, record in shown
             )
-            issues[name] = QualityIssue(images={split: len(at)}, examples=examples)
-    return ImageQuality(measured=len(images) - images["luma_std"].null_count, issues=issues)
+            issues[name] = statistics.QualityIssue(images={split: len(at)}, examples=examples)
+    return statistics.ImageQuality(
+        measured=len(images) - images["luma_std"].null_count, issues=issues
+    )

@@ -15,16 +15,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from recordmill.schemas import records
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.findings import Finding, finding, some
-from recordmill.schemas.records import (
-    OTHER_NAMES,
-    OTHER_SHAPES,
-    UNANNOTATED,
-    Location,
-    Row,
-    SkippedInput,
-)
 from recordmill.schemas.rejects import Reason, RecordError, Reject
 from recordmill.schemas.tables import SPLIT, Part, Probe, Projection, Sources, TableFile
 from recordmill.transforms.functional.images.sniffing import TRIED_SUFFIXES, has_image_suffix
@@ -103,7 +96,7 @@ class Annotated:
         splits = split_folders(tree, self.is_annotation) if has_folders else tuple(listed)
         return Probe(self.columns, has_rows=True, splits=splits, preset=self.preset)
 
-    def parts(self, tree: Tree, file: TableFile) -> Iterator[Part | Reject | SkippedInput]:
+    def parts(self, tree: Tree, file: TableFile) -> Iterator[Part | Reject | records.SkippedInput]:
         """Yields parts of the annotations, then rejects and skipped inputs."""
         # An image and its annotation have one id. Lists of images are neither read nor skipped.
         images: dict[str, str] = {}  # {id: file}
@@ -123,12 +116,14 @@ class Annotated:
         if images.keys() & annotated:
             bare = [images[id_] for id_ in images.keys() - annotated]
             masks = {*filter(_MASKS.search, bare)}
-            found = {_OF_MASKS: masks, UNANNOTATED: {*bare} - masks}
-            yield from (SkippedInput.named(kind, names) for kind, names in found.items() if names)
+            found = {_OF_MASKS: masks, records.UNANNOTATED: {*bare} - masks}
+            yield from (
+                records.SkippedInput.named(kind, names) for kind, names in found.items() if names
+            )
 
     def read(
         self, tree: Tree, part: Part, projection: Projection
-    ) -> Iterator[Row | Reject | SkippedInput]:
+    ) -> Iterator[records.Row | Reject | records.SkippedInput]:
         """Yields the row of each annotated image or its reject, and what is not read."""
         images_of = cache(partial(self.images_of, tree))
         listed_in = cache(partial(self.listed_in, tree))
@@ -140,10 +135,10 @@ class Annotated:
             splits = lists.get(stem_of(name), ()) if lists else (split_named(name),)
             if (lists or by_folder) and not (splits and splits[0]):
                 # Lists name the images of the task: half of VOC2012.
-                yield SkippedInput.named(UNLISTED if lists else NO_SPLIT, [name])
+                yield records.SkippedInput.named(UNLISTED if lists else NO_SPLIT, [name])
                 continue
             if len(splits) > 1:
-                yield SkippedInput.named(SEVERAL_SPLITS, [name])
+                yield records.SkippedInput.named(SEVERAL_SPLITS, [name])
             split = splits[0] if lists or by_folder else None
             is_key = has_splits or self.is_key(folder)
             yield from self._row(tree, name, projection, images_of(folder), split, is_key)
@@ -156,7 +151,7 @@ class Annotated:
         folder: str,
         split: str | None,
         has_folders: bool,
-    ) -> Iterator[Row | Reject | SkippedInput]:
+    ) -> Iterator[records.Row | Reject | records.SkippedInput]:
         path, own, image, others = tree.path(name), stem_of(name), None, list[str]()
         try:
             with tree.open(name) as stream:
@@ -172,18 +167,22 @@ class Annotated:
             else:
                 found = image_named(tree, folder, stated, own)
                 values["image"] = _below(folder, found, has_folders)
-                image = Location(tree.path(posixpath.join(folder, found)))
+                image = records.Location(tree.path(posixpath.join(folder, found)))
                 if stated and stem_of(_base(found)) not in (_base(stated), stem_of(_base(stated))):
-                    yield SkippedInput.named(OTHER_NAMES, [f"{name}: {stated}"])
+                    yield records.SkippedInput.named(records.OTHER_NAMES, [f"{name}: {stated}"])
         except RecordError as error:
             yield Reject("", "", path, error.reason, error.detail)
             return
         except OSError as error:
             yield Reject("", "", path, Reason.READ_ERROR, str(error.strerror or error))
             return
-        yield Row(projection.apply({"id": own, SPLIT: split, **values}), path, 0, image=image)
+        yield records.Row(
+            projection.apply({"id": own, SPLIT: split, **values}), path, 0, image=image
+        )
         if others:
-            yield SkippedInput.named(OTHER_SHAPES, [f"{name}: {kind}" for kind in others])
+            yield records.SkippedInput.named(
+                records.OTHER_SHAPES, [f"{name}: {kind}" for kind in others]
+            )
 
 
 # What tools write for attributes that annotators have left as they were.

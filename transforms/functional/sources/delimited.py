@@ -24,12 +24,7 @@ from recordmill.schemas.records import Row
 from recordmill.schemas.rejects import Reject
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.schemas.tables import Part, Probe, Projection, TableFile
-from recordmill.transforms.functional.rows.batches import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    RowBatch,
-    batches_of,
-)
+from recordmill.transforms.functional.rows import batches
 from recordmill.transforms.functional.values.typed import has_surrogates
 
 # Size limit of a line, in characters or bytes; base64 images are rarely larger.
@@ -144,7 +139,7 @@ class BoundedLines:
         read = self._read_chunk if self._split_crlf else partial(line_of, MAX_LINE)
         size = 0
         try:
-            for line in islice(iter(read, ""), BATCH_ROWS):
+            for line in islice(iter(read, ""), batches.BATCH_ROWS):
                 size += len(line)
                 if len(line) == MAX_LINE:
                     self._split_crlf = line.endswith("\r")
@@ -152,7 +147,7 @@ class BoundedLines:
                         self._skip_line()
                         raise csv.Error(long_line())
                 self._ahead.append(line)
-                if size >= BATCH_BYTES or self._split_crlf:
+                if size >= batches.BATCH_BYTES or self._split_crlf:
                     break
         except (csv.Error, *UNREADABLE) as error:
             self._ahead.append(error)
@@ -189,7 +184,7 @@ def bounded_lines(stream: BinaryIO, first: int) -> Iterator[tuple[int, bytes | N
             yield number, line
             blank = 0 if line.strip() else blank + 1
         number += 1
-        if blank >= BATCH_ROWS:
+        if blank >= batches.BATCH_ROWS:
             number += _skip_blank(stream)
 
 
@@ -276,7 +271,9 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
     return header
 
 
-def read(stream: BinaryIO, part: Part, projection: Projection) -> Iterator[RowBatch | Reject]:
+def read(
+    stream: BinaryIO, part: Part, projection: Projection
+) -> Iterator[batches.RowBatch | Reject]:
     """Yields the rows of a file, or a byte range of it, in batches, and rejects, in their order."""
     path, delimiter = part.file.path, delimiter_of(part.file)
     stated = part.file.options_of(DelimitedOptions).header
@@ -314,12 +311,12 @@ def _next_records(
     Also returns the first line of each record, and of the one after them, and the error of that
     one. After an error, the csv module starts the next record at the next line.
     """
-    records, starts, end = list[list[str]](), [lines.number + 1], lines.size + BATCH_BYTES
+    records, starts, end = list[list[str]](), [lines.number + 1], lines.size + batches.BATCH_BYTES
     try:
         for fields in _reader(lines, delimiter):
             records.append(fields)
             starts.append(lines.number + 1)
-            if len(records) == BATCH_ROWS or lines.size >= end:
+            if len(records) == batches.BATCH_ROWS or lines.size >= end:
                 break
     except (csv.Error, *UNREADABLE) as error:
         return records, starts, error
@@ -342,7 +339,7 @@ class _Table:
     header: Sequence[str]
     positions: Mapping[str, int]
 
-    def plain_batch(self, lines: BoundedLines, delimiter: str) -> RowBatch | None:
+    def plain_batch(self, lines: BoundedLines, delimiter: str) -> batches.RowBatch | None:
         """Returns the rows of the next lines; None if the csv module has to read them."""
         first, number = lines.number + 1, len(self.header)
         # In a table with one column, a blank line is no row.
@@ -350,11 +347,11 @@ class _Table:
             return None
         columns = {name: fields[i::number] for name, i in self.positions.items()}
         found = range(first, lines.number + 1)
-        return RowBatch(columns, [self.file] * len(found), found, is_text=True)
+        return batches.RowBatch(columns, [self.file] * len(found), found, is_text=True)
 
     def batches(
         self, records: Sequence[list[str]], starts: Sequence[int]
-    ) -> Iterator[RowBatch | Reject]:
+    ) -> Iterator[batches.RowBatch | Reject]:
         """Yields the rows of records in batches, and rejects, in their order.
 
         `starts` is the first line of each record, and of the one after them.
@@ -365,17 +362,17 @@ class _Table:
             columns = {name: fields[i] for name, i in self.positions.items()}
             if not any(has_surrogates("".join(values)) for values in columns.values()):
                 lines = starts[: len(records)]
-                yield RowBatch(columns, [self.file] * len(lines), lines, is_text=True)
+                yield batches.RowBatch(columns, [self.file] * len(lines), lines, is_text=True)
                 return
         rows = list[Row]()
         for found in map(self._row, records, starts, starts[1:]):
             if isinstance(found, Row):
                 rows.append(found)
             elif found:
-                yield from batches_of(rows)
+                yield from batches.batches_of(rows)
                 rows = []
                 yield found
-        yield from batches_of(rows)
+        yield from batches.batches_of(rows)
 
     def _row(self, fields: list[str], line: int, after: int) -> Row | Reject | None:
         """Returns the row of a record, its reject, or None for a blank line; it may lack fields."""

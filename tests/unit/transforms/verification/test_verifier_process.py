@@ -179,7 +179,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(monkeypatch: pytest.MonkeyP
 
     ours, theirs = multiprocessing.Pipe()
     ours.send({})
-    monkeypatch.setattr(verifier_process, "end_with_parent", lambda: None)
+    monkeypatch.setattr(verifier_process.service_process, "end_with_parent", lambda: None)
     monkeypatch.setattr("recordmill.transforms.verification.tensorflow_reader.load", fails)
     with pytest.raises(SystemExit, match=r"^recordmill: libtensorflow_cc\.so\.2: cannot be used$"):
         verifier_process.serve([os.dup(theirs.fileno())])
