@@ -20,18 +20,20 @@ import pytest
 
 from recordmill.pipelines.dataset.verify import verify_dataset
 from recordmill.schemas.errors import VerificationFailed
+from recordmill.schemas.shard_format import ShardFormat
 from recordmill.transforms.storage.published import commit_marker
 from tests.end_to_end.command import published, recordmill
 from tests.images import png
-from tests.mutations.mutations import Neighbors, of_file
+from tests.mutations.mutations import BLIND, RECORDS, Neighbors, of_file
+from tests.shard_formats import every_compression, packed, unpacked
 
 NOT_PROMISED = {"run.json", "report.html"}
 """They differ from run to run, so that nothing could vouch for them: see docs/explanation."""
 
 COMMIT_FILES = ("manifest.json", "_SUCCESS")
-FLAGS = ("--deduplicate", "content", "--index", "--max_rejects", "9")
+FLAGS = ("--deduplicate", "content", "--max_rejects", "9")
 SMALL = ("--splits", "train=0.6,test=0.4", "--num_shards", "train=2,test=1")
-WIDE = ("--splits", "train=0.8,test=0.2", "--num_shards", "train=9,test=3")
+WIDE = ("--index", "--splits", "train=0.8,test=0.2", "--num_shards", "train=9,test=3")
 
 
 def draw(folder: Path, rows: int, first: int = 0) -> Path:
@@ -134,7 +136,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A dataset of three shards."""
-    return Scenario(tmp_path_factory.mktemp("small"), 12, SMALL)
+    return Scenario(tmp_path_factory.mktemp("small"), 12, ("--index", *SMALL))
 
 
 def test_every_file_is_covered_or_documented_as_not_covered(wide: Scenario) -> None:
@@ -164,6 +166,23 @@ def test_no_damage_is_undetected(wide: Scenario, request: pytest.FixtureRequest)
     seconds, missed = time.monotonic() - began, len(undetected)
     print(f"\n{made.total():,} mutations in {len(made)} ways, {seconds:.0f} s, {missed} undetected")
     assert undetected == []
+
+
+@every_compression
+def test_no_damage_of_a_compressed_shard_is_undetected(found: ShardFormat, tmp_path: Path) -> None:
+    compressed = Scenario(tmp_path, 12, (*SMALL, "--compression", found.name))
+    chance = random.Random(found.name)
+    for name, stored in compressed.files.items():
+        if kind_of(name) == "shard":
+            near = compressed.neighbors(name)
+            files = near.siblings, near.older, near.foreign
+            inside = Neighbors(*([unpacked(found, data) for data in some] for some in files))
+            damages = [(how, how(stored, chance, near)) for how in BLIND * 5]
+            content = unpacked(found, stored)
+            damages += [(how, packed(found, how(content, chance, inside))) for how in RECORDS * 5]
+            for mutate, data in damages:
+                if data != stored:
+                    assert name in compressed.reported({name: data}), mutate.__name__
 
 
 @pytest.mark.parametrize("name", COMMIT_FILES)
