@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
 
 from pydantic import Field
 
@@ -52,12 +53,22 @@ def finding(
     text: str,
     hint: str = "",
     *,
+    splits: tuple[str, ...] = (),
+    feature: str = "",
     examples: Sequence[str | tuple[str, ...]] = (),
-    **others: Any,
+    figures: Mapping[str, int | float] = MappingProxyType({}),
 ) -> Finding:
     """Returns a finding with the first of its examples."""
-    shown = tuple(examples[:EXAMPLES])
-    return Finding(kind=kind, severity=severity, text=text, hint=hint, examples=shown, **others)
+    return Finding(
+        kind=kind,
+        severity=severity,
+        text=text,
+        hint=hint,
+        splits=splits,
+        feature=feature,
+        figures=dict(figures),
+        examples=tuple(examples[:EXAMPLES]),
+    )
 
 
 def lines(findings: Iterable[Finding]) -> Iterator[str]:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 BUDGETS = {
     "product files": 198,
-    "lines of code": 35_730,
+    "lines of code": 35_722,
     "lines of docstrings": 6_215,
     "lines of the longest function": 50,
     "lines of the longest file": 584,

@@ -75,15 +75,8 @@ class Comparison(Summed):
 
 def row_dtype(features: int) -> np.dtype:
     """Returns the structured type of a record's digests and location."""
-    return np.dtype(
-        [
-            ("key", "<u8", (2,)),
-            ("split", "<u2"),
-            ("shard", "<u4"),
-            ("row", "<u4"),
-            ("values", "<u8", (features,)),
-        ]
-    )
+    place = [("split", "<u2"), ("shard", "<u4"), ("row", "<u4")]
+    return np.dtype([("key", "<u8", (2,)), *place, ("values", "<u8", (features,))])
 
 
 def digest_rows(

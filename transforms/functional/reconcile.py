@@ -67,10 +67,7 @@ class StageCounts:
 
 
 def reconcile(
-    plan: Plan,
-    stages: StageCounts,
-    verified: Iterable[ShardVerification],
-    base: Base | None = None,
+    plan: Plan, stages: StageCounts, verified: Iterable[ShardVerification], base: Base | None = None
 ) -> DatasetInfo:
     """Returns the metadata of a written dataset, with all problems that prevent its publication."""
     shards, tallies = sorted(verified, key=lambda shard: (shard.split, shard.index)), stages.tallies

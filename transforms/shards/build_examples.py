@@ -199,10 +199,7 @@ def are_near(refs: Iterable[ImageRef | Fetched]) -> bool:
 
 
 def _fetch(
-    ref: ImageRef | Fetched,
-    seen: VersionTags | None,
-    guard: ImageRootGuard,
-    names: Sequence[str],
+    ref: ImageRef | Fetched, seen: VersionTags | None, guard: ImageRootGuard, names: Sequence[str]
 ) -> Fetched | Reject:
     """Returns the bytes of a reference's files, or its reject with the name of the file."""
     ref, image, others, _ = ref if isinstance(ref, Fetched) else Fetched(ref)

@@ -30,12 +30,7 @@ from recordmill.schemas.plan import ResolvedSchema
 from recordmill.schemas.removal import RemovedRecords, digest_of_key
 from recordmill.schemas.shard_format import DAMAGED_STREAM
 from recordmill.transforms.functional.records.examples import read_features, sequence_digest
-from recordmill.transforms.functional.records.framing import (
-    Frame,
-    FrameError,
-    Run,
-    read_runs,
-)
+from recordmill.transforms.functional.records.framing import Frame, FrameError, Run, read_runs
 from recordmill.transforms.functional.records.index import index_mismatch
 from recordmill.transforms.functional.sources.parquet import open_parquet, read_table
 from recordmill.transforms.storage.dataset import index_batches, read_index
