@@ -37,12 +37,11 @@ from recordmill.schemas.manifest import ClassDrift, Manifest
 from recordmill.schemas.masking import masked_values
 from recordmill.schemas.plan import SourceEntry
 from recordmill.schemas.records import (
+    LOST,
     NOTED,
     OUTSIDE_CLASSES,
     OUTSIDE_SAMPLE,
     RENAMED,
-    UNMATCHED_ANNOTATIONS,
-    UNMATCHED_FILES,
     UNMATCHED_LABELS,
     UNUSED_IMAGES,
     WARNED,
@@ -62,8 +61,8 @@ SEVERITIES: dict[str, Severity] = {
 # Skipped images in formats that are not read, with what to do
 _UNREAD = {k.files: k.remedy.rstrip(".") for k in sniffing.FOREIGN.values() if k.is_image}
 # Kinds of labels that are lost.
-_LOST: dict[str, Severity] = {UNMATCHED_ANNOTATIONS: "warning", UNMATCHED_FILES: "warning"}
-_LOST |= {UNMATCHED_LABELS: "note"}  # one table often has labels of more images
+# One table often has labels of more images.
+_LOST: dict[str, Severity] = {**dict.fromkeys(LOST, "warning"), UNMATCHED_LABELS: "note"}
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
 

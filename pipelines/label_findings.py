@@ -27,7 +27,7 @@ _OF_LISTS = re.compile(
 )
 _IDS = "ids, write all of them as plain integers (7, not 07 or text), or set --classes."
 _FRACTION = re.compile(r"[+-]?\d+\.0*[1-9]", re.ASCII)
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
+_NUMBER = re.compile(r"(?ai)[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 
 
 def class_names(
@@ -104,8 +104,7 @@ def doubtful_labels(
         is_list = of_schema.shape == () and not of_schema.per_box
         join = any if is_list and counts.total() <= records else all
         column = columns.get(of_schema.source.name, of_schema.source.name)
-        is_single = of_schema.shape is None or join is any
-        likely = 0.0 if is_single and _OF_LISTS.search(column) else 1.0
+        likely = 1.0 - bool(_OF_LISTS.search(column) and (of_schema.shape is None or join is any))
         # A note as of bear and polar bear, or red car, red bus, old car and old bus.
         joins: Severity = "warning" if _lists(names, all, likely) else "note"
         kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (

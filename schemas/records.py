@@ -22,6 +22,7 @@ UNUSED_IMAGES = "images that no row names"
 UNMATCHED_FILES = "label files without an image"
 SAME_FILE = "Use images and annotations of the same file."
 UNMATCHED_ANNOTATIONS = f"annotations whose image_id does not match an image. {SAME_FILE}"
+LOST = (UNMATCHED_FILES, UNMATCHED_ANNOTATIONS)
 MORE_BOXES = "rows with another box, mask or caption of an image, added to its record"
 KEYPOINTS = "images with keypoints that the schema leaves out; --schema keypoints has them"
 ORIENTED = (

@@ -14,6 +14,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from posixpath import basename
@@ -37,6 +38,7 @@ from recordmill.transforms.functional.images.masks import are_runs
 from recordmill.transforms.functional.images.sniffing import has_image_suffix, sniff, tool_of
 from recordmill.transforms.functional.records.framing import SNIFFED_BYTES, unpacker_of
 from recordmill.transforms.functional.rows.columns import separator_in
+from recordmill.transforms.functional.rows.feature_values import names_in
 from recordmill.transforms.functional.sources import class_folder, voc, yolo
 from recordmill.transforms.functional.sources.box_rows import columns_of_boxes
 from recordmill.transforms.functional.sources.delimited import DelimitedOptions
@@ -247,6 +249,7 @@ _MAX_FOLDERS = 8
 # Tables of Kaggle without labels.
 _UNLABELED = re.compile(r"sample|submission|test", re.IGNORECASE)
 _MAX_TABLES = 8
+_MAX_LIST = 2**22  # bytes of a list of classes
 
 
 def _sources_beside(tree: Tree, class_level: int | None = None) -> Sources:
@@ -352,15 +355,18 @@ def _check_no_other_labels(tree: Tree, files: Sequence[str]) -> None:
 
 
 def _check_no_class_list(tree: Tree, folder: TableFile) -> None:
-    """Checks that class folders are the classes that a classes.txt lists, in its order."""
-    if "classes.txt" not in tree.entries().files:
-        return
-    lines, classes = first_lines(tree, "classes.txt"), sorted(class_folder.names_of(tree, folder))
-    if lines != classes:
-        path, are_listed = shlex.quote(tree.path("classes.txt")), {*classes} <= {*lines}
-        remedy = f"If it lists these classes, add --input_format folder --classes {path}"
-        remedy = remedy if are_listed else "Its lines are not the names of the folders"
-        raise _error(tree, "classes.txt with other names or another order", remedy)
+    """Checks that no file lists the class folders in another order; classes.txt must list them."""
+    classes = sorted(class_folder.names_of(tree, folder))
+    for name in _ending(tree.entries().files, ".txt", ".names", ".json", ".pbtxt"):
+        names = list[str]()
+        with suppress(ValueError), tree.open(name) as stream:
+            names += map(str.strip, names_in(stream.read(_MAX_LIST).decode("utf-8-sig"), name)[0])
+        are_listed = {*classes} <= {*names}
+        if [*filter(None, names)] != classes and (are_listed or name == "classes.txt"):
+            path = shlex.quote(tree.path(name))
+            remedy = f"If it lists these classes, add --input_format folder --classes {path}"
+            remedy = remedy if are_listed else "Its lines are not the names of the folders"
+            raise _error(tree, f"{name} with other names or another order", remedy)
 
 
 def _yolo(tree: Tree, files: Sequence[str], label: str) -> Sources:
@@ -439,10 +445,9 @@ _LIST = re.compile(
 
 
 def _unread_lists(tree: Tree, folder: TableFile) -> Iterator[Finding]:
-    """Yields a warning on files that may list the images of splits, as of Food-101."""
-    has_splits = folder.options_of(class_folder.FolderOptions).split_level
+    """Yields a warning on files that may list images of splits, as of Food-101, beside folders."""
     lists = sorted(name for name in _files_beside(tree) if _LIST.fullmatch(basename(name)))
-    if len(lists) > 1 and not has_splits:
+    if len(lists) > 1 and not folder.options_of(class_folder.FolderOptions).split_level:
         text = f"the files that may list the images of splits are not read ({some(lists)})"
         hint = "write a table with the columns image, label and split, for --split_column split"
         yield finding("warning", "unused_splits", text, hint, examples=lists)

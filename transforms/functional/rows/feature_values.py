@@ -163,12 +163,9 @@ def class_id(value: Any, is_text: bool, ids: ClassIds) -> int:
     if not ids:
         if not isinstance(number, str | int):
             raise _not_a_class(number)
-        try:
-            found = typed.to_int64(number, is_text)
-        except RecordError:
-            if isinstance(value, str) and not is_class_name(value):
-                raise _not_a_name(value) from None
-            raise
+        if isinstance(number, str) and not (is_class_name(number) or number.strip().isdigit()):
+            raise _not_a_name(number)
+        found = typed.to_int64(number, is_text)
         if 0 < ids.first > found or found > 2**63 - 1 - ids.offset:
             detail = f"{found} is not a label from {ids.first} on with an offset of {ids.offset}"
             raise RecordError(Reason.WRONG_TYPE, detail)
@@ -199,6 +196,7 @@ def _not_a_name(value: str) -> RecordError:
 
 def _not_a_class(value: Any) -> RecordError:
     hint = ". For several labels, set --schema multi_label." * isinstance(value, list)
+    hint += ". Name a field, as in --columns label=label.name." * isinstance(value, dict)
     if isinstance(value, float) and math.isfinite(value):
         hint = f". For labels that are quantities, {AS_NUMBERS}."
     detail = f"expected a class name or id, got {typed.short_repr(value)}{hint}"

@@ -29,7 +29,6 @@ _CORNERS = (
     ("left", "top", "right", "bottom"), ("left", "upper", "right", "lower"),
     ("startx", "starty", "endx", "endy"),
 )  # fmt: skip
-_FOUR_CORNERS = {"x3", "y3"}  # beside x1, y1, x2 and y2
 _SIZES = (("width", "height"), ("w", "h"))
 
 # The orders of boxes in other columns, by the first two; those of x and y have to be stated.
@@ -95,7 +94,7 @@ def columns_of_boxes(
 
 
 def _forms_in(names: Mapping[str, str]) -> list[tuple[list[str], tuple[Order, ...]]]:
-    if names.keys() >= _FOUR_CORNERS:
+    if {"x3", "y3"} <= names.keys():  # four corners, as of oriented boxes
         return []
     found = [[one for one in form.items() if {*one[0]} <= names.keys()] for form in _FORMS]
     has_corner = bool({"xmax", "ymax"} & names.keys())  # width and height are of the image

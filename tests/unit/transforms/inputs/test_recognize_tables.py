@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.tables import SPLIT, TableFile
-from recordmill.transforms.functional.sources.class_folder import FolderOptions
+from recordmill.transforms.functional.sources import class_folder
 from recordmill.transforms.inputs.file_tree import FileTree
 from recordmill.transforms.inputs.formats import code_of
 from recordmill.transforms.inputs.recognize import (
     _check_has_classes,
+    _check_no_class_list,
     _metadata_files,
     _tables_beside,
     _unread_lists,
@@ -56,8 +58,40 @@ def test_lists_of_splits_that_class_folders_ignore(
     assert [(one.kind, [*one.examples]) for one in findings] == [("unused_splits", found)] * bool(
         found
     )
-    options = FolderOptions(split_level=1)
+    options = class_folder.FolderOptions(split_level=1)
     assert not [*_unread_lists(tree, TableFile(str(tmp_path), "folder", options=options))]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "stops"),
+    [
+        ("classes.txt", "cat\ndog\n\n", ""),
+        ("classes.txt", "cat\n", "Its lines are not the names of the folders"),
+        ("labels.txt", "dog\ncat\n", "add --input_format folder --classes "),
+        ("labels.txt", "background\ncat\ndog\n", "add --input_format folder --classes "),
+        ("labels.txt", "cat \ndog\n", ""),
+        ("labels.txt", "Cats\nDogs\n", ""),
+        ("class_to_idx.json", '{"dog": 0, "cat": 1}', "add --input_format folder --classes "),
+        ("class_to_idx.json", '{"cat": 0, "dog": 1}', ""),
+        ("info.json", '{"cat": "a"', ""),
+        ("map.pbtxt", "item {id: 1 name: 'dog'} item {id: 2 name: 'cat'}", "--classes "),
+    ],
+)
+def test_lists_of_the_class_folders_in_another_order(
+    name: str, text: str, stops: str, tmp_path: Path
+) -> None:
+    tree = folder(tmp_path, {**images("cat/1.jpg", "dog/1.jpg"), name: text})
+    file = class_folder.sources_in(tree).files[0]
+    said = f"got {name} with other names or another order.*{stops}"
+    with pytest.raises(UsageError, match=said) if stops else nullcontext():
+        _check_no_class_list(tree, file)
+
+
+def test_a_long_list_of_the_class_folders_is_read_to_its_end(tmp_path: Path) -> None:
+    names = [f"{number:03} a class with a long name" for number in range(99)]
+    tree = folder(tmp_path, images(*(f"{name}/1.jpg" for name in names)))
+    (tmp_path / "classes.txt").write_text("\n".join(names))
+    _check_no_class_list(tree, class_folder.sources_in(tree).files[0])
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ def test_a_label_with_a_fraction_may_be_a_quantity(value: float, hint: str, ids:
     [
         (["cat"], "wrong_type: expected a class name or id, got ['cat']. For several labels, set "
          "--schema multi_label."),
-        ({"name": "cat"}, "wrong_type: expected a class name or id, got {'name': 'cat'}"),
+        ({"name": "cat"}, "wrong_type: expected a class name or id, got {'name': 'cat'}. Name "
+         "a field, as in --columns label=label.name."),
         ("cat ", "unknown_label: expected a class name without outer whitespace or line breaks, "
          "got 'cat '. Fix the label; --classes cannot have it either."),
     ],
