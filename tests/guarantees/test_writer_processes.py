@@ -149,13 +149,13 @@ from recordmill.transforms.shards import writer_processes
 
 writer_processes.MANY_ROWS = 200
 writer_processes.WriterProcesses.are_ready = property(lambda self: self._are_ready.wait())
-start = writer_processes.ServiceProcess.__init__
+start = writer_processes.service_process.ServiceProcess.__init__
 
 def shown(self, service, *arguments):
     start(self, service, *arguments)
     print("started:", service if isinstance(service, str) else "fork", self.pid)
 
-writer_processes.ServiceProcess.__init__ = shown
+writer_processes.service_process.ServiceProcess.__init__ = shown
 sys.exit(main(sys.argv[1:], owned=True))
 """
 

@@ -238,7 +238,7 @@ def test_lines_that_are_split_together_give_the_rows_of_the_csv_module(text, ahe
         return [plain(o) for o in one_by_one(rows)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "BATCH_ROWS", ahead)
+        patch.setattr(delimited.batches, "BATCH_ROWS", ahead)
         patch.setattr(delimited, "MAX_LINE", 12)  # a line longer than that fails
         split = found()
         patch.setattr(BoundedLines, "take_plain", lambda *_: [])
@@ -263,7 +263,7 @@ def test_blank_lines_are_skipped_in_blocks_of_any_size(text, ahead, block):
         return [plain(o) for o in one_by_one(read_rows(buffered(data), ",", None))]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "BATCH_ROWS", ahead)
+        patch.setattr(delimited.batches, "BATCH_ROWS", ahead)
         patch.setattr(delimited, "_BLOCK_CHARACTERS", block)
         patch.setattr(delimited, "MAX_LINE", 12)
         skipped = found()

@@ -220,7 +220,7 @@ def test_blank_lines_are_skipped_in_blocks_of_any_size(text, run, buffer):
 
     expected = found()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "BATCH_ROWS", run)
+        patch.setattr(delimited.batches, "BATCH_ROWS", run)
         assert found() == expected
 
 
