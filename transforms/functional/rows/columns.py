@@ -29,7 +29,7 @@ from recordmill.transforms.functional.rows.batches import RowBatch
 from recordmill.transforms.functional.values import typed
 
 _OF_BOXES = re.compile(r"(?i)(^|[._])(bbox|bboxes|boxes|xmin|x_min)$")
-_OF_LABELS = re.compile(r"(?i)(labels?|class(es)?|categor(y|ies)|(class|category)_?(ids?|names?))$")
+_OF_LABELS = re.compile(r"(?i)(labels?|classes|categories|(class|category)(_?(ids?|names?))?)$")
 _FOR_BOXES = " For boxes, set --schema object_detection."
 _PIXELS = re.compile(r"(?i)pixels?[ _]?\d*")
 _OF_PIXELS = (
