@@ -60,8 +60,7 @@ SEVERITIES: dict[str, Severity] = {
 
 # Skipped images in formats that are not read, with what to do
 _UNREAD = {k.files: k.remedy.rstrip(".") for k in sniffing.FOREIGN.values() if k.is_image}
-# Kinds of labels that are lost.
-# One table often has labels of more images.
+# Labels that are lost; those of a table are a note, because it often has those of more images.
 _LOST: dict[str, Severity] = {**dict.fromkeys(LOST, "warning"), UNMATCHED_LABELS: "note"}
 # The folders with lists of some kinds of skipped inputs.
 _LISTS = {UNMATCHED_LABELS: layout.UNMATCHED_LABELS, UNUSED_IMAGES: layout.UNMATCHED_IMAGES}
