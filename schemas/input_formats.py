@@ -41,7 +41,7 @@ INPUT_FORMATS = {
     "voc": InputFormat("voc", title="Pascal VOC"),
     "yolo": InputFormat("yolo", described_by=("yaml", "yml"), title="YOLO"),
     "coco": InputFormat(
-        "coco", ("json",), annotations="bbox, segmentation, keypoints or caption", title="COCO"
+        "coco", ("json",), annotations="bbox, segmentation, caption or category_id", title="COCO"
     ),
     "labelme": InputFormat("labelme", title="LabelMe"),
     "dota": InputFormat("dota", title="DOTA"),

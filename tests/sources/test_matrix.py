@@ -25,7 +25,11 @@ PRESETS = {
 """The presets with one label per image, and the feature of the image in each."""
 
 FORMS = {**SINGLE_LABEL, **ANNOTATED, **CAPTIONED}
-WITH_LISTS = [form for form in SINGLE_LABEL if form not in ("folder", "tar", "tar.gz")]
+WITH_LISTS = [
+    name
+    for name, form in SINGLE_LABEL.items()
+    if form.holds != "label" and name not in ("folder", "tar", "tar.gz")
+]
 
 PAIRS = [(form, preset) for form in SINGLE_LABEL for preset in PRESETS]
 PAIRS += [(form, "multi_label") for form in (*WITH_LISTS, "tar", "tar.gz", *ANNOTATED)]

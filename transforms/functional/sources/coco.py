@@ -37,7 +37,9 @@ _IDS = {"images": "id", "annotations": "image_id"}
 _OF_IMAGES = ("image", "id", "height", "width")
 _OF_BOXES = (*boxes.BOX_COLUMNS, "labels", "category_id", "is_crowd", "area", "segmentation")
 _POINTS = ("keypoints", "keypoint_names")
-COLUMNS = (*_OF_IMAGES, *_OF_BOXES, *_POINTS, "caption", tables.SPLIT)  # that a file may have
+_OF_LABELS = ("label", "labels", "category_id")  # of annotations without boxes, as of iNaturalist
+_OF_PRESETS = {"": (), "captioning": (), "image_classification": _OF_LABELS}
+COLUMNS = (*_OF_IMAGES, *_OF_BOXES, *_POINTS, "label", "caption", tables.SPLIT)  # of any file
 _HEAD_ANNOTATIONS = 1000
 _XYWH = 1  # the bbox_mode of detectron2 in which COCO states boxes
 _READ = (
@@ -90,13 +92,12 @@ def probe(stream: BinaryIO, file: tables.TableFile) -> tables.Probe:
         folder = posixpath.splitext(file.path)[0]
         what = f"expected the PNG files of its panoptic annotations in {folder}, got none"
         raise UsageError(f"{file.path}: {what}. Add the folder.")
-    has_objects = preset not in ("", "captioning")
     boxes.check_no_corners(file.path, [a for a in first if isinstance(a, dict)])
-    columns = _OF_IMAGES + _OF_BOXES * has_objects + _POINTS * (preset == "keypoints")
+    columns = _OF_IMAGES + _OF_PRESETS.get(preset, _OF_BOXES) + _POINTS * (preset == "keypoints")
     return tables.Probe(
         columns + ("caption",) * ("caption" in keys),
         has_rows=True,
-        classes={"labels": classes} if classes and has_objects else {},
+        classes=dict.fromkeys({"label", "labels"} & {*columns}, classes) if classes else {},
         preset=preset,
         findings=tuple(_findings(file, first, is_empty, repeated)),
     )
@@ -127,7 +128,9 @@ def _preset_of(keys: set[str], annotations: list[Any]) -> str:
         return "keypoints"
     if "bbox" in keys or "segmentation" in keys:
         return "object_detection"
-    return "captioning" if "caption" in keys else ""
+    if "caption" in keys:
+        return "captioning"
+    return "image_classification" if "category_id" in keys else ""
 
 
 def _findings(
@@ -237,8 +240,7 @@ def _file_in(tree: Tree, name: str) -> tables.TableFile:
     split = named.pop() if len(named) == 1 else above if above.lower() in tables.SPLIT_NAMES else ""
     names = tuple(dict.fromkeys(n for n in (stem, split) if n and not n.startswith("_")))
     partition = ((tables.SPLIT, split),) if split else ()
-    has_masks = "panoptic" in masks and tree.has(masks)
-    folder_of_masks = tree.path(masks) if has_masks else None
+    folder_of_masks = tree.path(masks) if "panoptic" in masks and tree.has(masks) else None
     options = replace(_image_folder(tree, name, names, split), masks=folder_of_masks)
     return tables.TableFile(tree.path(name), "coco", partition=partition, options=options)
 
@@ -376,10 +378,9 @@ class _Images:
                 yield from self._rows_of(by_kind["images"], by_kind["annotations"], fault)
             else:
                 known = ((a.values.get("id", a.number), a.id) for a in by_kind["annotations"])
-                names = (
-                    f"annotation {short_repr(a)} of image_id {short_repr(b)}" for a, b in known
-                )
-                yield SkippedInput.named(records.UNMATCHED_ANNOTATIONS, [*names])
+                named = "annotation {} of image_id {}".format
+                names = [named(short_repr(a), short_repr(b)) for a, b in known]
+                yield SkippedInput.named(records.UNMATCHED_ANNOTATIONS, names)
 
     def _fault(self) -> str:
         """Returns the reason to reject all images if no annotation matches an image, else ""."""
@@ -410,9 +411,8 @@ class _Images:
                 values = self._values(entry.values, own)
                 for kind in self._left_out([a.values for a in own]):
                     yield SkippedInput.named(kind, [values["image"]])
-                row = self.projection.apply(values)
                 image = self._location(values["image"])
-                yield Row(row, self.file.path, entry.number, image=image)
+                yield Row(self.projection.apply(values), self.file.path, entry.number, image=image)
             except RecordError as error:
                 yield self._reject(entry, error)
 
@@ -451,14 +451,19 @@ class _Images:
         numbered = [pair for a in annotations for pair in self._objects(a)]
         # Captions are annotations without a box and a category.
         objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
-        corners = [boxes.box_of(partial(_box, *pair), projection.drops_boxes) for pair in objects]
+        boxed = projection.has(boxes.BOX_COLUMNS[0]) or any("bbox" in a for _, a in objects)
+        corners = [
+            boxes.box_of(partial(_box, *p), projection.drops_boxes) for p in objects if boxed
+        ]
+        labels = [self._category_name(*pair) for pair in objects]
         values = {
             "image": name,
             "id": str(entry["id"]),
             "height": entry.get("height"),
             "width": entry.get("width"),
             **boxes.box_columns(corners),
-            "labels": [self._category_name(*pair) for pair in objects],
+            "labels": labels,
+            "label": labels[0] if len({*labels}) == 1 else labels or None,
             "category_id": [a.get("category_id") for _, a in objects],
             "is_crowd": [a.get("iscrowd") or 0 for _, a in objects],
             "caption": [a["caption"] for _, a in numbered if "caption" in a],
@@ -468,8 +473,7 @@ class _Images:
             values["area"] = [a["area"] for _, a in objects]
         if all("segmentation" in a for _, a in objects):
             values["segmentation"] = [_outline(number, a) for number, a in objects]
-        of_all = _POINTS if self.keypoints else ()
-        asked = of_all if projection.columns is None else projection.columns
+        asked = projection.columns or (_POINTS if self.keypoints else ())
         return values | (self._keypoints(objects) if {*_POINTS} & {*asked} else {})
 
     def _objects(self, annotation: _Entry) -> Iterator[_Numbered]:
@@ -522,11 +526,9 @@ _Numbered: TypeAlias = tuple[int, dict[str, Any]]
 
 def _add_box(annotation: dict[str, Any]) -> None:
     """Adds the box around the outline of an annotation; a box that is missing is rejected later."""
-    try:
+    with contextlib.suppress(RecordError):
         xmin, ymin, xmax, ymax = box_of_outline(annotation["segmentation"])
-    except RecordError:
-        return
-    annotation["bbox"] = [xmin, ymin, xmax - xmin, ymax - ymin]
+        annotation["bbox"] = [xmin, ymin, xmax - xmin, ymax - ymin]
 
 
 def _turn_box(annotation: dict[str, Any]) -> None:
@@ -550,8 +552,7 @@ def _check(entry: _Entry, annotations: list[_Entry], others: list[_Entry], fault
     faults = [entry.fault, *(f"annotation {a.number}: {a.fault}" for a in annotations if a.fault)]
     for other in others:
         ids = f"image_id {short_repr(other.id)} and the image id {short_repr(entry.id)}"
-        what = f"{ids} differ in their type. Write both as numbers."
-        faults.append(f"annotation {other.number}: {what}")
+        faults.append(f"annotation {other.number}: {ids} differ in type. Write both as numbers.")
     if why := next(filter(None, [*faults, fault]), ""):
         raise RecordError(Reason.MALFORMED_ROW, why)
 
@@ -561,9 +562,8 @@ def _outline(number: int, annotation: dict[str, Any]) -> Any:
     if annotation["segmentation"] != [] or not annotation.get("bbox"):
         return annotation["segmentation"]
     # An invalid box is rejected or dropped itself.
-    return boxes.polygons_around(
-        boxes.box_of(partial(_box, number, annotation), drops_invalid=True)
-    )
+    box = boxes.box_of(partial(_box, number, annotation), drops_invalid=True)
+    return boxes.polygons_around(box)
 
 
 def _box(number: int, annotation: dict[str, Any]) -> boxes.Box:

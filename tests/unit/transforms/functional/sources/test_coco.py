@@ -215,6 +215,7 @@ def test_a_image_is_a_row_with_a_list_an_attribute():
             "ymax": [8.25, 30.0],
             "box_units": None,
             "labels": ["cat", "Übermut"],
+            "label": ["cat", "Übermut"],
             "category_id": [1, 7],
             "is_crowd": [0, 1],
             "caption": [],
@@ -235,6 +236,36 @@ def test_captions_are_lists():
     notes = [{"id": i, "image_id": 5, "caption": c} for i, c in enumerate(["a | b", "ü"])]
     (row,) = read(document([image_bytes(5)], notes), Projection(("image", "caption")))
     assert row.values == {"image": "5.jpg", "caption": ["a | b", "ü"]}
+
+
+def test_categories_without_boxes_are_the_labels_of_images():
+    # As of iNaturalist: image 5 has one label, image 6 the same one twice, image 7 two, 8 none.
+    pairs = [(5, 7), (6, 1), (6, 1), (7, 1), (7, 7)]
+    notes = [{"id": i, "image_id": a, "category_id": b} for i, (a, b) in enumerate(pairs)]
+    whole = document([image_bytes(i) for i in range(5, 9)], notes)
+    found = probe(whole)
+    assert (found.preset, found.columns) == (
+        "image_classification",
+        ("image", "id", "height", "width", "label", "labels", "category_id"),
+    )
+    classes = DeclaredClasses(((1, "cat"), (7, "Übermut")))
+    assert found.classes == {"label": classes, "labels": classes}
+    rows = read(whole, Projection(("label", "labels")))
+    assert [(row.values["label"], row.values["labels"]) for row in rows] == [
+        ("Übermut", ["Übermut"]),
+        ("cat", ["cat", "cat"]),
+        (["cat", "Übermut"], ["cat", "Übermut"]),
+        (None, []),
+    ]
+
+
+def test_annotations_without_a_box_are_rejected_if_boxes_are_asked_for():
+    notes = [{"id": 1, "image_id": 5, "category_id": 1}, annotation(2, 5)]
+    for columns in (("image", *BOX_COLUMNS), ("image", "labels")):
+        (reject,) = read(document([image_bytes(5)], notes), Projection(columns))
+        assert reject.reason == Reason.BAD_BOX
+    (reject,) = read(document([image_bytes(5)], notes[:1]), Projection(("image", "xmin")))
+    assert reject.reason == Reason.BAD_BOX
 
 
 @settings(max_examples=40)
@@ -410,7 +441,7 @@ def test_image_ids_of_different_types_are_rejected():
     row, *rejects = read(document([image_bytes(i) for i in (1, 2, 3)], notes))
     assert row.values["image"] == "1.jpg"
     assert sorted(reject.detail for reject in rejects) == [
-        f"{id_}.jpg: annotation {number}: image_id '{id_}' and the image id {id_} differ in their "
+        f"{id_}.jpg: annotation {number}: image_id '{id_}' and the image id {id_} differ in "
         "type. Write both as numbers."
         for number, id_ in ((2, 2), (4, 3))
     ]
@@ -619,9 +650,20 @@ def _captions(root: Path, given: Sequence[Shot]) -> Path:
     return _coco_file(root, given, notes)
 
 
-def _coco_file(root: Path, given: Sequence[Shot], annotations: list[dict[str, Any]]) -> Path:
+def _categories(root: Path, given: Sequence[Shot]) -> Path:
+    write_images(root, given)
+    notes = [
+        {"id": i, "image_id": i, "category_id": LABELS.index(shot.label)}
+        for i, shot in enumerate(given)
+    ]
+    return _coco_file(root, given, notes, "")
+
+
+def _coco_file(
+    root: Path, given: Sequence[Shot], annotations: list[dict[str, Any]], folder: str = "images/"
+) -> Path:
     images = [
-        {"id": i, "file_name": f"images/{s.name}", "width": s.width, "height": s.height}
+        {"id": i, "file_name": folder + s.name, "width": s.width, "height": s.height}
         for i, s in enumerate(given)
     ]
     categories = [{"id": i, "name": name} for i, name in enumerate(LABELS)]
@@ -641,4 +683,5 @@ FORMS = {
     "coco": Form(_coco),
     "coco.gz": Form(lambda root, given: _zipped(_coco(root, given)), ("--input_format", "coco")),
     "coco captions": Form(_captions, holds="captions"),
+    "coco categories": Form(_categories, holds="label"),
 }
