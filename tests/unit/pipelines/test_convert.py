@@ -170,7 +170,9 @@ def test_a_format_states_the_annotations_without_which_it_has_no_preset(tmp_path
     images = [{"id": 1, "file_name": "a.jpg", "height": 4, "width": 4}]
     (tmp_path / "test.json").write_text(json.dumps({"images": images}))
     given = {"input": [str(tmp_path / "test.json")], "output": str(tmp_path), "name": "x"}
-    with pytest.raises(UsageError, match="expected annotations with bbox, segmentation, keypoints"):
+    with pytest.raises(
+        UsageError, match="expected annotations with bbox, segmentation, caption or category_id"
+    ):
         with_implied_options(given, probe_tables(config_of(given)))
     stated = {**given, "columns": {"label": "id"}}
     with_implied_options(stated, probe_tables(config_of(stated)))
