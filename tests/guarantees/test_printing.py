@@ -209,7 +209,12 @@ def show_forecast(terminal: Terminal, text: str) -> None:
     trial = SampleEstimate(1, 1, 1.0, (reject,), {text: 1})
     forecast = Forecast(plan, (shard,), {text: RejectSum(1, [reject])}, trial)
     config = SimpleNamespace(
-        directory=text, index=False, sample=None, near_duplicates="keep_together", rename={}
+        directory=text,
+        index=False,
+        sample=None,
+        near_duplicates="keep_together",
+        rename={},
+        columns={"label": text},
     )
     dry_run.show_forecast(terminal, forecast, config)
 
