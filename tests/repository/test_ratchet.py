@@ -40,12 +40,13 @@ NEW_FORMATS = sorted({known.module for known in INPUT_FORMATS.values()} - OF_FOR
 OF_NEW_FORMAT = {"product files": 1, "lines of code": 250, "lines of docstrings": 30}
 
 # What is declared in one place: how many are in these budgets, how many there are, and the lines of
-# code and of docstrings that another one may add.
+# code and of docstrings that another one may add: for a format of inputs, besides its module, also
+# what it shares with another one.
 DECLARED = {
-    "input formats": (14, len(INPUT_FORMATS), 3, 0),
+    "input formats": (14, len(INPUT_FORMATS), 12, 2),
     "options": (59, len([*options_of(ConvertConfig, SchemaOverrides)]), 12, 0),
     "rejection reasons": (29, len(Reason), 16, 1),
-    "formats of shards": (2, len(SHARD_FORMATS), 80, 4),
+    "formats of shards": (2, len(SHARD_FORMATS), 90, 6),
 }
 
 # A budget is lowered once the figure is this far below it.
