@@ -211,7 +211,7 @@ def _schema_of(
     if labels is not None:
         _check_sequence_join(schema, tables.columns, config)
     columns = {config.column(feature.source.name) for feature in schema.label_features.values()}
-    if tables.has_rows and any(found := code_of(tables.files[0], columns)):
+    if columns and tables.has_rows and any(found := code_of(tables.files[0], columns)):
         raise UsageError(f"{masked_url(tables.files[0].path)}: has {found[0]}. Use {found[1]}")
     images = image_columns(schema, config)
     embedded = tables.embedded.intersection(images)

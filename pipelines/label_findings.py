@@ -74,7 +74,7 @@ def _class_ids(feature: str, names: Sequence[str], source: SourceEntry) -> Itera
 
 
 def _lists(names: Sequence[str], join: Callable[[Iterable[bool]], bool], share: float) -> list[str]:
-    """Returns names that look like lists: by their words, that are names, or shared by names."""
+    """Returns names like lists: of words that are names, or of which more than `share` recur."""
     parts = {name: re.split(r"[\s,/+&]+", name) for name in names}
     ends = Counter(found[-1] for found in parts.values() if join is any)
     words = Counter(word for found in parts.values() if len(found) > 1 for word in {*found})
@@ -104,13 +104,13 @@ def doubtful_labels(
         is_list = of_schema.shape == () and not of_schema.per_box
         join = any if is_list and counts.total() <= records else all
         column = columns.get(of_schema.source.name, of_schema.source.name)
-        likely = 1.0 - bool(_OF_LISTS.search(column) and (of_schema.shape is None or join is any))
+        is_of_lists = _OF_LISTS.search(column) and (of_schema.shape is None or join is any)
         # A note as of bear and polar bear, or red car, red bus, old car and old bus.
-        joins: Severity = "warning" if _lists(names, all, likely) else "note"
+        joins: Severity = "warning" if _lists(names, all, 0.0 if is_of_lists else 1.0) else "note"
         kinds: tuple[tuple[Severity, str, str, str, list[str]], ...] = (
             ("note", "alike_classes", _ALIKE, "--rename OLD=NEW merges them", alike),
             ("note", "missing_value_classes", _MISSING, "--where leaves their rows out", missing),
-            (joins, "list_classes", _JOINED, "", _lists(names, join, likely / 2)),
+            (joins, "list_classes", _JOINED, "", _lists(names, join, 0.0 if is_of_lists else 0.5)),
             ("warning", "negative_classes", _NEGATIVE, "", negative),
         )
         for severity, kind, what, hint, examples in kinds:

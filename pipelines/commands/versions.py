@@ -19,9 +19,8 @@ def run(flags: argparse.Namespace) -> int:
         "unreadable": list(listing.unreadable),
         "unfinished": list(listing.unfinished),
     }
-    return finish(
-        flags.json, document, partial(_show_versions, listing), *listing.unreadable.values()
-    )
+    errors = listing.unreadable.values()
+    return finish(flags.json, document, partial(_show_versions, listing), *errors)
 
 
 def _show_versions(listing: Listing) -> None:

@@ -164,8 +164,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Sources:
         head = stream.read(SNIFFED_BYTES)
     found = format_of(path, head) if input_format == "auto" else input_format
     if found is None:
-        what = _describe(path, head)
-        what = what if has_images else what.replace("Set --input_format csv", "Name it .csv")
+        what = _describe(path, head, is_input=has_images)
         why = f"is {what}" if what else "unknown format. Set --input_format."
         raise UsageError(f"{path}: {why}")
     if INPUT_FORMATS[found].is_folder:
@@ -179,7 +178,7 @@ def _file(path: str, input_format: str, has_images: bool) -> Sources:
     return Sources((_with_size(TableFile(path, found, is_gzipped)),))
 
 
-def _describe(path: str, head: bytes) -> str:
+def _describe(path: str, head: bytes, is_input: bool = True) -> str:
     r"""Returns the description of a file and a remedy; "" if it is unknown.
 
     >>> _describe("labels.xlsx", b"PK\x03\x04")
@@ -198,7 +197,8 @@ def _describe(path: str, head: bytes) -> str:
     tool, remedy = tool_of(head)
     if tool:
         return f"a file of annotations of {tool}. {remedy}."
-    text = "a text file. Set --input_format csv, with --delimiter and --header where they differ"
+    remedy = "Set --input_format csv" if is_input else "Name it .csv"  # a table of labels
+    text = f"a text file. {remedy}, with --delimiter and --header where they differ"
     fields = head.partition(b"\n")[0].decode("utf-8", "replace").split()
     if len(fields) == 2 and has_image_suffix(fields[0]):  # as in lists of Caffe
         mark = "tab" if b"\t" in head else "' '"

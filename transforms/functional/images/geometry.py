@@ -90,7 +90,7 @@ def geometry_of(stored: Size, orientation: int, settings: ImageSettings) -> Geom
     content = _contained(whole, size) if mode == "pad" else size
     crop = _crop(whole, size if mode == "crop" else whole)
     offset = (round((size[0] - content[0]) / 2), round((size[1] - content[1]) / 2))
-    return Geometry(stored, orientation, turned, crop, content, offset, size)
+    return Geometry(stored, orientation, turned, crop, content=content, offset=offset, size=size)
 
 
 def oriented_size(size: Size, orientation: int) -> Size:

@@ -141,7 +141,9 @@ def examine(data: bytes, bounded: bool = False) -> JpegHeader:
     end = last.stop if last and last.marker == _EOI else None
     factors = _has_whole_factors(data[frame.body + 6 : frame.stop] if frame else b"")
     frame_header = (process, precision, height, width, components)
-    return JpegHeader(*frame_header, scans, end, multi_image, exif, factors)
+    return JpegHeader(
+        *frame_header, scans, end=end, multi_image=multi_image, exif=exif, whole_factors=factors
+    )
 
 
 def _bounded(data: bytes) -> Iterator[Segment]:

@@ -452,9 +452,8 @@ class _Images:
         # Captions are annotations without a box and a category.
         objects = [(number, a) for number, a in numbered if "bbox" in a or "category_id" in a]
         boxed = projection.has(boxes.BOX_COLUMNS[0]) or any("bbox" in a for _, a in objects)
-        corners = [
-            boxes.box_of(partial(_box, *p), projection.drops_boxes) for p in objects if boxed
-        ]
+        box_of = partial(boxes.box_of, drops_invalid=projection.drops_boxes)
+        corners = [box_of(partial(_box, *pair)) for pair in objects if boxed]
         labels = [self._category_name(*pair) for pair in objects]
         values = {
             "image": name,

@@ -91,3 +91,9 @@ def test_what_a_file_is(name, data, expected):
 def test_a_database(tmp_path):
     data = database(tmp_path / "t.db")
     assert _describe("t.db", data[:HEAD]).startswith("an SQLite database.")
+
+
+def test_a_table_of_labels_is_named_as_there_is_no_option_for_its_format():
+    assert _describe("labels.txt", b"a 1\n", is_input=False) == (
+        "a text file. Name it .csv, with --delimiter and --header where they differ."
+    )

@@ -88,3 +88,9 @@ def test_a_line_of_excel_pixels_and_decimal_commas_are_named():
             to_number(text, is_text=True)
         expected = "a float within float32's range with a decimal point, not a comma"
         assert error.value.detail == f"expected {expected}, got {text!r}"
+
+
+def test_several_names_in_one_line_are_not_one_class() -> None:
+    with pytest.raises(ValueError, match="several names in one line"):
+        names_in("cat,dog,owl\n", "classes.txt")
+    assert names_in("cat,dog\n", "classes.txt") == (["cat,dog"], 0)  # may be a name
